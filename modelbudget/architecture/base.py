@@ -57,8 +57,6 @@ class Architecture(Record):
     """Options of a run that not every family's modules have, and this one's do."""
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = ()
     """Constraints over its fields and a run's, in addition to those of all families."""
-    also_with_autocast: ClassVar[tuple[str, ...]] = ()
-    """Quantities that autocast changes and whose formulas hold with it."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
 
@@ -119,7 +117,7 @@ class Architecture(Record):
                 return 0
             if quantity in OF_STORED:
                 return cls.stores_all(a, r)
-        if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):
+        if r.autocast != "none" and quantity not in OF_AUTOCAST:
             return 0
         if quantity in OF_DTYPE_CACHE and (
             r.cache_dtype != "dtype" or r.cache_layout != "contiguous"

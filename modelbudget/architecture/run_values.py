@@ -170,23 +170,6 @@ def tokens(r):
     return r.batch * r.length
 
 
-def products(r):
-    """Return the run as matrix products and attention see it: in the dtype of autocast, if any."""
-    if r.autocast == "none":
-        return r
-    return SimpleNamespace(**vars(r) | {"dtype": r.autocast})
-
-
-def casts(r) -> int:
-    """1 where matrix products read copies of their weights and states, in the dtype of autocast."""
-    return int(r.autocast != "none")
-
-
-def widening(r) -> int:
-    """Return the bytes of an element outside of matrix products, as a multiple of those inside."""
-    return bytes_of(r.dtype) // bytes_of(products(r).dtype)
-
-
 def one_token(r):
     """Return the run of one decoding step: one new token for each sequence, on one device."""
     return SimpleNamespace(batch=r.batch, length=1, routing="even", **ONE_DEVICE)

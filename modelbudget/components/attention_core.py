@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import (
     bytes_of,
-    casts,
     exact_bytes,
     mask_bytes,
     tokens,
@@ -51,8 +50,6 @@ class Heads(NamedTuple):
     """Layout of queries and keys: 1, contiguous per head (RoPE output); 0, per token."""
     together: int = 0
     """1 where queries, keys and values are one storage."""
-    wide: int = 0
-    """1 where autocast casts queries and keys, which are in single precision."""
 
 
 def backward_products(r) -> int:
@@ -185,8 +182,7 @@ def kept_inputs(h, r) -> tuple:
         return 0, 0, _bytes(h, r).values_given
     if r.attention_kernel == "written_out":
         b = _written_out_bytes(h, r)
-        given = 1 - h.wide
-        return given * (1 - b.queries_apart), given * b.keys_given, b.values_given
+        return 1 - b.queries_apart, b.keys_given, b.values_given
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
@@ -345,15 +341,13 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
 def _written_out_bytes(h, r) -> SimpleNamespace:
     """Bytes of the tensors of attention that is written out, and switches of what it copies."""
     size = bytes_of(r.dtype)
-    is_exact = r.softmax_dtype == "float32" or casts(r)
-    exact = exact_bytes(r.dtype) if is_exact else size
+    exact = exact_bytes(r.dtype) if r.softmax_dtype == "float32" else size
     n_score = r.batch * h.n_head * r.length * r.length
     half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
     split, is_capped = apart(h, r) * positive(r.batch - 1), int(r.score_cap == "tanh")
     # Repeats of one head are a view, which a product of several sequences copies.
     one_head = repeated * (1 - positive(h.n_kv_head - 1))
     viewed = one_head * (1 - positive(r.batch - 1))
-    viewed_keys = viewed * (1 - h.wide)  # a cast copies the repeats of one key
     queries, few_keys = (_heads(r, n_head * h.d_key) for n_head in (h.n_head, h.n_kv_head))
     values, few_values = (_heads(r, n_head * h.d_value) for n_head in (h.n_head, h.n_kv_head))
     keys_apart = (1 - h.rope) * split * (1 - repeated)
@@ -362,7 +356,7 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
     return SimpleNamespace(
         queries=queries,
         few_keys=few_keys,
-        keys_kept=viewed_keys * few_keys + (1 - viewed_keys) * queries,
+        keys_kept=viewed * few_keys + (1 - viewed) * queries,
         keys_given=viewed + (1 - repeated) * (1 - keys_apart),
         values=values,
         few_values=few_values,
@@ -372,9 +366,8 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
         keys_copied=keys_apart + one_head - viewed,
         values_copied=split * (1 - repeated) + one_head - viewed,
         scores=size * n_score,
-        masked=(exact if casts(r) else size) * n_score,
         softmax=exact * n_score,
-        copied=half * (1 - casts(r)) * exact * n_score,
+        copied=half * exact * n_score,
         cast=half * size * n_score,
         kept=(1 - (1 - half) * (1 - r.dropout)) * size * n_score,
         mask=r.dropout * mask_bytes(r.backend, size) * n_score,
@@ -386,44 +379,31 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
         queries_apart=(1 - h.rope) * split,
         together=h.together * (1 - split),
         token_apart=apart(h, r),
-        wide=h.wide,
-        widening=1 + h.wide * (SINGLE // size - 1),
     )
 
 
 def _written_out(b, r) -> Timeline:
-    """Attention one operation at a time; its result is contiguous per token.
-
-    With autocast the mask is in single precision, and so are the scores from there on.
-    """
-    dropped, cast = r.dropout * b.scores, b.wide * b.queries
-    wide_keys = b.wide * b.repeated_first * b.widening * b.queries
+    """Attention one operation at a time; its result is contiguous per token."""
+    dropped, copied = r.dropout * b.scores, (b.queries_apart + b.keys_copied) * b.queries
     cap = [
         Allocation("scores divided by their cap", b.scores, b.scores),
         Allocation("tanh", b.scores, b.scores),
         Allocation("capped scores", b.scores),
     ]
     return [
-        Allocation(
-            "repeated key and value", b.repeated_first * (b.widening * b.queries + b.values)
-        ),
-        Allocation("casts of query and key", 2 * cast),
-        Allocation(
-            "query and key contiguous per head", (b.queries_apart + b.keys_copied) * b.queries
-        ),
-        Allocation("scores", b.scores, (b.queries_apart + b.keys_copied) * cast),
+        Allocation("repeated key and value", b.repeated_first * (b.queries + b.values)),
+        Allocation("query and key contiguous per head", copied),
+        Allocation("scores", b.scores),
         Allocation("scaled scores", b.scores, b.scores),
         *times(b.is_capped, cap),
-        Allocation("masked scores", b.masked, b.scores),
-        Allocation("softmax", b.softmax + b.copied, b.copied + b.wide * b.masked),
-        Allocation("softmax in the dtype of products", b.cast, (1 - b.wide) * b.masked),
+        Allocation("masked scores", b.scores, b.scores),
+        Allocation("softmax", b.softmax + b.copied, b.copied),
+        Allocation("softmax in the dtype of products", b.cast, b.scores),
         Allocation("dropout", dropped + b.mask, r.dropout * b.cast),
         Allocation("value contiguous per head", b.values_copied * b.values),
         Allocation("weighted values", b.values),
         Allocation(
-            "result contiguous per token",
-            b.token_apart * b.values,
-            b.token_apart * b.values + wide_keys,
+            "result contiguous per token", b.token_apart * b.values, b.token_apart * b.values
         ),
     ]
 
@@ -432,13 +412,7 @@ def _written_out_backward(b, r) -> Timeline:
     """Gradients of the operations, last first."""
     of_few = [
         Allocation("value gradient summed over groups", b.few_values, b.values),
-        Allocation(
-            "key gradient summed over groups", b.widening * b.few_keys, b.widening * b.queries
-        ),
-    ]
-    of_casts = [
-        Allocation("query gradient in single precision", b.widening * b.queries, b.queries),
-        Allocation("key gradient in single precision", b.widening * b.queries, b.queries),
+        Allocation("key gradient summed over groups", b.few_keys, b.queries),
     ]
     kept_values = (1 - b.together) * b.values_kept
     cap = [
@@ -464,7 +438,6 @@ def _written_out_backward(b, r) -> Timeline:
             2 * b.queries,
             b.scores + b.queries + b.keys_kept + b.together * b.values_kept,
         ),
-        *times(b.wide, of_casts),
         *times(b.repeated, of_few),
     ]
 

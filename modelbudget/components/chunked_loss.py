@@ -11,14 +11,11 @@ from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
-    casts,
     exact_bytes,
-    products,
     tokens,
-    widening,
 )
 from modelbudget.components import loss
-from modelbudget.memory.timeline import Allocation, Timeline, live_bytes, times
+from modelbudget.memory.timeline import Allocation, Timeline, live_bytes
 from modelbudget.operations.autograd import backward, finish_node, make_leaf, start_node
 from modelbudget.operations.elementwise import add, div, to
 from modelbudget.operations.layout import at_least_float32
@@ -50,16 +47,15 @@ def forward(a: Fields, r: Run, n_rows, width):
     """Return the peak bytes of all chunks, in addition to those live when backward begins.
 
     `n_rows`: logits of a token; `width`: channels of the states that the head's matrix reads. The
-    states, the gathered gradient and autocast's casts of matrix and bias are live throughout; at
-    the end the gradient is cast to the dtype of the run.
+    states and the gathered gradient are live throughout; at the end the gradient is cast to the
+    dtype of the run.
     """
-    one, exact, size = _one_chunk(r), exact_bytes(r.dtype), bytes_of(products(r).dtype)
+    one, exact, size = _one_chunk(r), exact_bytes(r.dtype), bytes_of(r.dtype)
     gathered = exact * tokens(r) * a.d_model + loss.number(r) - exact
     cast = int(exact != bytes_of(r.dtype)) * bytes_of(r.dtype) * tokens(r) * a.d_model
-    cached = casts(r) * size * n_rows * (width + a.head_bias)
     kept = int(r.outputs == "kept") * size * tokens(one) * n_rows
     live = live_bytes(0, _timeline(a, one, n_rows, width))
-    return is_chunked(r) * (gathered + cached + largest(cast + kept, *live))
+    return is_chunked(r) * (gathered + largest(cast + kept, *live))
 
 
 def _one_chunk(r: Run) -> SimpleNamespace:
@@ -70,26 +66,18 @@ def _one_chunk(r: Run) -> SimpleNamespace:
 
 def _timeline(a: Fields, r: Run, n_rows, width) -> Timeline:
     """Return the timeline of a chunk after the first, which adds its gradients to those before."""
-    size, number, n = bytes_of(products(r).dtype), loss.number(r), tokens(r)
+    size, number, n = bytes_of(r.dtype), loss.number(r), tokens(r)
     states, logits = size * n * width, size * n * n_rows
-    read = largest(casts(r), positive(a.d_emb)) * states
+    read = positive(a.d_emb) * states
     cast = int(number != size) * number * n * n_rows
     freed = int(r.outputs == "freed") * logits + cast + number
     weight, bias = size * n_rows * width, size * n_rows * a.head_bias
-    added = (1 - casts(r)) * (weight + bias)
     of_projection = size * a.d_emb * a.d_model + positive(a.d_emb) * size * n * a.d_model
-    wide = widening(r)
-    in_single_precision = [
-        Allocation("state gradient in single precision", wide * states, states),
-        Allocation("weight gradient in single precision", wide * weight, (1 + wide) * weight),
-        Allocation("bias gradient in single precision", wide * bias, (1 + wide) * bias),
-    ]
     return [
-        Allocation("projected states, or their cast", read),
+        Allocation("projected states", read),
         Allocation("loss", logits + cast + number * (n * n_rows + 2), freed),
         *loss.backward(r, n_rows),
-        Allocation("head gradients", weight + bias + states, logits + added + read),
-        *times(casts(r), in_single_precision),
+        Allocation("head gradients", weight + bias + states, logits + weight + bias + read),
         Allocation("head projection gradients", of_projection, of_projection),
     ]
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import casts
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Timeline
@@ -55,8 +54,6 @@ class Part(Protocol):
     """The group of charts that its components belong to (`groups.py`)."""
     SIZES: tuple[str, ...]
     """Fields that are at least 1 where the part is in the pattern, and 0 where it is not."""
-    WIDE_OUTPUT: bool
-    """With autocast, the output has the dtype of the states; missing: that of products."""
     DIVIDED: tuple[str, ...]
     """Fields of which each of several devices has the same share (`tensor_parallel.py`). May be
     missing: then devices cannot divide the part."""
@@ -117,17 +114,6 @@ class Part(Protocol):
         """
         ...
 
-    def cached_casts(self, a: Fields, r: Run) -> Any:
-        """Bytes of casts of biases, which autocast keeps to the end of the forward pass.
-
-        Only of parts whose peaks have a formula with autocast.
-        """
-        ...
-
-    def cast_weights(self, a: Fields, r: Run) -> Any:
-        """Bytes of casts of weights, which are saved too; of the same parts."""
-        ...
-
     def backward(self, a: Fields, r: Run, place: Place) -> Timeline:
         """From the gradient of the output to that of the input."""
         ...
@@ -181,11 +167,6 @@ def valid_if(*conditions: Condition) -> Callable:
         return function
 
     return decorate
-
-
-def no_autocast(a: Fields, r: Run):
-    """Return 1 where products compute in the dtype of their arguments."""
-    return 1 - casts(r)
 
 
 def has_formula(part: Part, quantity: str, a: Fields, r: Run):

@@ -12,7 +12,6 @@ from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
     bytes_of,
-    casts,
     divides,
     fuses_gradients,
     gathered_inputs,
@@ -20,7 +19,6 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     masks_tokens,
     of_states,
-    products,
     tokens,
 )
 from modelbudget.components import chunked_loss, dropout, loss, norm, vocabulary_parallel
@@ -32,7 +30,6 @@ from modelbudget.memory.timeline import (
     Timeline,
     all_gather,
     all_reduce,
-    casts_backward,
     copied_in_order,
     is_one_operation,
     product_backward,
@@ -220,14 +217,13 @@ def saved(a: Fields, r: Run) -> dict:
 
     The indices of rows of embeddings, and the inputs of head and projections.
     """
-    size, n = bytes_of(products(r).dtype), tokens(r)
-    projection = casts(r) * size * a.d_emb * a.d_model
+    size, n = bytes_of(r.dtype), tokens(r)
     whole, found = 1 - chunked_loss.is_chunked(r), saved_by_ends(a, r, width(a))
     return found | {
         "embedding": scale(r),
         "embedding.position": _position_indices(a, r),
-        "embedding.projection": size * n * a.d_emb + projection,
-        "head.projection": whole * (positive(a.d_emb) * size * n * a.d_model + projection),
+        "embedding.projection": size * n * a.d_emb,
+        "head.projection": whole * positive(a.d_emb) * size * n * a.d_model,
         "head": whole * found["head"] + _cap(a, r),
         "loss": whole * found["loss"] + chunked_loss.saved(a, r),
     }
@@ -240,11 +236,11 @@ def _position_indices(a: Fields, r: Run):
 
 
 def saved_by_ends(a: Fields, r: Run, width) -> dict:
-    """Those of token embedding and head of such a width, and of the loss; casts of weights, too."""
-    size, n = bytes_of(products(r).dtype), tokens(r)
+    """Those of token embedding and head of such a width, and of the loss."""
+    size, n = bytes_of(r.dtype), tokens(r)
     return {
         "embedding.token": (INDEX + masks_tokens(r) * loss.MASK) * n,
-        "head": size * (tokens(gathered_inputs(r)) + casts(r) * rows(a)) * width,
+        "head": size * tokens(gathered_inputs(r)) * width,
         "loss": loss.saved(r, rows(a)),
     }
 
@@ -256,7 +252,7 @@ def _is_capped(r: Run) -> int:
 
 def _cap(a: Fields, r: Run):
     """Bytes of tanh of the logits, where it caps them."""
-    return _is_capped(r) * bytes_of(products(r).dtype) * tokens(r) * rows(a)
+    return _is_capped(r) * bytes_of(r.dtype) * tokens(r) * rows(a)
 
 
 def scale(r: Run):
@@ -292,18 +288,6 @@ def saved_after_layers(a: Fields, r: Run):
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
 
-def held_by_head(a: Fields, r: Run):
-    """Bytes that autocast leaves live to the end of the forward pass, and that are not saved.
-
-    The cast of the head's bias; the states of which the head reads a cast, where the model computes
-    its loss itself, from labels that it shifts.
-    """
-    if not casts(r):
-        return 0
-    states = int(r.targets == "shifted") * bytes_of(r.dtype) * tokens(r) * a.d_model
-    return bytes_of(r.autocast) * a.head_bias * rows(a) + states
-
-
 def tokens_apart(r: Run):
     """Bytes of the tokens where the embedding saves a copy of them."""
     return masks_tokens(r) * INDEX * tokens(r)
@@ -323,7 +307,7 @@ def forward_end(a: Fields, r: Run) -> tuple:
     """
     in_chunks = chunked_loss.forward(a, r, rows(a), width(a))
     whole = 1 - chunked_loss.is_chunked(r)
-    return in_chunks, whole * (loss.forward(r, rows(a)) + held_by_head(a, r))
+    return in_chunks, whole * loss.forward(r, rows(a))
 
 
 def _head_gradients(a: Fields, r: Run):
@@ -383,11 +367,10 @@ def flops(a: Fields, r: Run) -> dict:
 
 def head_backward(a: Fields, r: Run) -> Timeline:
     """Loss, head, its projection, the last norm."""
-    size, n = bytes_of(products(r).dtype), tokens(r)
+    size, n = bytes_of(r.dtype), tokens(r)
     states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
     weight = (1 - fuses_gradients(r)) * size * token(a, width(a))
     bias = size * a.head_bias * rows(a)
-    cast = casts(r) * weight
     of_projection, own = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
     projection = [
         Allocation("head projection gradients", of_projection + states, read + states),
@@ -399,7 +382,7 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("gradient before the division", logits, logits),
     ]
     freed = (1 - loss.holds_gradient(r)) * logits
-    usual = [Allocation("head gradients", weight + bias + read, freed + read + cast)]
+    usual = [Allocation("head gradients", weight + bias + read, freed + read)]
     saved_input = size * tokens(gathered_inputs(r)) * width(a)
     of_one = product_backward(
         r, "head", weight, bias, read, freed, saved_input, 0, gathers=1, in_buffer=1
@@ -409,7 +392,6 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         *times(_is_capped(r), capped),
         *times(1 - is_one_operation(r, gathers=1), usual),
         *times(is_one_operation(r, gathers=1), of_one),
-        *casts_backward(r, "head", weight, bias, read),
         Allocation("head gradients done", gradients=own),
         *times(1 - gathers_again(r), all_reduce(r, read)),
         *times(positive(a.d_emb), projection),

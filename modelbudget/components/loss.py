@@ -5,10 +5,8 @@ from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
-    casts,
     divides,
     exact_bytes,
-    products,
     tokens,
 )
 from modelbudget.memory.timeline import Allocation, Timeline, times
@@ -26,7 +24,7 @@ def number(r: Run) -> int:
 
 def _is_cast(r: Run) -> int:
     """1 where the loss reads a copy of the logits in another dtype."""
-    return int(number(r) != bytes_of(products(r).dtype))
+    return int(number(r) != bytes_of(r.dtype))
 
 
 def saved(r: Run, n_rows):
@@ -74,21 +72,20 @@ def held(r: Run, n_rows):
 def forward(r: Run, n_rows):
     """Return the bytes that are live at the end of forward, and freed before backward begins.
 
-    The logits, their copy in single precision, the labels with one of padding, the summed loss. A
-    copy that autocast makes is freed before that is divided. In place, three numbers of each token:
-    the logit of its target, the sum of the exponentials, and its loss; and its index.
+    The logits, their copy in single precision, the labels with one of padding, the summed loss. In
+    place, three numbers of each token: the logit of its target, the sum of the exponentials, and
+    its loss; and its index.
     """
     if is_in_place(r):
         freed = _is_cast(r) * int(r.outputs == "freed")
         return freed * _logits(r, n_rows) + INDEX * tokens(r) + number(r) * (3 * tokens(r) - 1)
-    summed = 1 - casts(r) * int(r.loss_dtype == "logits")
     cast, shifted = _is_cast(r), int(r.targets == "shifted")
     kept = int(r.outputs == "kept")
     padded = positive(r.batch - 1) * INDEX * (tokens(r) + r.batch)
     return (
         (1 - kept) * _logits(r, n_rows)
         + cast * number(r) * tokens(r) * n_rows
-        + shifted * (padded + summed * number(r))
+        + shifted * (padded + number(r))
         + divides(r) * _divided_forward(r, n_rows)
     )
 
@@ -159,4 +156,4 @@ def _backward_in_place(r: Run, n_rows) -> Timeline:
 
 
 def _logits(r: Run, n_rows):
-    return bytes_of(products(r).dtype) * tokens(r) * n_rows
+    return bytes_of(r.dtype) * tokens(r) * n_rows

@@ -9,7 +9,6 @@ from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_values import (
     bytes_of,
-    casts,
     computed_again,
     exact_bytes,
     tokens,
@@ -168,12 +167,11 @@ def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0
 def _exact_backward(a, r, states, rms, of_scale, given, residual, others) -> Timeline:
     """Backward of x / rms · (1 + scale) in at least single precision, operation by operation."""
     copied = copies_input(a, r)
-    halved = copied * (1 - casts(r))
     wide, of_wide = (1 + copied) * states, (1 + copied) * of_scale
     scale = [
         *scale_backward(r, wide, of_wide, 1 - (1 - copied) * (1 - given)),
         Allocation("1 + scale, freed", 0, of_wide),
-        Allocation("scale gradient in half precision", halved * of_scale, halved * of_wide),
+        Allocation("scale gradient in half precision", copied * of_scale, copied * of_wide),
     ]
     if not copied:
         return [*scale, *_rms_backward(states, rms, 1, residual, others)]
@@ -192,19 +190,6 @@ def _copied_backward(states, rms, given=1) -> Timeline:
         Allocation("output gradient in single precision", 2 * states, given * states),
         *_rms_backward(2 * states, rms),
         Allocation("input gradient in half precision", states, 2 * states),
-    ]
-
-
-def cast_backward(states, rms, of_scale) -> Timeline:
-    """Backward of RMSNorm written out, of `states` bytes in half precision, with autocast.
-
-    The scale is in single precision, and so is the output.
-    """
-    return [
-        Allocation("scale gradients", 4 * states),
-        Allocation("scale gradient sum", of_scale, 2 * states),
-        Allocation("quotient gradient in half precision", states, 5 * states),
-        *_copied_backward(states, rms),
     ]
 
 

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, products, tokens
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
 from modelbudget.operations.elementwise import (
     add,
@@ -78,38 +78,31 @@ def forward_whole(r, n_head, d_head) -> Timeline:
     return [Allocation("RoPE", 3 * heads, 2 * heads)]
 
 
-def backward_whole(r, n_head, d_head, table, to_narrow=0, given=1) -> Timeline:
+def backward_whole(r, n_head, d_head, table, given=1) -> Timeline:
     """Return the timeline from the gradient of n_head heads after such a RoPE to that before it.
 
     The gradient after it is freed if `given` is 1. `table`: bytes of the cosines, and of the sines,
-    if nothing reads them in backward after these. `to_narrow` 1: the heads before it are in the
-    dtype of autocast.
+    if nothing reads them in backward after these.
     """
-    wide = bytes_of(r.dtype) * tokens(r) * n_head * d_head
-    size = bytes_of(products(r).dtype if to_narrow else r.dtype)
+    size = bytes_of(r.dtype)
     heads, half = (n_bytes * tokens(r) * n_head * d_head for n_bytes in (size, size // 2))
-    cast = to_narrow * heads
     return [
-        Allocation("RoPE product with the sines", wide + cast, to_narrow * wide, table),
+        Allocation("RoPE product with the sines", heads, 0, table),
         Allocation("RoPE first half", half + heads, half),
         Allocation("RoPE second half", heads, heads),
         Allocation("RoPE sum of the halves", heads, 2 * heads),
-        Allocation("RoPE product with the cosines", wide + cast, (given + to_narrow) * wide, table),
+        Allocation("RoPE product with the cosines", heads, given * heads, table),
         Allocation("RoPE sum", heads, 2 * heads),
     ]
 
 
-def backward_other_channels(r, n_head, d_head, to_narrow=0) -> Timeline:
+def backward_other_channels(r, n_head, d_head) -> Timeline:
     """Return the timeline of zeros for the gradient of channels that are not rotated, and its sum.
 
-    They read the gradient after RoPE, which is freed; or, with `to_narrow` as of `backward_whole`,
-    a cast of their own.
+    They read the gradient after RoPE, which is freed.
     """
-    heads = bytes_of(products(r).dtype if to_narrow else r.dtype) * tokens(r) * n_head * d_head
-    return [
-        Allocation("RoPE other channels", heads, (1 - to_narrow) * heads),
-        *accumulate(heads),
-    ]
+    heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
+    return [Allocation("RoPE other channels", heads, heads), *accumulate(heads)]
 
 
 def complex_table(r, d_rotary):

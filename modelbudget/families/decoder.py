@@ -14,7 +14,6 @@ from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
     bytes_of,
-    casts,
     computed_again,
     divides,
     divides_context,
@@ -25,7 +24,6 @@ from modelbudget.architecture.run_values import (
     is_interleaved,
     is_pipelined,
     is_sharded,
-    keeps_gradients_in_buckets,
     of_states,
     one_token,
     own_tokens,
@@ -84,7 +82,6 @@ from modelbudget.memory import (
     interleaved,
     optimizer,
     pipeline,
-    training,
 )
 from modelbudget.memory.timeline import is_nothing
 
@@ -135,7 +132,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         *multi_token_prediction.constraints(),
         *megatron_linear.constraints(),
     )
-    also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one mixer and one MLP")
@@ -166,14 +162,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where all parts of the layers provide the formula, else 0.
-
-        With autocast, states are in float32 only if no projection makes them from the embedding.
-        Its peaks hold where gradients are no views of buckets; where a chunk of the loss has more
-        than one token, since the bias gradient of one is not summed; and under full checkpointing
-        where the layers' forward pass, in which casts of all their weights are live, surely needs
-        less than something else does.
-        """
+        """1 where all parts of the layers provide the formula, else 0."""
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
         if is_divided(r):
@@ -185,15 +174,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             is_known = quantity != "peak_training_bytes" or context_parallel.known_peak(r)
             known = int(quantity in OF_ONE_DEVICE and is_known)
             holds = holds * (1 - exchanges_context(r) * (1 - known))
-        if casts(r) and quantity in cls.also_with_autocast:
-            holds = holds * (1 - positive(a.d_emb))
-        if casts(r) and quantity == "peak_training_bytes":
-            holds = holds * positive(tokens(r) - r.loss_chunks)
-            holds = holds * (1 - keeps_gradients_in_buckets(r))
-            if computed_again(r) and not is_nothing(holds):
-                holds = holds * training.forward_of_layers_is_lower(
-                    training_peaks.timelines(a, r), r
-                )
         if quantity == "peak_training_bytes":
             holds = holds * multi_token_prediction.has_none(a)
         if is_pipelined(r) and not is_of_stages(quantity, a, r):

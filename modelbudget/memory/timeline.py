@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
-    casts,
     divides,
     fuses_gradients,
     gathers_again,
     parts_of_length,
-    widening,
 )
 
 
@@ -166,24 +164,6 @@ def all_gather(r, states, freed=0) -> Timeline:
 def copied_in_order(r, states):
     """Bytes of the copy of states that devices have gathered over the length."""
     return positive(r.batch - 1) * states
-
-
-def casts_backward(
-    r, name: str, of_weight, of_bias, of_input=0, then: Sequence[Allocation] = ()
-) -> Timeline:
-    """Return the timeline of a linear layer's gradients from the dtype of autocast to float32.
-
-    Arguments as of `linear_backward`; `of_input` is 0 where the input was not cast. Torch casts the
-    last argument first, and so the first one's gradient. `then`: what adds the input's gradient to
-    others, as soon as it is there.
-    """
-    wide = widening(r)
-    first = [Allocation(f"{name} input gradient in single precision", wide * of_input, of_input)]
-    found = [
-        Allocation(f"{name} weight gradient in single precision", wide * of_weight, of_weight),
-        Allocation(f"{name} bias gradient in single precision", wide * of_bias, of_bias),
-    ]
-    return times(casts(r), [*first, *then, *found])
 
 
 def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early) -> Timeline:

@@ -5,7 +5,7 @@ and the peak is in the first or in the last of them.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.layer_groups import LayerGroup
@@ -25,15 +25,13 @@ class Layers(NamedTuple):
     """The layers of one group.
 
     The forward pass of one layer, from its input to all that is saved, and its backward pass;
-    `first`: what the backward pass begins with and that reads nothing saved; `only_forward`: bytes
-    that the forward pass leaves and that are freed before backward begins.
+    `first`: what the backward pass begins with and that reads nothing saved.
     """
 
     group: LayerGroup
     forward: Timeline
     backward: Timeline
     first: Sequence[Allocation] = ()
-    only_forward: Any = 0
 
     def backward_pass(self, r: Run) -> Timeline:
         """Return the backward pass, in which a layer may run forward once more."""
@@ -80,39 +78,26 @@ def forward_backward(model: Model, r: Run, before):
     backward = [one.backward_pass(r) for one in model.layers]
     found = [peak_during(before, model.head)]
     live = before + change(model.head)
-    only_forward = _only_forward(model, 0)
-    found += [before + only_forward + more for more in model.forward_end]
+    found += [before + more for more in model.forward_end]
     for one, timeline in zip(model.layers, backward, strict=True):
         for index in one.group.first, one.group.last:
             at = live + _change_from(model, backward, index + 1) - _freed_from(model, index + 1)
             once = 1 - positive(index - one.group.first)
             found.append(one.group.is_there * peak_during(at, timeline, once))
     if r.recompute != "full":
-        found += _forward_of_layers(model, r, before)
+        found += _forward_of_layers(model, before)
     embedding = live + _change_from(model, backward, 0) - _freed_from(model, 0)
     return largest(*found, peak_during(embedding, model.embedding))
 
 
-def forward_of_layers_is_lower(model: Model, r: Run):
-    """1 where the peak is surely not in the layers' forward pass under full checkpointing.
-
-    It saves nothing, and so it needs less than a forward pass that saves all but is live with it.
-    """
-    return 1 - positive(largest(*_forward_of_layers(model, r, 0)) - forward_backward(model, r, 0))
-
-
-def _forward_of_layers(model: Model, r: Run, before) -> list:
+def _forward_of_layers(model: Model, before) -> list:
     """Live bytes in the forward pass of the last layer of each group, which saves all it needs."""
     found, forward = [], [one.forward for one in model.layers]
     for one in model.layers:
         last = one.group.last
         # A layer saves its own input, and so the later layers' inputs are not live yet.
-        later = (model.n_layer - last - 1) * model.states
-        if r.recompute == "full":
-            later = later + _only_forward(model, last)
-        else:
-            later = later + _change_from(model, forward, last)
-        at = before + _only_forward(model, 0) - model.saved_after_layers - later
+        later = (model.n_layer - last - 1) * model.states + _change_from(model, forward, last)
+        at = before - model.saved_after_layers - later
         found.append(one.group.is_there * peak_during(at, one.forward))
     return found
 
@@ -138,17 +123,7 @@ def _freed_from(model: Model, index):
 
 def _change_from(model: Model, timelines: list[Timeline], index):
     """Return the change in live bytes through the layers from `index` on."""
-    return _sum_from(model, [change(timeline) for timeline in timelines], index)
-
-
-def _only_forward(model: Model, index):
-    """Return the bytes that the layers from `index` on leave until backward begins."""
-    return _sum_from(model, [one.only_forward for one in model.layers], index)
-
-
-def _sum_from(model: Model, values: list, index):
-    """Sum a value of each layer from `index` on, given for each group."""
     return sum(
-        value * (one.group.before(model.n_layer) - one.group.before(index))
-        for one, value in zip(model.layers, values, strict=True)
+        change(timeline) * (one.group.before(model.n_layer) - one.group.before(index))
+        for one, timeline in zip(model.layers, timelines, strict=True)
     )

@@ -5,6 +5,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.predict.formula import formula
 
 PREDICTED = (
     "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
@@ -19,10 +20,11 @@ def measured(a, run: RunConfig, device: str = "meta") -> dict[str, dict[str, int
     return train(model, run, set(PREDICTED))
 
 
-def predicted(a, run: RunConfig) -> dict[str, dict[str, int]]:
+def predicted(a, run: RunConfig, quantities=PREDICTED) -> dict[str, dict[str, int]]:
+    """Return what closed formulas say, or programs where none holds."""
+    terms = {quantity: formula(type(a), quantity, a, run)[0] for quantity in quantities}
     return {
-        quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        for quantity in PREDICTED
+        quantity: {name: term.total for name, term in of.items()} for quantity, of in terms.items()
     }
 
 

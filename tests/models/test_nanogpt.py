@@ -7,6 +7,7 @@ comparison with nanoGPT's own class.
 
 import pytest
 import torch
+from helpers.training import predicted
 from torch import nn
 from torch.nn import functional as F
 
@@ -127,12 +128,11 @@ def differences(bias: bool = True, n_vocab: int = 500, holds_embeddings: bool = 
         model = WithLoss(a, 0.1 * run.dropout, holds_embeddings)
     traced = train(model.to(getattr(torch, run.dtype)), run, QUANTITIES)
     found = {}
-    for quantity in sorted(QUANTITIES - {"peak_training_bytes"}):
-        predicted = total(getattr(a, quantity)(a, run))
-        found[quantity] = predicted - sum(traced[quantity].values())
-    if a.has_formula_for("peak_training_bytes", a, run):
-        for phase, term in a.peak_training_bytes(a, run).items():
-            found[phase] = term.total - traced["peak_training_bytes"][phase]
+    of_run = predicted(a, run, QUANTITIES)
+    for phase, peak in of_run.pop("peak_training_bytes").items():
+        found[phase] = peak - traced["peak_training_bytes"][phase]
+    for quantity, values in of_run.items():
+        found[quantity] = sum(values.values()) - sum(traced[quantity].values())
     return {name: value for name, value in found.items() if value}
 
 

@@ -4,14 +4,11 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
-    casts,
     computed_again,
     exact_bytes,
     fuses_gradients,
     gathered_inputs,
-    products,
     tokens,
-    widening,
 )
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.conditions import PEAK_IF
@@ -19,10 +16,7 @@ from modelbudget.components.attention.layout import (
     d_rotary,
     has_rope,
     heads,
-    heads_are_cast,
-    heads_are_normed,
     is_packed,
-    is_written_out,
     n_vectors,
     own_tables,
     rope_by_head,
@@ -34,7 +28,6 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
-    casts_backward,
     gradients_done,
     is_one_operation,
     product_backward,
@@ -48,32 +41,26 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
 
     `hides`: as in forward.
     """
-    held, p = saved(a, r), products(r)
-    size, states = bytes_of(p.dtype), bytes_of(p.dtype) * tokens(r) * a.d_model
-    query, key = (size * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
+    held = saved(a, r)
+    size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
+    query = size * tokens(r) * a.n_head * a.d_head
     weight = (1 - fuses_gradients(r)) * size * a.n_head * a.d_head * a.d_model
     output = weight, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     read = size * tokens(gathered_inputs(r)) * a.d_model
     saved_input = read, early * (1 - place.is_first)
-    of_states = accumulate(widening(r) * states)
-    result, others = context_parallel.copied_result(heads(a, r), p), place.others
+    of_states = accumulate(states)
+    result, others = context_parallel.copied_result(heads(a, r), r), place.others
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
         *_projection("gate", a, r, a.n_head, a.query_bias, times(others, of_states)),
     ]
-    cast = [
-        Allocation("query gradient in single precision", widening(r) * query, query),
-        Allocation("key gradient in single precision", widening(r) * key, key),
-    ]
     return [
         *product_backward(r, "output", *output, place.given, held["output"], early),
-        *casts_backward(r, "output", *output[:2]),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
-        *context_parallel.backward(heads(a, r), p, hides),
-        *times(heads_are_cast(a, r) * (1 - is_written_out(r)), cast),
+        *context_parallel.backward(heads(a, r), r, hides),
         *_rope_backward(a, r),
         *_projections_backward(a, r, others, saved_input),
     ]
@@ -85,8 +72,7 @@ def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Time
     added = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
     n_heads = a.n_head + 2 * a.n_kv_head
     heads, query, key = (
-        bytes_of(products(r).dtype) * tokens(r) * n * a.d_head
-        for n in (n_heads, a.n_head, a.n_kv_head)
+        bytes_of(r.dtype) * tokens(r) * n * a.d_head for n in (n_heads, a.n_head, a.n_kv_head)
     )
     joined = [Allocation("gradients of query, key and value joined", heads, heads)]
     if r.projections == "sliced":
@@ -118,8 +104,7 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
         found = rope.backward_complex(r, a.n_head, a.n_kv_head, a.d_head)
     elif own_tables(a, r):
         of_keys, of_queries = (
-            rope.backward(products(r), n_head, a.d_head, d_rotary(a))
-            for n_head in (a.n_kv_head, a.n_head)
+            rope.backward(r, n_head, a.d_head, d_rotary(a)) for n_head in (a.n_kv_head, a.n_head)
         )
         found = [*of_keys, *of_queries]
     else:
@@ -134,22 +119,12 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
 
 
 def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
-    to_narrow = _rope_is_cast(a, r)
-    given = 1 - rope_by_head(a, r) * (1 - to_narrow)
-    return rope.backward_whole(r, n_head, a.d_head, table, to_narrow, given)
-
-
-def _rope_is_cast(a: Fields, r: Run) -> int:
-    """1 where queries and keys have the dtype of autocast before such a RoPE, and not after it."""
-    return casts(r) * (1 - heads_are_normed(a, r))
+    return rope.backward_whole(r, n_head, a.d_head, table, 1 - rope_by_head(a, r))
 
 
 def _other_channels_backward(a: Fields, r: Run) -> Timeline:
     """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
-    to_narrow = _rope_is_cast(a, r)
-    both = (
-        rope.backward_other_channels(r, n, a.d_head, to_narrow) for n in (a.n_kv_head, a.n_head)
-    )
+    both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
     return times(rope_by_head(a, r), [one for timeline in both for one in timeline])
 
 
@@ -161,16 +136,13 @@ def _projection(
     The gradient of the heads may be copied first, to be contiguous per token; fewer bytes are live
     then than in the attention before.
     """
-    size, width = bytes_of(products(r).dtype), n_head * a.d_head
+    size, width = bytes_of(r.dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
     weight, of_bias = (1 - fuses_gradients(r)) * size * width * a.d_model, size * bias * width
-    held = casts(r) * (states + weight) + (1 - casts(r)) * saved_input
-    early = largest(early, casts(r) * computed_again(r))
     biased = largest(bias, is_one_operation(r, gathers=1))
     return [
-        *product_backward(r, name, weight, of_bias, states, heads, held, early, gathers=1),
-        *casts_backward(r, name, weight, of_bias, states, then),
-        *gradients_done(name, weight + of_bias, times(1 - casts(r), then), biased),
+        *product_backward(r, name, weight, of_bias, states, heads, saved_input, early, gathers=1),
+        *gradients_done(name, weight + of_bias, then, biased),
     ]
 
 
@@ -180,11 +152,9 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     size, width = bytes_of(r.dtype), n_head * a.d_head
     of_one = size * (a.d_head if a.qk_norm == "shared" else width)
     of_scale, of_bias = a.norm_scale * of_one, a.qk_norm_bias * of_one
-    states = bytes_of(products(r).dtype) * tokens(r) * width
+    states = size * tokens(r) * width
     if norm.is_composed(a, r):
         rms = exact_bytes(r.dtype) * n_vectors(a, tokens(r), n_head)
-        if casts(r):
-            return norm.cast_backward(states, rms, of_scale)
         return norm.composed_backward(a, r, states, rms, of_scale)
     apart = scaled_apart(a, r)
     scale = [

@@ -5,10 +5,8 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     MASKS,
     bytes_of,
-    casts,
     exact_bytes,
     is_sharded,
-    products,
     tokens,
 )
 from modelbudget.components import norm
@@ -56,11 +54,6 @@ def no_inner_norm(a: Fields, r: Run):
     return 1 - a.inner_norm
 
 
-def inner_norm_is_not_cast(a: Fields, r: Run):
-    """With autocast, what a norm of the result saves is not known."""
-    return 1 - casts(r) * a.inner_norm
-
-
 def is_not_written_out(a: Fields, r: Run):
     """Attention that is written out has no timeline of inference."""
     return 1 - is_written_out(r)
@@ -69,11 +62,6 @@ def is_not_written_out(a: Fields, r: Run):
 def rope_is_real(a: Fields, r: Run):
     """RoPE is not a product of complex numbers."""
     return 1 - is_complex(a, r)
-
-
-def complex_is_not_cast(a: Fields, r: Run):
-    """With autocast, RoPE over complex numbers has no formula."""
-    return 1 - casts(r) * is_complex(a, r)
 
 
 def rotates_whole_heads(a: Fields, r: Run):
@@ -89,16 +77,6 @@ def packs(a: Fields, r: Run):
     return 1 - is_packed(r) * (1 - equal * int(a.qk_norm == "none"))
 
 
-def autocast_is_known(a: Fields, r: Run):
-    """With autocast, RoPE's own tables have the dtype of products unless norms come before.
-
-    Masks on scores, and what selective checkpointing saves, have a dtype that is not known here.
-    """
-    normed = int(a.qk_norm != "none") * has_rope(a) * own_tables(a, r)
-    plain = int(position_of(a) not in MASKS and r.recompute != "selective")
-    return 1 - casts(r) * (1 - (1 - normed) * plain)
-
-
 def copies_are_made(a: Fields, r: Run):
     """Not with a single token, whose query, key and value are contiguous as they are."""
     return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
@@ -111,8 +89,7 @@ def is_not_copied(a: Fields, r: Run):
 
 def single_tokens_are_viewed(a: Fields, r: Run):
     """Products in the dtype copy packed values of single tokens: they stand between sequences."""
-    p = products(r)
-    in_dtype = is_written_out(r) or bytes_of(p.dtype) == exact_bytes(p.dtype)
+    in_dtype = is_written_out(r) or bytes_of(r.dtype) == exact_bytes(r.dtype)
     copies = int(r.attention_kernel in ("math", "written_out") and in_dtype)
     single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
     return 1 - shares_storage(r) * copies * single
@@ -142,28 +119,9 @@ SAVED_IF = (
     single_tokens_are_viewed,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
-    autocast_is_known,
-    complex_is_not_cast,
     copies_are_made,
-    inner_norm_is_not_cast,
 )
 """Conditions of the bytes that are saved."""
-
-
-def norms_of_heads_are_known(a: Fields, r: Run):
-    """With autocast, norms of queries and keys are written out, and multiply by a scale."""
-    known = norm.is_written_out(a, r) * a.norm_scale
-    return 1 - casts(r) * int(a.qk_norm != "none") * (1 - known)
-
-
-def cast_scores_are_known(a: Fields, r: Run):
-    """With autocast, scores that are written out have no dropout, and keys more than one head.
-
-    Classes hold the dropped scores, in single precision, to the end of a layer. The repeats of one
-    key are a view, of which autocast makes a copy.
-    """
-    one_key = positive(a.n_head - 1) * (1 - positive(a.n_kv_head - 1))
-    return 1 - casts(r) * is_written_out(r) * (1 - (1 - r.dropout) * (1 - one_key))
 
 
 PEAK_IF = (
@@ -175,9 +133,6 @@ PEAK_IF = (
     packs,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
-    norms_of_heads_are_known,
-    cast_scores_are_known,
-    complex_is_not_cast,
     copies_are_made,
 )
 """Conditions of the timelines."""

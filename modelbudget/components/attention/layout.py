@@ -2,7 +2,6 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_values import casts
 from modelbudget.components import attention_core, norm
 
 
@@ -67,7 +66,7 @@ def heads(a: Fields, r: Run) -> attention_core.Heads:
     by_head = rope_by_head(a, r)
     together = shares_storage(r) * (1 - has_rope(a))
     return attention_core.Heads(
-        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together, heads_are_cast(a, r)
+        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together
     )
 
 
@@ -88,16 +87,3 @@ def n_vectors(a: Fields, n_token, n_head):
 def scaled_apart(a: Fields, r: Run):
     """1 where the scale is a multiplication of its own after the norm, and saves its input."""
     return int(a.qk_norm == "separate") * (1 - norm.is_composed(a, r)) * a.norm_scale
-
-
-def heads_are_normed(a: Fields, r: Run) -> int:
-    """1 where autocast leaves normed queries and keys in float32."""
-    return casts(r) * int(a.qk_norm != "none")
-
-
-def heads_are_cast(a: Fields, r: Run) -> int:
-    """1 where autocast casts queries and keys once more: norms, or tables of float32, come before.
-
-    These are the tables of the model.
-    """
-    return max(heads_are_normed(a, r), casts(r) * has_rope(a) * (1 - own_tables(a, r)))

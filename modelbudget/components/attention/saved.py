@@ -5,9 +5,7 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
-    casts,
     gathered_inputs,
-    products,
     tokens,
 )
 from modelbudget.components import context_parallel, norm, rope
@@ -18,15 +16,12 @@ from modelbudget.components.attention.layout import (
     has_rope,
     heads,
     is_complex,
-    is_packed,
     n_vectors,
     own_tables,
     position_of,
     scaled_apart,
 )
-from modelbudget.components.attention.parameters import matrices
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
-from modelbudget.components.weight_formats import numbers_of
 
 
 @valid_if(*SAVED_IF)
@@ -38,40 +33,22 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     projection, where it is a copy. A gate saves its value, and the result that it multiplies in
     place of the projection.
     """
-    p = products(r)
     by_distance, sinusoids = _saved_by_distance(a, r)
-    query = bytes_of(p.dtype) * tokens(r) * a.n_head * a.d_head
-    result, gated = context_parallel.copied_result(heads(a, r), p), a.attention_gate
-    gate = bytes_of(p.dtype) * tokens(r) * d_gate(a)
-    tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(p, d_rotary(a))
+    query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    result, gated = context_parallel.copied_result(heads(a, r), r), a.attention_gate
+    gate = bytes_of(r.dtype) * tokens(r) * d_gate(a)
+    tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(r, d_rotary(a))
     tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
     copied = result + gated * (query - result)
-    of_norm = p if norm.is_written_out(a, r) else r
-    found = {
-        "query": bytes_of(p.dtype) * tokens(gathered_inputs(r)) * a.d_model,
-        "query_norm": saved_by_head_norm(a, of_norm, a.n_head),
-        "key_norm": saved_by_head_norm(a, of_norm, a.n_kv_head),
+    return {
+        "query": bytes_of(r.dtype) * tokens(gathered_inputs(r)) * a.d_model,
+        "query_norm": saved_by_head_norm(a, r, a.n_head),
+        "key_norm": saved_by_head_norm(a, r, a.n_kv_head),
         "": tables + gated * (gate + result) + by_distance,
         "position": sinusoids,
-        "core": context_parallel.saved(heads(a, r), p),
+        "core": context_parallel.saved(heads(a, r), r),
         "norm": a.inner_norm * norm.saved_inside(a, r, query, copied, a.n_head * a.d_head),
         "output": copied + a.inner_norm * (query - copied),
-    }
-    cast = _casts(a, r) if casts(r) else {}
-    return {name: found.get(name, 0) + cast.get(name, 0) for name in found | cast}
-
-
-def _casts(a: Fields, r: Run) -> Values:
-    """Return the bytes of what autocast copies: each weight, and each input but the query's."""
-    size, separate = bytes_of(r.autocast), 1 - is_packed(r)
-    query, key = (size * a.d_model * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    states = size * tokens(r) * a.d_model
-    return {
-        "query": query,
-        "gate": a.attention_gate * (states + size * a.d_model * d_gate(a)),
-        "key": separate * states + key,
-        "value": separate * states + key,
-        "output": query,
     }
 
 
@@ -105,21 +82,3 @@ def cache(a: Fields, r: Run) -> Values:
     Shazeer 2019, §3; Ainslie et al. 2023, §2.2.
     """
     return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
-
-
-def cached_casts(a: Fields, r: Run):
-    """Bytes of casts of biases, which autocast keeps to the end of the forward pass."""
-    size, key = bytes_of(products(r).dtype), a.n_kv_head * a.d_head
-    first = a.query_bias * a.n_head * a.d_head + (a.key_bias + a.value_bias) * key
-    return size * first + sum(later_biases(a, size))
-
-
-def cast_weights(a: Fields, r: Run):
-    """Bytes of casts of the projections' matrices."""
-    return bytes_of(products(r).dtype) * numbers_of(matrices(a))
-
-
-def later_biases(a: Fields, size) -> tuple:
-    """Bytes of the biases that are read after queries, keys and values: of gate and output."""
-    gate = a.attention_gate * a.query_bias * d_gate(a)
-    return size * gate, size * a.output_bias * a.d_model

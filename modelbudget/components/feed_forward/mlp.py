@@ -11,20 +11,17 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
-    casts,
     computed_again,
     fuses_gradients,
     gathered_inputs,
     gathers_again,
     is_sharded,
     one_token,
-    products,
     tokens,
-    widening,
 )
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
-from modelbudget.components.weight_formats import Matrix, numbers_of
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, vector
 from modelbudget.memory.timeline import (
@@ -33,7 +30,6 @@ from modelbudget.memory.timeline import (
     accumulate,
     all_gather,
     all_reduce,
-    casts_backward,
     gradients_done,
     is_one_operation,
     product_backward,
@@ -96,11 +92,6 @@ def has_no_norm(a: Fields, r: Run):
     return 1 - getattr(a, "inner_norm", 0)
 
 
-def norm_is_not_cast(a: Fields, r: Run):
-    """With autocast, what a norm of hidden states saves is not known."""
-    return 1 - casts(r) * getattr(a, "inner_norm", 0)
-
-
 def one_operation(a: Fields, r: Run):
     """Not squared ReLU, which has an operation more, nor xIELU, which has several."""
     return int(a.activation not in ("relu2", "xielu"))
@@ -112,9 +103,8 @@ def is_squared(a: Fields) -> int:
 
 
 def squares_alone(a: Fields, r: Run):
-    """Learned, the activation has no timeline; nor has a square with autocast, or packed."""
-    known = (1 - casts(r)) * (1 - is_packed(r))
-    return (1 - is_learned(a)) * (1 - is_squared(a) * (1 - known))
+    """Learned, the activation has no timeline; nor has a square of gate and up as one product."""
+    return (1 - is_learned(a)) * (1 - is_squared(a) * is_packed(r))
 
 
 def is_learned(a: Fields) -> int:
@@ -122,9 +112,9 @@ def is_learned(a: Fields) -> int:
     return int(a.activation == "xielu")
 
 
-def learned_is_in_its_dtype(a: Fields, r: Run):
-    """With autocast, or with gate and up as one product, what xIELU saves is not known."""
-    return 1 - is_learned(a) * (1 - (1 - casts(r)) * (1 - is_packed(r)))
+def learned_is_alone(a: Fields, r: Run):
+    """With gate and up as one product, what xIELU saves is not known."""
+    return 1 - is_learned(a) * is_packed(r)
 
 
 def is_packed(r: Run) -> int:
@@ -140,11 +130,6 @@ def fuses_gate(r: Run) -> int:
 def packed_activation_is_known(a: Fields, r: Run):
     """Packed, the activation is one operation."""
     return 1 - is_packed(r) * is_written_out(a, r)
-
-
-def packed_casts_are_known(a: Fields, r: Run):
-    """Packed, with autocast, the activation is one operation."""
-    return 1 - casts(r) * is_packed(r) * is_written_out(a, r)
 
 
 def parameters(a: Fields, d_ff=None) -> Values:
@@ -197,24 +182,15 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
-@valid_if(is_not_factored, packed_casts_are_known, learned_is_in_its_dtype, norm_is_not_cast)
+@valid_if(is_not_factored, learned_is_alone)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: the input, which gate and up share, and the hidden states.
-
-    With autocast, each projection saves casts of its input and of its weight.
-    """
+    """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
     if is_learned(a):
         inside = _learned_hidden(a, r)
     else:
-        inside = hidden(a, r, bytes_of(products(r).dtype) * tokens(r) * a.d_ff, is_packed(r))
+        inside = hidden(a, r, bytes_of(r.dtype) * tokens(r) * a.d_ff, is_packed(r))
     if knows_norm(a):
         inside = _normalised(a, r, inside)
-    if casts(r):
-        weight = bytes_of(r.autocast) * a.d_ff * a.d_model
-        cast = bytes_of(r.autocast) * tokens(r) * a.d_model
-        inside = inside | {"down": inside["down"] + weight}
-        of_gate = a.gated * (weight + (1 - is_packed(r)) * cast)
-        return {"gate": of_gate, "up": weight + cast, **inside}
     states = place.saves_input * bytes_of(r.dtype) * tokens(gathered_inputs(r)) * a.d_model
     return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
 
@@ -226,21 +202,21 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
 
     The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
     of the down projection. GELU written out, x / 2 · (1 + tanh(…)), also saves both of its factors
-    and the hyperbolic tangent; with autocast all but x / 2 in float32, and its value too. One
-    operation with the gate's product saves the factors' tensor alone.
+    and the hyperbolic tangent. One operation with the gate's product saves the factors' tensor
+    alone.
     """
     # ReLU saves its value and not the gate, which an up projection of the same tensor keeps.
     gate = packed * a.gated * int(a.activation in ("relu", "relu2"))
     if a.activation == "relu":
         return {"": (1 + a.gated + gate) * states, "down": a.gated * states}
-    factors = (3 + casts(r) * (3 + a.gated)) * is_written_out(a, r)
+    factors = 3 * is_written_out(a, r)
     saved_by_product = (2 - fuses_gate(r)) * a.gated
     return {"": (1 + saved_by_product + gate + factors) * states, "down": states}
 
 
 def _normalised(a: Fields, r: Run, inside: Values) -> Values:
     """Return what is saved between the projections with a norm before the last, if there is one."""
-    states, own = bytes_of(products(r).dtype) * tokens(r) * a.d_ff, inside["down"]
+    states, own = bytes_of(r.dtype) * tokens(r) * a.d_ff, inside["down"]
     of_norm = norm.saved_inside(a, r, states, own, a.d_ff)
     return inside | {
         "norm": a.inner_norm * of_norm,
@@ -294,38 +270,19 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """All that is saved, and the output."""
-    states = bytes_of(products(r).dtype) * tokens(r) * a.d_model
-    cached, again = casts(r) * cached_casts(a, r), gathers_again(r)
+    states, again = bytes_of(r.dtype) * tokens(r) * a.d_model, gathers_again(r)
     first = again * bytes_of(r.dtype) * tokens(r) * (1 + a.gated) * a.d_ff
     return [
         *times(again, all_gather(r, states)),
         Allocation("first product of gathered states", first, again * states),
-        Allocation("saved", sum(saved(a, r, place).values()) + cached - first),
+        Allocation("saved", sum(saved(a, r, place).values()) - first),
         *times(place.stops * fuses_gradients(r), [Allocation("down again", states, states)]),
         Allocation("down", (1 - place.stops) * states),
         *all_reduce(r, (1 - place.stops) * states),
     ]
 
 
-def cached_casts(a: Fields, r: Run):
-    """Bytes of casts of biases, which autocast keeps to the end of the forward pass."""
-    size = bytes_of(products(r).dtype)
-    return size * (a.up_bias * (1 + a.gated) * a.d_ff + a.down_bias * a.d_model)
-
-
-def cast_weights(a: Fields, r: Run):
-    """Bytes of casts of the projections' matrices."""
-    return bytes_of(products(r).dtype) * numbers_of(matrices(a))
-
-
-def gate_is_one_dtype(a: Fields, r: Run):
-    """With autocast, GELU written out is in float32, and so is the gate's product."""
-    return 1 - casts(r) * is_written_out(a, r) * a.gated
-
-
-@valid_if(
-    is_not_factored, squares_alone, gate_is_one_dtype, packed_activation_is_known, has_no_norm
-)
+@valid_if(is_not_factored, squares_alone, packed_activation_is_known, has_no_norm)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -336,23 +293,18 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     # Shared experts read (tokens, channels).
     biased = int(d_ff is None) * a.up_bias
     d_ff = a.d_ff if d_ff is None else d_ff
-    size, early = bytes_of(products(r).dtype), computed_again(r)
+    size, early = bytes_of(r.dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
     weight = (1 - fuses_gradients(r)) * size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
     saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
-    of_states, as_is = accumulate(widening(r) * states), 1 - casts(r)
-    added = times(place.others, of_states)
-    added_to_both = times(1 - (1 - place.others) * (1 - a.gated), of_states)
-    cast = casts(r) * weight
-    saved_by_up = casts(r) * (states + weight)
-    read = size * tokens(gathered_inputs(r)) * a.d_model
-    saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * read
+    added = times(place.others, accumulate(states))
+    added_to_both = times(1 - (1 - place.others) * (1 - a.gated), accumulate(states))
+    saved_input = place.saves_input * size * tokens(gathered_inputs(r)) * a.d_model
     biased = largest(biased, is_one_operation(r, gathers=1))
     of_down = [
-        *product_backward(r, "down", *down, place.given, saved_by_down + cast, early),
-        *casts_backward(r, "down", *down[:2], is_written_out(a, r) * (1 - a.gated) * inside),
+        *product_backward(r, "down", *down, place.given, saved_by_down, early),
         *gradients_done("down", sum(down[:2])),
     ]
     if packed:
@@ -361,22 +313,17 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
             *of_down,
             *of_product,
             *of_activation,
-            *product_backward(
-                r, "gate and up", *joined, 2 * inside, saved_input + cast, early, gathers=1
-            ),
-            *casts_backward(r, "gate and up", *joined, added),
-            *gradients_done("gate and up", sum(joined[:2]), times(as_is, added), biased),
+            *product_backward(r, "gate and up", *joined, 2 * inside, saved_input, early, gathers=1),
+            *gradients_done("gate and up", sum(joined[:2]), added, biased),
         ]
     return [
         *of_down,
         *of_product,
-        *times(a.gated, product_backward(r, "up", *up, inside, saved_by_up, early)),
-        *times(a.gated, casts_backward(r, "up", *up, added)),
-        *times(a.gated, gradients_done("up", sum(up[:2]), times(as_is, added), biased)),
+        *times(a.gated, product_backward(r, "up", *up, inside, 0, early)),
+        *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),
         *of_activation,
         *product_backward(r, "gate or up", *up, inside, saved_input, early, gathers=1),
-        *casts_backward(r, "gate or up", *up, added_to_both),
-        *gradients_done("gate or up", sum(up[:2]), times(as_is, added_to_both), biased),
+        *gradients_done("gate or up", sum(up[:2]), added_to_both, biased),
     ]
 
 
@@ -393,7 +340,7 @@ def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeli
     saved_by_down = (1 - relu * (1 - a.gated)) * inside
     activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
     if is_written_out(a, r):
-        activation = _gelu_backward(r, inside)
+        activation = _gelu_backward(inside)
     if is_squared(a):
         activation = _square_backward(inside)
     if fuses_gate(r):
@@ -415,25 +362,14 @@ def _square_backward(inside) -> Timeline:
     ]
 
 
-def _gelu_backward(r: Run, inside) -> Timeline:
-    """Return the backward timeline of x / 2 · (1 + tanh(c · (x + 0.044715 · x³))).
-
-    With autocast, x / 2 and the argument's gradients are in its dtype, all else in float32.
-    """
-    wide, cast = widening(r) * inside, casts(r)
-    factors = computed_again(r) * (wide + inside)
+def _gelu_backward(inside) -> Timeline:
+    """Return the backward timeline of x / 2 · (1 + tanh(c · (x + 0.044715 · x³)))."""
     return [
-        Allocation("gradients of both factors", 2 * wide, factors),
-        Allocation(
-            "gradient of the half in its dtype",
-            cast * inside,
-            (2 + cast) * wide + inside - factors,
-        ),
-        Allocation("tanh gradient", wide, 2 * wide),
-        Allocation("gradient of its argument", wide, wide),
-        Allocation("gradient of the cubic term", wide + cast * inside, cast * wide),
-        Allocation("cube gradient", 3 * wide, 4 * wide),
-        Allocation("cube gradient in the dtype of autocast", cast * inside, cast * wide),
+        Allocation("gradients of both factors", 2 * inside, 3 * inside),
+        Allocation("tanh gradient", inside, 2 * inside),
+        Allocation("gradient of its argument", inside, inside),
+        Allocation("gradient of the cubic term", inside),
+        Allocation("cube gradient", 3 * inside, 4 * inside),
         Allocation("sum of the argument's gradients", inside, 2 * inside),
         Allocation("gradient of the half", inside, inside),
         Allocation("activation gradient", inside, 2 * inside),

@@ -11,13 +11,11 @@ from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
-    casts,
     computed_again,
     exact_bytes,
     is_sharded,
     of_states,
     one_token,
-    products,
     tokens,
 )
 from modelbudget.architecture.terms import join
@@ -32,7 +30,6 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
-    casts_backward,
     gradients_done,
     linear_backward,
     times,
@@ -54,7 +51,6 @@ GROUP = "experts"
 DIVIDED = ()
 OF_OWN_TOKENS = True
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
-WIDE_OUTPUT = True
 
 END = 4
 """Bytes of a number that a grouped product reads: where the rows of an expert end."""
@@ -124,15 +120,6 @@ def gathering_is_known(a: Fields, r: Run):
 def gathered_rows_outweigh_indices(a: Fields, r: Run):
     """Gathered, in fewer than 8 channels, indices of 64 bits can set the peak."""
     return 1 - gathers(r) * (1 - positive(a.d_model - 7))
-
-
-def autocast_is_known(a: Fields, r: Run):
-    """With autocast, gathered experts without biases compute in the dtype of their weights.
-
-    It casts shared experts, and sums with biases.
-    """
-    plain = (1 - positive(a.d_shared)) * (1 - a.up_bias) * (1 - a.down_bias)
-    return 1 - casts(r) * (1 - gathers(r) * plain)
 
 
 def gate_sums_channels(a: Fields, r: Run):
@@ -219,7 +206,7 @@ def matrices(a: Fields) -> list[Matrix]:
     ]
 
 
-@valid_if(mlp.is_not_factored, autocast_is_known, gathering_is_known)
+@valid_if(mlp.is_not_factored, gathering_is_known)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward, with each token k = n_expert_per_token times where it is routed.
 
@@ -241,11 +228,8 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     weighting = (2 + gathered) * INDEX * pairs + exact * pairs + (2 - gathered) * rows
     gate = a.shared_gate * (states + size * n)
     probabilities = exact * (n * a.n_expert + gathered * (pairs + n)) + INDEX * pairs
-    of_input = place.saves_input * states
-    if casts(r):
-        of_input = bytes_of(r.autocast) * (n + a.n_expert) * a.d_model
     return {
-        "router": of_input + probabilities,
+        "router": place.saves_input * states + probabilities,
         "gate": a.gated * of_experts * a.d_model + gathered * END * a.n_expert,
         "up": (1 - a.gated) * of_experts * a.d_model,
         "down": routed["down"],
@@ -303,10 +287,9 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     if gathers(r):
         temporary = largest(2 * shared * output, _gathered_outputs(a, r, place))
         temporary = temporary - (1 - place.stops) * output
-    cached = casts(r) * cached_casts(a, r)
     temporary = temporary + _exchanged(a, r, (1 - place.stops) * output + temporary)
     return [
-        Allocation("saved", sum(saved(a, r, place).values()) + cached),
+        Allocation("saved", sum(saved(a, r, place).values())),
         Allocation("output", (1 - place.stops) * output + temporary, temporary),
     ]
 
@@ -334,16 +317,6 @@ def _gathered_outputs(a: Fields, r: Run, place: Place):
     pairs = n * a.n_expert_per_token
     weighted = exact * pairs * a.d_model + INDEX * (pairs + a.n_expert)
     return weighted + (1 - place.stops) * exact * (pairs + n) * a.d_model
-
-
-def cached_casts(a: Fields, r: Run):
-    """Bytes of the cast of the router's bias."""
-    return bytes_of(products(r).dtype) * int(a.router_bias == "logit") * a.n_expert
-
-
-def cast_weights(a: Fields, r: Run):
-    """Bytes of the cast of the router's matrix; those of experts are not cast."""
-    return bytes_of(products(r).dtype) * a.n_expert * a.d_model
 
 
 @valid_if(
@@ -425,7 +398,7 @@ def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
 
 def _normalised_backward(a: Fields, r: Run) -> Timeline:
     """From the gradient of the normalised weights to that of the router's logits."""
-    size, exact = bytes_of(products(r).dtype), exact_bytes(r.dtype)
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
     n, pairs = tokens(r), tokens(r) * a.n_expert_per_token
     weights, probabilities = exact * pairs, exact * n * a.n_expert
     logits, cast = size * n * a.n_expert, int(size != exact)
@@ -444,15 +417,13 @@ def _normalised_backward(a: Fields, r: Run) -> Timeline:
 
 def _router_backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Gradients of the router's matrix, bias and input, which is added to that of the experts."""
-    size, n = bytes_of(products(r).dtype), tokens(r)
+    size, n = bytes_of(r.dtype), tokens(r)
     weight, states = (size * m * a.d_model for m in (a.n_expert, n))
     router = weight, size * int(a.router_bias == "logit") * a.n_expert, states
-    held = casts(r) * (states + weight) + (1 - casts(r)) * place.saves_input * states
-    added = accumulate(bytes_of(r.dtype) * n * a.d_model)
+    held = place.saves_input * states
     return [
         *linear_backward("router", *router, size * n * a.n_expert, held, computed_again(r)),
-        *casts_backward(r, "router", *router, added),
-        *times(1 - casts(r), added),
+        *accumulate(states),
         Allocation("router gradients done", gradients=sum(router[:2])),
     ]
 

@@ -4,7 +4,6 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
-    casts,
     computed_again,
     divides,
     gathers_again,
@@ -17,9 +16,7 @@ from modelbudget.components.layers.parts import all_parts, component_name
 from modelbudget.components.layers.saved import read_by_all
 from modelbudget.components.layers.states import (
     is_summed,
-    is_wide,
     output_backward,
-    output_bytes,
     place_of,
     states_bytes,
     whole_states_bytes,
@@ -28,7 +25,7 @@ from modelbudget.memory.timeline import Allocation, Timeline, accumulate, all_re
 
 
 def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
-    """From the gradient of the layer's output, which has been cast, to that of its input."""
+    """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
     before = int(a.norm_placement in BEFORE)
     of_mixer, of_second = (
@@ -54,7 +51,6 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
         *second,
         *times(second_summed, [*summed, *times(straight, met)]),
         *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
-        *cast_of_gradient(a, r, group.mixer),
         *of_mixer,
         *mixer,
         *summed,
@@ -76,12 +72,6 @@ def _freed_once(a: Fields, r: Run, group: LayerGroup):
         if other.mixer == group.mixer:
             reads_last *= 1 - other.is_there * positive(group.first - other.first)
     return found + reads_last * model_mask(r)
-
-
-def cast_of_gradient(a: Fields, r: Run, name: str) -> Timeline:
-    """Return the cast of the residual stream's gradient to the dtype of a part's output."""
-    cast = [Allocation("output gradient in the dtype of autocast", output_bytes(a, r, name))]
-    return times(casts(r) * (1 - is_wide(name)), cast)
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:

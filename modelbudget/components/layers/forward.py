@@ -4,12 +4,10 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
-    casts,
     computed_again,
     drops_outputs,
     gathers_again,
     of_states,
-    products,
 )
 from modelbudget.components import dropout, norm
 from modelbudget.components.contract import Part
@@ -23,7 +21,6 @@ from modelbudget.components.layers.saved import (
 )
 from modelbudget.components.layers.states import (
     is_summed,
-    output_bytes,
     place_of,
     states_bytes,
     whole_states_bytes,
@@ -54,7 +51,6 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
     s = of_states(r)
     states, masks = states_bytes(a, r), dropout.saved(a, s)
-    mixed_output, output = output_bytes(a, r, group.mixer), output_bytes(a, r, group.feed_forward)
     before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
     again = computed_again(r)
@@ -66,19 +62,18 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
     own_held = (1 - a.parallel) * is_first * first_input_held(a, r)
     input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
-    # With autocast, parts save casts of a norm's output, which is live until they are done; divided
-    # over the length, they save what they gather of it.
+    # Divided over the length, parts save what they gather of a norm's output, which is live until
+    # they are done.
     gathers = r.sequence_parallel * (1 - gathers_again(r))
-    copied = casts(r) + gathers
-    normed = copied * before * (1 - a.parallel) * states
+    normed = gathers * before * (1 - a.parallel) * states
     gathered = gathers * whole_states_bytes(a, r)
     second_gathers = is_summed(r, group.feed_forward) * gathers
-    second_normed = (casts(r) + second_gathers) * before * (1 - a.parallel) * states
+    second_normed = second_gathers * before * (1 - a.parallel) * states
     of_output = int(a.norm_placement in NORM_OF_OUTPUT)
     # The norm of an output is live with what it saves, which includes as much as itself.
     in_sum = 0 if _norm_of_output(a, r) else masks + of_output * norm.saved(a, s)
     # Computed before the layer is: the cast at the end of a norm saves nothing.
-    output_gradient = (2 * norm.copies_input(a, products(r)) - casts(r)) * mixed_output
+    output_gradient = 2 * norm.copies_input(a, r) * states
     output_gradient = again * after * norm.scales_exactly(a, r) * output_gradient
     mixed = [
         Allocation("output gradient in single precision", output_gradient),
@@ -88,7 +83,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
         *_norm_of_output(a, r),
-        Allocation("dropout or residual sum", states + in_sum, mixed_output + in_sum + input_freed),
+        Allocation("dropout or residual sum", states + in_sum, states + in_sum + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
     then = second.forward(a, r, place)
@@ -97,17 +92,16 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
     # saves a factor before it multiplies.
     at_end = masks + after * norm.saved(a, s)
-    outputs = (1 - place.stops) * output + a.parallel * states
-    cached = cached_casts(a, r, group)
-    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed) + cached
+    outputs = (1 - place.stops) * states + a.parallel * states
+    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
     residual = (1 - a.parallel * again) * unsaved + held + own_held + output_gradient
-    residual += copied * a.parallel * n_norm * states
+    residual += gathers * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
     dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
     dropped = (1 - of_output) * dropped
     normed_output = _norm_of_output(a, r, again)
-    ended = (1 - again) * states + again * dropped * output + in_sum
+    ended = (1 - again) * states + again * dropped * states + in_sum
     return [
         *mixed,
         Allocation("saved by norms and dropout, parallel output", between),
@@ -121,7 +115,6 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
             ended,
             outputs + residual + ended - at_end + change(normed_output),
         ),
-        Allocation("casts of biases, freed", 0, again * cached),
     ]
 
 
@@ -132,7 +125,6 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
     """
     if a.norm_placement not in NORM_OF_OUTPUT or not norm.is_written_out(a, r):
         return []
-    r = products(r)
     states = states_bytes(a, r)
     saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
     unsaved, masks = norm.copies_input(a, r) * states, dropout.saved(a, r)
@@ -143,17 +135,6 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
         dropped,
         Allocation("norm of the output", made - again, made - again - (1 - stops) * saved),
     ]
-
-
-def cached_casts(a: Fields, r: Run, group: LayerGroup):
-    """Bytes of casts of biases that autocast keeps to the end of a layer's forward pass."""
-    return sum(one.cached_casts(a, r) for one in _parts_of(group)) if casts(r) else 0
-
-
-def cast_weights(a: Fields, r: Run, group: LayerGroup):
-    """Bytes of casts of weights, which a layer saves unless it is computed again."""
-    again = casts(r) * computed_again(r)
-    return sum(one.cast_weights(a, r) for one in _parts_of(group)) if again else 0
 
 
 def _parts_of(group: LayerGroup) -> list[Part]:

@@ -6,7 +6,6 @@ from pydantic import create_model
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
-from modelbudget.architecture.run_values import casts
 from modelbudget.components import contract, norm
 from modelbudget.components.contract import Part
 from modelbudget.components.feed_forward import feed_forward
@@ -75,11 +74,5 @@ def _has_program_alone(a: Fields, r: Run) -> bool:
 
 
 def _norm_elsewhere(a: Fields, r: Run) -> bool:
-    """Whether norms stand elsewhere than before the parts and meet casts, or are written out.
-
-    Written out, those on a part's output have a timeline; with casts, if their scale is in single
-    precision and they cast back.
-    """
-    if a.norm_placement == "post":
-        return bool(norm.is_written_out(a, r) or casts(r))
-    return bool(casts(r)) and a.norm_placement != "pre" and not norm.scales_exactly(a, r)
+    """Whether norms stand behind the residual sums and are written out."""
+    return a.norm_placement == "post" and bool(norm.is_written_out(a, r))

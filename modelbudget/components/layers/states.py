@@ -3,13 +3,11 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import (
     bytes_of,
-    casts,
     computed_again,
     divides,
     drops_outputs,
     gathers_again,
     of_states,
-    products,
     tokens,
 )
 from modelbudget.components import dropout, norm
@@ -46,11 +44,11 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     normed = {
         "pre": [],
         "post": norm.backward(a, s),
-        "output": norm.backward(a, products(s), given=casts(r)),
-        "both": norm.backward(a, products(s), given=casts(r)),
+        "output": norm.backward(a, s, given=0),
+        "both": norm.backward(a, s, given=0),
     }[a.norm_placement]
-    output = output_bytes(a, r, name)
-    own = max(int(a.norm_placement in ("output", "both")), casts(r) * (1 - is_wide(name)))
+    output = states_bytes(a, r)
+    own = int(a.norm_placement in ("output", "both"))
     dropped = [Allocation("dropout gradient", output, dropout.saved(a, s) + own * output)]
     drops = drops_outputs(r)
     own = 1 - (1 - own) * (1 - drops)
@@ -80,16 +78,6 @@ def gathers_first(a: Fields, r: Run, name: str):
 def first_gathered(a: Fields, r: Run, name: str) -> Timeline:
     """Gather the length of the gradient of a layer's output, where that comes first."""
     return times(gathers_first(a, r, name), all_gather(r, whole_states_bytes(a, r)))
-
-
-def is_wide(name: str) -> int:
-    """1 where a part's output has the dtype of the states, with autocast too."""
-    return int(getattr(all_parts()[name], "WIDE_OUTPUT", False))
-
-
-def output_bytes(a: Fields, r: Run, name: str):
-    """Bytes of the output of a part."""
-    return states_bytes(a, r if is_wide(name) else products(r))
 
 
 def states_bytes(a: Fields, r: Run):

@@ -12,14 +12,12 @@ from modelbudget.components.attention.forward import forward
 from modelbudget.components.attention.inference import inference
 from modelbudget.components.attention.parameters import matrices, parameters, tensors
 from modelbudget.components.attention.program import program
-from modelbudget.components.attention.saved import cache, cached_casts, cast_weights, saved
+from modelbudget.components.attention.saved import cache, saved
 
 __all__ = [
     "CONSTRAINTS",
     "backward",
     "cache",
-    "cached_casts",
-    "cast_weights",
     "flops",
     "flops_backward",
     "flops_decode",

@@ -14,7 +14,7 @@ from modelbudget.components.attention.conditions import (
     no_sinks,
 )
 from modelbudget.components.attention.layout import has_rope, is_packed, own_tables
-from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.gated_deltanet import fused_norm
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
@@ -61,7 +61,6 @@ def tensors(a: Fields) -> list[Tensor]:
     separate_projections,
     makes_tables,
     is_not_written_out,
-    no_autocast,
     fused_norm,
     *SAVED_IF,
 )

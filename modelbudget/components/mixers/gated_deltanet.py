@@ -15,7 +15,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm, recurrent_state
-from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
@@ -148,7 +148,7 @@ def _chunked(a: Fields, r: Run) -> SimpleNamespace:
     )
 
 
-@valid_if(fused_norm, no_autocast)
+@valid_if(fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 

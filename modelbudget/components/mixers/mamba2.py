@@ -13,7 +13,6 @@ from modelbudget.components.contract import (
     ALONE,
     Place,
     Values,
-    no_autocast,
     valid_if,
 )
 from modelbudget.components.mixers.gated_deltanet import fused_norm
@@ -75,7 +74,7 @@ def tensors(a: Fields) -> list[Tensor]:
     return [one._replace(is_there=a.mamba_norm) if one.name == "norm" else one for one in found]
 
 
-@valid_if(no_autocast, fused_norm)
+@valid_if(fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component."""
     found = mamba2.saved(as_mamba2(a), r)

@@ -10,7 +10,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
 from modelbudget.components import attention_core, kv_cache, norm, rope
-from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.position import causal_bias
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, matrix
@@ -171,7 +171,7 @@ def heads(a: Fields) -> attention_core.Heads:
     return attention_core.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
 
 
-@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables, no_autocast)
+@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 

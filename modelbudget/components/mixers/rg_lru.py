@@ -9,7 +9,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
 from modelbudget.components import causal_convolution, recurrent_state
-from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
@@ -82,7 +82,6 @@ def parameters(a: Fields) -> Values:
     return found
 
 
-@valid_if(no_autocast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 

@@ -10,7 +10,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import mamba
-from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers.gated_deltanet import fused_norm, head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
@@ -94,7 +94,7 @@ def tensors(a: Fields) -> list[Tensor]:
     return [one._replace(is_there=a.scan_norm) if one.name in _norms(a) else one for one in found]
 
 
-@valid_if(no_autocast, fused_norm)
+@valid_if(fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 

@@ -5,7 +5,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, casts
+from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import attention_core
 from modelbudget.components.attention.conditions import (
     INFERENCE_IF,
@@ -20,8 +20,6 @@ from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
     DIVIDED,
     FUSES_GRADIENTS,
-    cached_casts,
-    cast_weights,
     flops,
     flops_backward,
     flops_recomputed,
@@ -34,8 +32,6 @@ from modelbudget.memory.timeline import Timeline
 __all__ = [
     "DIVIDED",
     "FUSES_GRADIENTS",
-    "cached_casts",
-    "cast_weights",
     "flops",
     "flops_backward",
     "flops_recomputed",
@@ -67,12 +63,7 @@ def _hides(a: Fields, r: Run):
     return positive(r.length - a.window)
 
 
-def no_mask_with_autocast(a: Fields, r: Run):
-    """With autocast, the mask of a window that layers make has a dtype that is not known here."""
-    return 1 - casts(r) * is_not_written_out(a, r) * _hides(a, r)
-
-
-@valid_if(*SAVED_IF, no_mask_with_autocast)
+@valid_if(*SAVED_IF)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
     held = attention.saved(a, r, place)
