@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from modelbudget.architecture.constraint import Constraint, known_only_with
+from modelbudget.architecture.constraint import ALONE, Constraint, known_only_with
 from modelbudget.architecture.record import Count, Record
 from modelbudget.architecture.run_step import HALF
 from modelbudget.common.files import yaml_files
@@ -108,11 +108,13 @@ class HowComputed(Record):
         description="the loss is computed in the dtype of the logits, or over a copy of all logits "
         "in at least float32",
     )
-    loss_kernel: Literal["torch", "in_place"] = Field(
+    loss_kernel: Literal["torch", "in_place", "fused_linear"] = Field(
         "torch",
         description="torch's cross-entropy; or one that turns the numbers it reads into the "
         "softmax, and that into their gradient, in place, and saves them with a mask and the "
-        "targets (Megatron-Core): a copy with loss_dtype: float32, otherwise the logits themselves",
+        "targets (Megatron-Core): a copy with loss_dtype: float32, otherwise the logits; "
+        "or head and loss in one, with all gradients in the forward pass, in chunks of a power of "
+        "two of tokens that share one buffer of logits (Liger-Kernel)",
     )
     gradient_accumulation_fusion: bool = Field(
         False,
@@ -186,6 +188,19 @@ class HowComputed(Record):
             loss_chunks=(1,),
             targets=("given",),
             autocast=("none",),
+        ),
+        *known_only_with(
+            "loss_kernel = '{loss_kernel}'",
+            "loss_kernel == 'fused_linear'",
+            **ALONE,
+            loss_chunks=(1,),
+            loss_dtype=("logits",),
+            logit_cap=("none",),
+            outputs=("freed",),
+            targets=("given",),
+            autocast=("none",),
+            gradient_accumulation_fusion=(False,),
+            optimizer_in_backward=(False,),
         ),
         *known_only_with(
             "gradient_accumulation_fusion = true",

@@ -613,4 +613,6 @@ def head_program(a: Fields, r: Run, token: ProgramTensor):
             logits = mul(logits, 30.0)
         return logits
 
+    forward.weight = weight
+    forward.is_product = product is linear and bias is projection is None and r.logit_cap == "none"
     return forward

@@ -91,6 +91,10 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
+READ_BY_PROGRAM = ("activation_bytes", "peak_training_bytes", "flops_forward", "flops_backward")
+"""Quantities that no closed formula has with a fused head and loss."""
+
+
 class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFields, InputFields):
     """A decoder-only language model.
 
@@ -163,6 +167,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
+        if r.loss_kernel == "fused_linear" and quantity in READ_BY_PROGRAM:
+            return 0
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
         if is_divided(r):

@@ -7,7 +7,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement import chunked_loss, in_place_loss, transformers_class, user_module
+from modelbudget.measurement import (
+    chunked_loss,
+    fused_linear_loss,
+    in_place_loss,
+    transformers_class,
+    user_module,
+)
 from modelbudget.modules.decoder import DecoderModel
 
 NO_TARGET = -100
@@ -33,6 +39,8 @@ def forward(
         return _of_all_tokens(model, run, tokens, labels), None
     if run.loss_chunks > 1:
         return chunked_loss.loss_of(cast(DecoderModel, model), run, tokens, labels), None
+    if run.loss_kernel == "fused_linear":
+        return fused_linear_loss.loss_of(model, tokens, labels), None
     # A model that shifts the labels computes its loss itself, and holds the states until then. The
     # head saves them, too, unless it reads a cast of them.
     casts = run.autocast != "none"

@@ -54,7 +54,7 @@ def short(a, run: RunConfig) -> Short | None:
     files = [mixers().get(name) for name in names]
     files.append(getattr(a, "mixer", None))  # of a family with one
     steps = [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
-    if not steps:
+    if not steps or run.loss_kernel == "fused_linear":  # whose chunks are no multiple
         return None
     kernel = PADDED_QUERIES if run.attention_kernel == "efficient" else 1
     period, longest = lcm(*steps, run.loss_chunks, kernel), max(steps)

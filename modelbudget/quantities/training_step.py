@@ -11,7 +11,7 @@ from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_sharded
-from modelbudget.components import chunked_loss
+from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.devices import gradient_buckets
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
@@ -228,6 +228,8 @@ def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor |
         return _of_all_tokens(model, run, tokens, targets), None
     if run.loss_chunks > 1:
         return chunked_loss.program(model, run, tokens, targets), None
+    if run.loss_kernel == "fused_linear":
+        return fused_linear_loss.program(model, tokens, targets), None
     if run.targets == "shifted" and run.autocast != "none":
         states = model.states(tokens)  # a class holds them as its last hidden states
         logits = model.head(states)
