@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +65,17 @@ def _sizes(path: Path) -> list[Line]:
     return [judged("file", f"{size:,} bytes", size, 0, 0, terms)]
 
 
-def adapter_parameters(found: Model, rank: int, targets: list[str]) -> int:
+def adapter_parameters(
+    found: Model, rank: int, targets: list[str], layers: Mapping[str, int] | None = None
+) -> int:
     """Count the parameters of a LoRA adapter: rank times the channels of each target.
 
-    Raises InputError if the model has no such layers.
+    `layers`: in how many layers, by target, where it is not in all. Raises InputError if the model
+    has no such layers.
     """
+    of_target = layers or {}
     numbers = sum(
-        n_layer * matrix.n * (matrix.d_in + matrix.d_out)
+        of_target.get(matrix.name, n_layer) * matrix.n * (matrix.d_in + matrix.d_out)
         for matrix, n_layer in matrices_of(found.architecture)
         if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
     )
@@ -95,12 +101,14 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     found = model_of(name, base if isinstance(base, str) else None, chosen)
     asked = []
     targets = [targets] if isinstance(targets, str) else [str(one) for one in targets]
-    names = [ALL_LINEAR if one == ALL_LINEAR else TARGETS.get(one, one) for one in targets]
+    last = [(one, one.rpartition(".")[2]) for one in targets]  # PEFT may name the module of a layer
+    names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
+    layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
     if found is None:
         asked.append(f"--model NAME: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
-        expected = adapter_parameters(found, rank, names)
+        expected = adapter_parameters(found, rank, names, layers)
         verdict = "exact" if n == expected else "unexplained"
         of = f"{rank} (d_in + d_out) of {', '.join(names)}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))

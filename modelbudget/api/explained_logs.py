@@ -19,7 +19,8 @@ from modelbudget.serving.formats import cache_formats
 from modelbudget.serving.layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
-            "all parameters", "peak", "device in use", "weights and optimizer"}  # fmt: skip
+            "cache of a table", "all parameters", "peak", "device in use",
+            "weights and optimizer"}  # fmt: skip
 """Quantities whose formula needs the model."""
 LLAMA_TYPES = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
 
@@ -254,6 +255,18 @@ def _half(context: _Context, number: Number, printed: str) -> Line:
                   [(f"{tokens.n_bytes:,} tokens", half)])  # fmt: skip
 
 
+def _table_cache(context: _Context, number: Number, printed: str) -> Line:
+    """Explain a column of a table of caches: thousands of tokens are 1,000 or 1,024 each."""
+    thousands = int(number.name.removesuffix("k"))
+    each = _token_bytes(context)
+    lines = [
+        judged(f"cache, {number.name} tokens", printed, number.n_bytes, number.rounding,
+               number.line, [(f"{thousands * one:,} tokens", thousands * one * each)])
+        for one in (1000, 1024)
+    ]  # fmt: skip
+    return min(lines, key=lambda line: (line.verdict != "exact", " unexplained" in line.explained))
+
+
 def _llama_cache(context: _Context, number: Number, printed: str) -> Line:
     """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
     said = context.log.settings
@@ -393,6 +406,7 @@ _RULES = {
     "concurrency": _concurrency,
     "keys": _half,
     "values": _half,
+    "cache of a table": _table_cache,
     "llama cache": _llama_cache,
     "file": _file,
     "trained": _trained,

@@ -165,6 +165,10 @@ def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
         return Line(name, printed, text, "exact", n_bytes, 0, place)
     if least is not None and least - rounding <= n_bytes <= whole + rounding:
         return Line(name, printed, f"{gib(least)} to {text}", "bounded", n_bytes, 0, place)
+    times = next((k for k in range(2, 9) if abs(n_bytes - k * whole) <= rounding), None)
+    if whole and times:
+        text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"
+        return Line(name, printed, text, "unexplained", n_bytes, n_bytes - whole, place)
     left = n_bytes - whole
     sign = "+" if left > 0 else "−"
     text = f"{text} {sign} {gib(abs(left))} unexplained"

@@ -29,6 +29,7 @@ class Pattern(Strict):
     pattern: str
     quantity: str = ""
     unit: str = ""
+    name: str = ""
     source: str = Field(min_length=1)
 
     @cached_property
@@ -122,7 +123,7 @@ def _add(log: Log, pattern: Pattern, found: re.Match[str], line: int) -> None:
         unit = pattern.unit or groups.get("unit", "bytes").replace("B", "B")
         unit = "bytes" if unit == "B" and not pattern.unit else unit
         number = Number(pattern.tool, pattern.quantity, groups["value"].rstrip(".,"), unit, line,
-                        groups.get("name", "").strip())  # fmt: skip
+                        groups.get("name", pattern.name).strip())  # fmt: skip
         try:
             number.value  # noqa: B018
         except InvalidOperation:

@@ -131,6 +131,15 @@ LOGS = {
         None, {},
         "capacity: read; process: unexplained, 536,870,912 bytes; allocated: read; cached: read",
     ),
+    "the table of caches of a post about Llama 3.1, whose last row is twice too high": (
+        "| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n", "llama-3.1-405b", {"dtype": "float16"},
+        "cache, 1k tokens: unexplained, 528,079,650 bytes; cache, 16k tokens: unexplained, "
+        "8,256,613,253 bytes; cache, 128k tokens: unexplained, 66,063,643,443 bytes",
+    ),
+    "the row above it": (
+        "| 70B | 0.313 GB | 4.88 GB | 39.06 GB |\n", "llama-3-70b", {"dtype": "float16"},
+        "cache, 1k tokens: exact; cache, 16k tokens: exact; cache, 128k tokens: exact",
+    ),
     "nvidia-smi of Qwen's speed benchmark": (
         "| N/A   30C    P0    70W / 500W |  12317MiB / 97871MiB |      0%      Default |\n",
         "qwen-3-4b", {"length": 32768, "dtype": "bfloat16"},
@@ -151,6 +160,14 @@ def test_numbers_of_others_are_explained_or_asked_for(tmp_path, name):
     known = [one for one in found.lines if one.verdict in ("exact", "bounded")]
     assert all(one.explained for one in known)
     assert asks or not any(one.n_bytes for one in known) or found.share > 0.7
+
+
+def test_a_number_that_is_a_multiple_of_the_formula_says_so(tmp_path):
+    path = tmp_path / "post.md"
+    path.write_text("| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n")
+    found = explain(path, "llama-3.1-405b")
+    assert [one.explained.partition(" tokens")[0] for one in found.lines] == [
+        "2 × 504 MiB 1,024", "2 × 7.69 GiB 16,000", "2 × 61.52 GiB 128,000"]  # fmt: skip
 
 
 def test_a_repository_has_the_name_of_a_model_or_none():
