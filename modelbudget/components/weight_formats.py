@@ -32,11 +32,6 @@ class Matrix(NamedTuple):
     bias: Any = 0
 
 
-def numbers_of(matrices: list[Matrix]):
-    """Count the weights of all of them."""
-    return sum(m.n * m.d_in * m.d_out for m in matrices)
-
-
 def converts(r, routed: int, is_head: bool = False) -> bool:
     """Whether a run's format is that of routed experts, of the head, or of the other matrices."""
     library = FORMATS[r.weights].library

@@ -82,7 +82,7 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     """
     program = type(a).program()
     if use == "inference":
-        result = of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a)
+        result = of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a, 1)
         return {name: read(result) for name, read in OF_INFERENCE.items()}
     try:
         step = _training_step(a, run)

@@ -1,10 +1,11 @@
 """A deep model from two shallow runs of its program.
 
 Layers repeat in periods (`mixers:` and `mlps:`). Totals are affine in the number of periods, and so
-are the live bytes at each allocation in the first two and the last two of them. Between these, live
-bytes are affine from one period to the next, so that a peak lies at one end. Two runs, one period
-apart, therefore give any depth. Their allocations must be the same but for those of the period that
-one of them has more; a model for which they are not runs as deep as it is.
+are the live bytes at each allocation in the first two and the last two of them; in inference, where
+nothing is saved, in the first and the last. Between these, live bytes are affine from one period to
+the next, so that a peak lies at one end. Two runs, one period apart, therefore give any depth.
+Their allocations must be the same but for those of the period that one of them has more; a model
+for which they are not runs as deep as it is.
 """
 
 from collections import Counter
@@ -37,21 +38,24 @@ class Shallow(NamedTuple):
         return value + self.n_left_out * (value_of_second - value)
 
 
-def shallow(a) -> Shallow | None:
-    """Return the runs that stand for a model: none if it is not deeper than they are."""
+def shallow(a, n_end: int = 2) -> Shallow | None:
+    """Return the runs that stand for a model: none if it is not deeper than they are.
+
+    `n_end`: the periods at each end that may differ from those between them.
+    """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
     period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
-    first = n_dense + -n_dense % period + 2 * period
-    n_left_out = (a.n_layer - first - 2 * period) // period
+    first = n_dense + -n_dense % period + n_end * period
+    n_left_out = (a.n_layer - first - n_end * period) // period
     if n_left_out < 2:
         return None
     return Shallow(index(a.n_layer - n_left_out * period), first, period, n_left_out)
 
 
-def of_any_depth(run: Callable[[Any], Result], a) -> Result:
+def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
     """Return the quantities of an architecture; `run` gives them with lists of allocations."""
-    runs = shallow(a)
+    runs = shallow(a, n_end)
     if runs is None:
         return run(a)
     short, long = (
