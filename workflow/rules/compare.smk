@@ -8,7 +8,7 @@ rule compare:
     input:
         points=lambda wildcards: listed(wildcards, "points.parquet"),
         summary=lambda wildcards: listed(wildcards, "sweep.json"),
-        incomplete=lambda wildcards: if_needed(targets.incomplete(SHARDS), wildcards),
+        incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
         traced=lambda wildcards: if_needed(
             targets.failed_traces(wildcards.sweep in REFERENCED), wildcards
         ),

@@ -17,7 +17,7 @@ rule module_trees:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        named=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"] if IS_OF_ALL else [],
+        named=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"] if RUN.is_of_all else [],
         printed=[name for name in SWEEPS if targets.counted_by_hand(SWEEPS[name])],
         timeouts={name: SWEEPS[name].sweep.measure.timeout_s for name in SWEEPS},
         models=digest(targets.model_files()),

@@ -12,7 +12,7 @@ rule provenance:
     conda:
         "../../environment.yml"
     params:
-        shards=SHARDS,
+        shards=RUN.shards,
     message:
         "Record versions, commit, machine and time"
     script:

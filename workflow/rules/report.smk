@@ -4,16 +4,16 @@
 
 rule report:
     input:
-        results=targets.of_page(SWEEPS, PREDICTED, IS_OF_ALL),
+        results=targets.of_page(SWEEPS, PREDICTED, RUN.is_of_all),
         models=ancient(targets.model_files()),
     output:
         html=report(
-            f"results/report{PAGE}.html",
+            f"results/report{RUN.page}.html",
             category="Report",
-            labels={"page": f"report{PAGE}.html"},
+            labels={"page": f"report{RUN.page}.html"},
             caption="../report/page.rst",
         ),
-        verdict=f"results/verdict{PAGE}.json",
+        verdict=f"results/verdict{RUN.page}.json",
     log:
         "results/logs/report.log",
     conda:

@@ -1,0 +1,93 @@
+"""What a run of the Snakefile does around its jobs: checks, chosen sweeps, records, messages."""
+
+import atexit
+import gc
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from snakemake.logging import logger
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.fingerprint import code
+from modelbudget.plan import orphans, preflight, records, targets
+from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request, sweep_files
+from modelbudget.plan.interrupt import end_jobs_when_interrupted
+from modelbudget.plan.library_of_jobs import import_from
+from modelbudget.plan.terminal.handler import attach
+
+
+class Run:
+    """One run of the workflow: the sweeps that were chosen, and what happens before its jobs.
+
+    Ends the process with every mistake of --config and of all sweep files, before any job starts.
+    """
+
+    def __init__(self, workflow: Any, config: dict[str, Any], home: str):
+        """`home`: the folder of the Snakefile, whose library the jobs import."""
+        import_from(home)
+        self.workflow = workflow
+        # Another workflow that uses this one as a module keeps its own output on the terminal.
+        self.is_alone = workflow.is_main_process and workflow.modifier.is_main_snakefile()
+        self.terminal = attach(workflow) if self.is_alone else None
+        try:
+            self._choose(config)
+        except InputError as error:
+            _refuse(error)
+        if self.is_alone:
+            self._keep_records()
+        if workflow.is_main_process:
+            for line in dict.fromkeys(line for one in self.chosen for line in one.notes):
+                logger.warning(line)
+        # Skip garbage collection, also at exit: it takes seconds with 10,000 points.
+        gc.freeze()
+        atexit.register(gc.freeze)
+
+    def _choose(self, config: dict[str, Any]) -> None:
+        preflight.check_results()
+        preflight.check_config(config)
+        preflight.allow_modules(config.get("modules"))
+        # Do not check devices here if jobs run on other machines (--jobs).
+        here = self.workflow.is_main_process and self.workflow.nodes is None
+        self.chosen = chosen_sweeps(config.get("sweeps"), here)
+        self.measured = {one.name: one for one in self.chosen if not one.sweep.predicts_alone}
+        preflight.check_modules(self.measured.values())
+        self.predicted = {one.name: one for one in self.chosen if one.sweep.predicts_alone}
+        self.shards = targets.shards(self.measured, config.get("shard"))
+        self.is_of_all = config.get("sweeps") is None
+        names = self.measured.keys() | self.predicted.keys()
+        self.page = targets.page(names, sweep_files(), dict(on_request()))
+
+    def _keep_records(self) -> None:
+        is_plan = self.workflow.output_settings.dryrun
+        records.keep_beside_results(is_plan)
+        records.restore_times()
+        if not is_plan:
+            lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
+            for line in filter(None, lines):
+                logger.warning(line)
+
+    def track(self, rules: Iterable[Any], inputs: Callable, state: Callable) -> None:
+        """Let the results of rules be recomputed if their code, input or the results changed."""
+        for rule in rules:
+            rule.set_params(
+                code=code(Path(rule.script).stem), inputs=inputs, state=partial(state, rule)
+            )
+
+    def start(self) -> None:
+        """Prepare for jobs: how they end when interrupted, and what draws their charts."""
+        end_jobs_when_interrupted()
+        if self.workflow.local_exec:
+            # Disable the limit of 100 jobs a second. For it, each selection of jobs starts a timer
+            # of one second that triggers another: n finished jobs cost n selections a second.
+            self.workflow.scheduler.job_rate_limiter = None
+        try:
+            preflight.check_renderer(self.workflow.dag_settings.targets)
+        except InputError as error:
+            _refuse(error)
+
+
+def _refuse(error: InputError) -> None:
+    sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
