@@ -68,7 +68,7 @@ def programs() -> list[list[str]]:
 
 
 def write_files(folder: Path) -> None:
-    """Write what the lines read: a config.json, checkpoints, logs, a sweep and results."""
+    """Write what the lines read: configs, checkpoints, logs, a sweep, a module and results."""
     (folder / "config.json").write_text(json.dumps(LLAMA))
     checkpoint = folder / "llama-folder"
     checkpoint.mkdir()
@@ -80,6 +80,8 @@ def write_files(folder: Path) -> None:
     (folder / "my-sweep.yaml").write_text(
         "title: Two\nquestion: Why?\nbase: gpt-2-124m\ngrid: {n_layer: [1, 2]}\n"
     )
+    (folder / "mymodels").mkdir()
+    (folder / "mymodels" / "gpt.py").write_text("from torch.nn import Embedding as build\n")
     results = folder / "results" / "scaling-ladder"
     results.mkdir(parents=True)
     row = {"d_model": 8, "n_vocab": 16, "quantity": "parameters", "measured": 128, "agrees": True}
