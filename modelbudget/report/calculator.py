@@ -6,6 +6,7 @@ eval.
 """
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -231,13 +232,17 @@ class _Formulas:
                 for one in CONVENTIONS
             ],
             "others": self._others(a),
-            "runs": self._runs(a, _runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())]),
+            "runs": _each_once(
+                self._runs(a, _runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())])
+            ),
             "classes": {
-                name: self._runs(
-                    a,
-                    _runs(categories),
-                    [OF_CLASSES],
-                    implementations()[TRANSFORMERS].of_class(name),
+                name: _each_once(
+                    self._runs(
+                        a,
+                        _runs(categories),
+                        [OF_CLASSES],
+                        implementations()[TRANSFORMERS].of_class(name),
+                    )
                 )
                 for name in classes
             },
@@ -527,10 +532,36 @@ def _formulas(
     return {
         "forms": forms,
         "graph": found.graph.data(),
-        "budgets": list(found.budgets),
+        "budgets": _as_steps(found.budgets),
         "fields": found.fields,
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }
+
+
+def _as_steps(budgets: Iterable[tuple]) -> dict[str, list]:
+    """Return budgets as lists of components, each once, and a row of nodes for each budget.
+
+    A row is the index of its list and the nodes, each less the one before: first the total, less
+    the total before. So budgets of equal formulas have nearly equal rows.
+    """
+    lists: dict[tuple, int] = {}
+    rows, before = [], 0
+    for whole, *parts in budgets:
+        index = lists.setdefault(tuple(name for name, _ in parts), len(lists))
+        nodes = [before, whole, *(node for _, node in parts)]
+        rows.append([index, *(node - last for last, node in itertools.pairwise(nodes))])
+        before = whole
+    return {"components": list(map(list, lists)), "rows": rows}
+
+
+def _each_once(runs: dict[str, dict]) -> list:
+    """Return the quantities of all runs, each once, and the index of each run's."""
+    texts = {name: json.dumps(run, sort_keys=True) for name, run in runs.items()}
+    index = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
+    return [
+        [json.loads(text) for text in index],
+        {name: index[text] for name, text in texts.items()},
+    ]
 
 
 def _constants() -> dict[str, int | str]:

@@ -25,9 +25,8 @@ def implementations_section(sweep: SweepResult) -> dict | None:
         "classes": sorted(traced["class"].unique()),
         "replaced": sorted(traced["replaced"].drop_nulls().unique()),
         "quantities": _quantities(table),
-        "models": _models(traced),
+        "differs": _differs(traced),
         "rows": count(traced.height),
-        "shown": None if traced.height <= MOST_ROWS else count(MOST_ROWS),
         "missing": _missing(table),
     }
 
@@ -105,7 +104,11 @@ def _quantities(table: pl.DataFrame) -> Markup:
     )  # fmt: skip
 
 
-def _models(traced: pl.DataFrame) -> Markup:
+def _differs(traced: pl.DataFrame) -> Markup | None:
+    """Return the table of the values of which module or class is not what was predicted."""
+    rows = traced.filter(~pl.col("module_agrees") | ~pl.col("reference_agrees"))
+    if rows.is_empty():
+        return None
     return tables.table(
         [
             {
@@ -122,15 +125,11 @@ def _models(traced: pl.DataFrame) -> Markup:
                 "attention": row["attention"],
                 "traced on": row["method"],
             }
-            for row in traced.head(MOST_ROWS).iter_rows(named=True)
+            for row in rows.head(MOST_ROWS).iter_rows(named=True)
         ],
-        "Each model and quantity by witness, and the verdicts of module and class on the formula; "
-        "of a peak, the largest phase of each",
+        "Values of a module or class that are not the formula’s; of a peak, the largest phase",
         numbers=("formula", "our module", "transformers’ class", "class ÷ module"),
-        red=[
-            False in (row["module_agrees"], row["reference_agrees"])
-            for row in traced.head(MOST_ROWS).iter_rows(named=True)
-        ],
+        red=[True] * min(rows.height, MOST_ROWS),
     )
 
 

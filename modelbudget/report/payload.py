@@ -13,7 +13,7 @@ from modelbudget.report.component_order import sort_key
 from modelbudget.report.results import SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
 
-MOST_ROWS = 50_000
+MOST_ROWS = 8_000
 """Most rows of all tables of a page together. The result files have all rows."""
 _SAFE = str.maketrans("<>&", ",./")
 """Letters of base85 that HTML would read, and what stands for them in the page."""

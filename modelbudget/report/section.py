@@ -38,7 +38,7 @@ class Page:
     """Results, and what sections share.
 
     `known` maps digests of published architectures to labels. `packed` has the data that scripts
-    read, `acts` those of the acts by their `id`.
+    read, `acts` those of the acts by their `id`. `drawn` maps sweeps to the act that draws them.
     """
 
     results: Results
@@ -50,6 +50,7 @@ class Page:
     charts: Charts = field(default_factory=Charts)
     packed: dict[str, str] = field(default_factory=dict)
     acts: dict[str, dict] = field(default_factory=dict)
+    drawn: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, results: Results, catalogue: Catalogue, static: Assets) -> Page:

@@ -9,12 +9,14 @@ from modelbudget.architecture.run_values import tokens
 from modelbudget.families import families
 from modelbudget.predict.conventions import BY_NAME, relative_error
 from modelbudget.report import tables
-from modelbudget.report.charts.format import scientific, signed_percent
+from modelbudget.report.charts.budget import evenly_spaced
+from modelbudget.report.charts.format import count, scientific, signed_percent
 from modelbudget.report.results import SweepResult
 
 STEP = ("flops_forward", "flops_backward")
 TRILLION = 10**12
-MOST_MODELS = 24
+MOST_MODELS, MOST_ROWS = 24, 8
+"""Points of a sweep that has a table, and its rows: evenly spaced points."""
 ERRORS = {"6n": "error", "6n_without_embeddings": "error without embeddings"}
 """Conventions of the table, and the heads of their errors."""
 
@@ -57,7 +59,12 @@ def six_n_d_section(sweep: SweepResult) -> dict | None:
     return {
         "summary": "6·N·D against measured FLOPs: "
         f"{signed_percent(min(errors))} to {signed_percent(max(errors))}",
-        "table": tables.table(rows, "FLOPs of a training step, forward and backward", numbers),
+        "shown": None if len(rows) <= MOST_ROWS else f"{MOST_ROWS} of {count(len(rows))} models",
+        "table": tables.table(
+            evenly_spaced(rows, MOST_ROWS),
+            "FLOPs of a training step, forward and backward",
+            numbers,
+        ),
     }
 
 

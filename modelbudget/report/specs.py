@@ -30,7 +30,7 @@ class Charts:
         spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
         spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
         self.specs[identifier] = _of_the_page(spec)
-        self.datasets |= datasets
+        self.datasets |= {name: [_rounded(row) for row in rows] for name, rows in datasets.items()}
         groups = spec["usermeta"]["groups"]
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
         of = f"Of {whose}." if whose and "module" not in more else ""
@@ -40,6 +40,11 @@ class Charts:
             "finding": " ".join(filter(None, (f"{title['text']}.", more, of))),
             "legend": [(group, variable_of_group(group)) for group in groups],
         }
+
+
+def _rounded(row: dict) -> dict:
+    """Round fractions to the digits that a chart can show; whole numbers are exact."""
+    return {k: float(f"{v:.7g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
 def _of_the_page(node):

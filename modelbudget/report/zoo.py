@@ -155,12 +155,13 @@ def _sign_of_print(row: dict, mark: str | None) -> str:
 
 
 def _title(row: dict, name: str) -> str | None:
-    """Return the number and its source."""
+    """Return the number, unless it is the prediction, and its source."""
     source = {"reference": row["class"], "exact": row["exact_source"],
               "published_value": row["published_source"]}.get(name)  # fmt: skip
     if row[name] is None:
         return None
-    return f"{count(row[name])}: {source}" if source else count(row[name])
+    number = None if row[name] == row["predicted"] else count(row[name])
+    return ": ".join(filter(None, (number, source))) or None
 
 
 def _experts(zoo: pl.DataFrame) -> list[dict]:

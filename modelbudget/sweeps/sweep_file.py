@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from modelbudget.architecture.base import Count, Size
 from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict
+from modelbudget.sweeps.chart_choice import ChartChoice, chart_mistakes
 from modelbudget.sweeps.quantities import (
     FITS,
     OF_CONVENTION,
@@ -255,6 +256,11 @@ class Sweep(Strict):
         description="all shapes of the grid within bounds are found by formula; those on the "
         "frontier of what is best are the points of the sweep",
     )
+    charts: list[ChartChoice] = Field(
+        [],
+        max_length=20,
+        description="charts of this sweep, before those that its axes and quantities have anyway",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; default: the largest"
     )
@@ -304,6 +310,7 @@ class Sweep(Strict):
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
+        yield from chart_mistakes(self)
         alone = ("points", "models", "headline", "fit", "layouts", "solve")
         given = [name for name in alone if getattr(self, name)]
         if self.predicts_alone and given:

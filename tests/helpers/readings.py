@@ -9,6 +9,7 @@ import sympy
 from pydantic import ValidationError
 
 from modelbudget.architecture.readings import graph, intervals, symbols
+from modelbudget.architecture.readings.repeats import with_repeats
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.predict.predict import predict
@@ -99,7 +100,8 @@ def of_graph(expression, numbers: dict[str, int]) -> int:
     whole = nodes.node(expression)
     data = nodes.data()
     values: list[int] = []
-    rows = zip(data["operations"], data["left"], data["right"], strict=True)
+    new = list(zip(data["operations"], data["left"], data["right"], strict=True))
+    rows = with_repeats(new, list(zip(*data["copies"], strict=True)))
     for number, (operation, left, right) in enumerate(rows):
         x, y = (
             values[number - one if one > 0 else -one] if operation not in "fk" else 0

@@ -359,10 +359,6 @@ def test_no_line_ends_between_a_number_and_its_unit(page):
     assert "\u00a0%" in body
 
 
-def test_the_page_is_small(page):
-    assert len(page.encode()) < 3_000_000
-
-
 @pytest.fixture(scope="module")
 def address(page, tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, largest_of, positive
+from modelbudget.architecture.readings.repeats import without_repeats
 
 EXACT_BELOW = 2**53
 """JavaScript reads larger whole numbers inexactly."""
@@ -141,22 +142,25 @@ class Graph:
         return found
 
     def data(self) -> dict[str, str | list]:
-        """Return the graph for a script: operations as one text, and operands.
+        """Return the graph for a script: operations as one text, operands, and copies of rows.
 
         An operand that is less than NEAR nodes back is that distance, another one minus its number:
-        so formulas that use the same nodes in the same order have equal data, which compresses.
+        so formulas that use the same nodes in the same order have equal rows, which are there once
+        (`repeats.py`).
         """
         rows = [
-            (row.left, 0)
+            row
             if row.operation in (FIELD, CONSTANT)
-            else (_reference(number, row.left), _reference(number, row.right))
+            else Node(row.operation, *(_reference(number, one) for one in row[1:]))
             for number, row in enumerate(self._rows)
         ]
+        new, copies = without_repeats(rows)
         return {
             "fields": self.fields,
-            "operations": "".join(row.operation for row in self._rows),
-            "left": [left for left, _ in rows],
-            "right": [right for _, right in rows],
+            "operations": "".join(rows[i].operation for i in new),
+            "left": [rows[i].left for i in new],
+            "right": [rows[i].right for i in new],
+            "copies": [list(column) for column in zip(*copies, strict=True)] or [[], [], []],
         }
 
     def _number(self, expression: Expression) -> int:

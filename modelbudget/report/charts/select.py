@@ -22,14 +22,16 @@ from modelbudget.report.charts import devices as devices_chart
 from modelbudget.report.charts.area import shares_along, totals_along
 from modelbudget.report.charts.bars import amounts, bars
 from modelbudget.report.charts.budget import budget, evenly_spaced, values
+from modelbudget.report.charts.chosen import every_point
 from modelbudget.report.charts.format import value_of
-from modelbudget.report.charts.grid import share_over, total_over
+from modelbudget.report.charts.grid import MOST_VALUES, share_over, total_over
 from modelbudget.report.charts.implementations import by_implementation
 from modelbudget.report.charts.resident_memory import resident_memory_charts
 from modelbudget.report.charts.strip import strip
 
 SIDE_BY_SIDE = 3
 """A size with up to this number of values is split into panels; with more it is an axis."""
+EVERY = "every-point"
 MOST_PANELS = 4
 MOST_BARS = 40
 """Up to this number of models there is a bar for each; more are drawn as a strip."""
@@ -55,7 +57,20 @@ def charts_of_sweep(
         if quantity in measured - constant:
             for name, chart in charts(axes, comparison, quantity).items():
                 found.setdefault(_name(quantity, name), chart)
+    if measured and (many := _moving(axes, comparison)):
+        first = next(name for name in comparison["quantity"].drop_nulls() if name in measured)
+        found[EVERY] = every_point(comparison, many, first)
     return found | resident_memory_charts(comparison)
+
+
+def _moving(axes: dict[str, list], comparison: pl.DataFrame) -> list[str]:
+    """Return the axes of a grid that has some values in no other chart, else nothing.
+
+    Others hold a third axis at its middle value, and leave out values of an axis that has many.
+    """
+    moving = [field for field in axes if len(values(comparison, field)) > 1]
+    has_many = any(len(values(comparison, field)) > MOST_VALUES for field in moving)
+    return moving if len(moving) > 2 or (len(moving) == 2 and has_many) else []
 
 
 def charts_of_classes(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.report.charts.chosen import chosen_charts
 from modelbudget.report.charts.layouts import layouts_charts
 from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
 from modelbudget.report.charts.solve import solve_charts
@@ -30,7 +31,8 @@ def sweep_charts(
         solutions, frontier, published = solved
         charts = solve_charts(solutions, frontier, published, summary["solve"]["best"])
     else:
-        charts = charts_of_sweep(summary["axes"], comparison, devices)
+        charts = chosen_charts(summary["charts"], comparison)
+        charts |= charts_of_sweep(summary["axes"], comparison, devices)
     if zoo is not None:
         charts |= zoo_charts(zoo, comparison)
     if not traces.is_empty():

@@ -4,6 +4,19 @@
 (async () => {
   const data = await unpack("calculator");
   const root = document.getElementById("calculator");
+
+  // Budgets and runs as calculator.py writes them: nodes as steps, equal runs once.
+  let total = 0;
+  const budgetNodes = data.budgets.rows.map(([index, first, ...steps]) => {
+    total += first;
+    let node = total;
+    return [total, ...steps.map((step, i) => [data.budgets.components[index][i], (node += step)])];
+  });
+  const unfolded = ([runs, index]) => Object.fromEntries(Object.entries(index).map(([name, i]) => [name, runs[i]]));
+  for (const form of data.forms) {
+    form.runs = unfolded(form.runs);
+    for (const name of Object.keys(form.classes)) form.classes[name] = unfolded(form.classes[name]);
+  }
   const HOME = "#what-if";
   const groups = new Map(data.groups);
   const choices = new Map(data.choices); // of categorical run settings
@@ -182,6 +195,14 @@
     addFile(kind, fields, follow);
   }
 
+  // The second model has the choices of the first once a reader opens its fields.
+  root.querySelector(".fields").addEventListener("toggle", () => {
+    const [ofA, ofB] = SIDES.map((side) => root.querySelector(`[data-side="${side}"][data-model]`));
+    const { value } = ofB;
+    ofB.replaceChildren(...[...ofA.childNodes].map((one) => one.cloneNode(true)));
+    ofB.value = value;
+  }, { once: true });
+
   function addFile(kind, fields, follow) {
     data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
     data.kinds[PASTED] = kind;
@@ -214,7 +235,7 @@
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
       form.total, form.active, ...form.conventions, ...form.others.flatMap(([, , ...nodes]) => nodes), ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
-        const [whole, ...parts] = data.budgets[budget];
+        const [whole, ...parts] = budgetNodes[budget];
         return [holds, whole, ...parts.map(([, node]) => node)];
       }),
     ]);
@@ -244,7 +265,7 @@
   function budgetsOf(run, value) {
     const found = Object.entries(run).map(([quantity, [budget, holds]]) => {
       if (!value(holds)) return [quantity, null];
-      const [whole, ...parts] = data.budgets[budget];
+      const [whole, ...parts] = budgetNodes[budget];
       return [quantity, { whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) }];
     });
     return Object.fromEntries(found);
@@ -291,6 +312,8 @@
     for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
     const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
+    const isThere = [...of("data-model").options].some((one) => one.value === model);
+    if (!isThere) of("data-model").prepend(new Option(data.models[model].label, model));
     of("data-model").value = model;
     for (const [name, value] of Object.entries(run)) {
       const select = of(`data-run="${name}"`);
@@ -675,6 +698,10 @@
     show();
     history.replaceState(null, "", written());
   });
+  root.querySelector("[data-others]").addEventListener("toggle", ({ target }) => {
+    target.append(target.querySelector("template").content);
+    show();
+  }, { once: true });
   root.querySelector("#calculator-link").addEventListener("click", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(target.href);

@@ -1,4 +1,4 @@
-"""GPT-2 module by module: one table for each size of the model."""
+"""GPT-2 module by module: the smallest size with its formulas, and the numbers of the others."""
 
 import polars as pl
 from markupsafe import Markup
@@ -11,17 +11,35 @@ LEDGER = "gpt-2-ledger/ledger.parquet"
 
 def _contents(page: Page) -> list[dict]:
     verdict = page.verdict_of("gpt-2-ledger")
+    ledger = page.part(LEDGER)
+    first, *others = ledger["model"].unique(maintain_order=True)
     return [
         {
             "id": verdict.source,
             "short": verdict.title,
             "verdict": verdict,
-            "models": [
-                {"name": name, "table": _ledger_table(rows, name)}
-                for (name,), rows in page.part(LEDGER).partition_by("model", as_dict=True).items()
-            ],
+            "table": _ledger_table(ledger.filter(model=first), first),
+            "others": _numbers(ledger.filter(pl.col("model").is_in(others))) if others else None,
         }
     ]
+
+
+def _numbers(ledger: pl.DataFrame) -> Markup:
+    """Return the table of all modules of several sizes: measured, and predicted if it differs."""
+    rows: dict[str, dict] = {}
+    for row in ledger.iter_rows(named=True):
+        text = f"{row['true']:,}"
+        if not row["agrees"]:
+            text += f" (predicted {row['expected']:,})"
+        rows.setdefault(row["module"], {"module": row["module"]})[row["model"]] = text
+    wrong = set(ledger.filter(~pl.col("agrees").fill_null(False))["module"])
+    return tables.table(
+        list(rows.values()),
+        "Modules of the other sizes: measured; a number that differs has its prediction beside it",
+        numbers=tuple(ledger["model"].unique(maintain_order=True)),
+        red=[module in wrong for module in rows],
+        whole=[module == "total" for module in rows],
+    )
 
 
 def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:

@@ -42,6 +42,7 @@ def _contents(page: Page) -> list[dict]:
     rows = [row for row in rows if row]
     if len(rows) < 2:
         return []
+    page.drawn[sweep.name] = "cost"
     rows += _predicted_alone(sweep, n)
     most = max(row["bytes"] for row in rows)
     for row in rows:

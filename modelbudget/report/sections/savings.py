@@ -29,6 +29,7 @@ def _contents(page: Page) -> list[dict]:
     sweep = next(filter(is_of_changes, page.sweeps), None)
     if sweep is None:
         return []
+    page.drawn[sweep.name] = "what-to-do"
     points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
     first, lines, model = points[0], device_lines(), sweep.summary["base"]
     peaks = {point["label"]: int(parts.filter(point=point["point"])["peak"][0]) for point in points}

@@ -6,6 +6,7 @@ from markupsafe import Markup
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.failures import by_reason
+from modelbudget.components.groups import group_of
 from modelbudget.report import example_point, formulas, tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.fits import fits_section
@@ -52,8 +53,8 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
     """Return what the template shows of a sweep that is measured.
 
     If torch's print of every point is there, the page shows all of them step by step, and otherwise
-    one example. `table` is the part of the comparison that is in the page. `shown` maps digests of
-    architectures to the section that has their table of components; the example is added to it.
+    one example. `table` is the part of the comparison that is in the page. `shown` maps the
+    groups of components to the first section with a table of them.
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (
@@ -61,9 +62,10 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
         example_point.largest(sweep),
         _whose(sweep),
     )
+    act = page.drawn.get(sweep.name)
     drawn = [
         page.charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))
-        for name, spec in sweep.charts.items()
+        for name, spec in (() if act else sweep.charts.items())
     ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
     solved = solve_section(sweep.frontier, sweep.published, sweep.summary)
@@ -81,6 +83,8 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": drawn,
+        "act": act,
+        "n_charts": len(sweep.charts),
         "solved": solved,
         "answer": solved["answer"] if solved else _answer(sweep, drawn) if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
@@ -141,9 +145,10 @@ def _example(
 ) -> dict | None:
     """Return the example of a sweep: its largest published model, or else its largest point.
 
-    A table of components that an earlier section has is not repeated.
+    A table of components is shown if it has a group that no earlier one has; the result files have
+    the numbers of every model.
     """
-    if totals.is_empty():
+    if totals.is_empty() or sweep.zoo is not None:  # the list of all models has their numbers
         return None
     named = totals.filter(pl.col("architecture").is_in(list(known)))
     choice = totals if named.is_empty() else named
@@ -151,18 +156,25 @@ def _example(
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
     rows = formulas.component_rows(point, sweep.of_point(point))
-    before = shown.get(point["architecture"])
-    if rows and before is None:
-        shown[point["architecture"]] = sweep.name
+    groups = sorted({group_of(name) for name in _components_of(sweep, point)})
+    is_new = rows and any(group not in shown for group in groups)
+    for group in groups if is_new else ():
+        shown.setdefault(group, sweep.name)
     return {
         "title": f"{label}: {count(point['total'])} parameters" if rows else label,
-        "before": before if rows else None,
+        "before": None if is_new or not rows else shown[groups[0]],
         "table": formulas.component_table(
             [*rows, formulas.whole("all", rows)], f"Components of {label}"
         )
-        if rows and before is None
+        if is_new
         else None,
     }
+
+
+def _components_of(sweep: SweepResult, point: dict) -> list[str]:
+    """Return the components of a point that have parameters."""
+    rows = sweep.of_point(point).filter(pl.col("quantity") == "parameters", pl.col("measured") > 0)
+    return rows["component"].to_list()
 
 
 SECTION = Section(120, _contents)

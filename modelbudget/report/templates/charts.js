@@ -66,6 +66,7 @@ const charts = (() => {
       excess += Math.ceil(overflow) + 2;
     }
     place.style.minHeight = "";
+    addFiles(place.closest("figure"));
     highlight.drawn(place.querySelector("svg"));
   }
 
@@ -113,18 +114,17 @@ const charts = (() => {
     return (await embed(document.createElement("div"), spec, OPTIONS)).view;
   }
 
-  for (const line of document.querySelectorAll("figure .files")) {
-    line.hidden = false;
-    line.addEventListener("click", async ({ target }) => {
-      const kind = target.dataset.file;
-      if (!kind) return;
-      const figure = target.closest("figure");
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(await FILES[kind](await saved(figure)));
-      link.download = `${figure.id}.${kind}`;
-      link.click();
-      URL.revokeObjectURL(link.href);
+  const NAMES = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
+
+  function addFiles(figure) {
+    if (figure.querySelector(".files")) return;
+    const buttons = Object.entries(NAMES).map(([kind, textContent]) => {
+      const button = story.made("button", { type: "button", className: "link", textContent });
+      button.dataset.file = kind;
+      button.addEventListener("click", async () => story.save(await FILES[kind](await saved(figure)), `${figure.id}.${kind}`));
+      return button;
     });
+    figure.append(story.made("p", { className: "files" }, ...buttons.flatMap((one) => [one, " "])));
   }
 
   return {

@@ -34,7 +34,8 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
 
   function value(row, column) {
     const cell = row.cells[column];
-    return "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent;
+    if (column === heads.length - 1) return Number(cell.dataset.value ?? 0);
+    return cell.className === "number" ? Number(cell.textContent.replaceAll(",", "")) || 0 : cell.textContent;
   }
 
   function sort(column) {

@@ -10,9 +10,22 @@ const OPERATIONS = {
   m: (x, y) => Math.max(x, y),
 };
 
+// A column of rows, some of which are copies of earlier ones (readings/repeats.py).
+function withRepeats(column, [since, distance, length]) {
+  const whole = [];
+  let place = 0;
+  for (let i = 0; i < since.length; i += 1) {
+    for (const end = place + since[i]; place < end; place += 1) whole.push(column[place]);
+    for (let k = 0; k < length[i]; k += 1) whole.push(whole[whole.length - distance[i]]);
+  }
+  for (; place < column.length; place += 1) whole.push(column[place]);
+  return whole;
+}
+
 // Returns a function of a name, fields and nodes that computes these nodes, and what they need. The
 // nodes of a name are looked up once.
-function evaluator({ fields, operations, left, right }) {
+function evaluator({ fields, copies, ...rows }) {
+  const [operations, left, right] = ["operations", "left", "right"].map((name) => withRepeats(rows[name], copies));
   const isLeaf = (node) => "fk".includes(operations[node]);
   const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
   const values = new Float64Array(operations.length);

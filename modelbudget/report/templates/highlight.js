@@ -6,7 +6,7 @@ const highlight = (() => {
   const input = form.querySelector("input");
   const list = form.querySelector("#models");
   const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator, if it is there
-  const models = [...new Set([...list.options].map((one) => one.value))].sort((a, b) => b.length - a.length);
+  const models = [...new Set(form.dataset.models.split("|"))].sort((a, b) => b.length - a.length);
   const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
   const ROWS = ".models th[scope=row]";
   const known = new Map();
@@ -74,7 +74,9 @@ const highlight = (() => {
     input.value = choice.selectedOptions[0].text;
     choose(input.value);
   });
-  list.replaceChildren(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
+  input.addEventListener("focus", () => {
+    list.append(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
+  }, { once: true });
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
 

@@ -1,0 +1,163 @@
+"""Charts whose axes a sweep chooses, and one of every point of a grid with many axes."""
+
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+from modelbudget.architecture.terms import is_peak
+from modelbudget.compare.comparison import value
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import evenly_spaced, least_and_most, values
+from modelbudget.report.charts.format import (
+    UNITS,
+    amount,
+    brief,
+    capitalized,
+    count,
+    field_title,
+    times,
+    value_of,
+)
+
+MARGIN = 62
+COLUMNS = 3
+MOST_PANELS, MOST_LINES, MOST_POINTS = 12, 12, 2_000
+LOGARITHMIC_FROM = 16
+"""Ratio of the largest to the smallest number from which on an axis is logarithmic."""
+
+
+def chosen_charts(choices: list[dict], comparison: pl.DataFrame) -> dict[str, alt.ConcatChart]:
+    """Return the charts of a sweep's key `charts`, by name."""
+    quantity = comparison["quantity"].drop_nulls()
+    found = {}
+    for i, choice in enumerate(choices, start=1):
+        y = choice["y"] or quantity[0]
+        rows = _amounts(comparison, y)
+        if not rows.is_empty():
+            found[f"chosen-{i}"] = _chart(rows, y, choice["x"], choice["colour"], choice["facet"])
+    return found
+
+
+def every_point(comparison: pl.DataFrame, fields: list[str], quantity: str) -> alt.ConcatChart:
+    """Draw each point of a grid, so that every value of every axis is in a chart.
+
+    The size with most values is the horizontal axis; the field with fewest values has panels, and
+    the next one a line for each value. Lines of all other fields stand in one panel.
+    """
+    rows = _amounts(comparison, quantity)
+    by_number = sorted(fields, key=lambda field: len(values(rows, field)))
+    sizes = [field for field in by_number if rows[field].dtype.is_integer()]
+    x = sizes[-1] if sizes else by_number[-1]
+    facet, *others = [field for field in by_number if field != x]
+    colour = others[0] if others else None
+    return _chart(rows, quantity, x, colour, facet, tuple(others[1:]))
+
+
+def _amounts(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
+    """Return one row for each point: its fields, and the amount of a quantity."""
+    of_point = comparison.columns[: comparison.columns.index("component")]
+    largest = pl.col("value").max() if is_peak(quantity) else pl.col("value").sum()
+    return (
+        comparison.filter(pl.col("quantity") == quantity)
+        .with_columns(value=value())
+        .drop_nulls("value")
+        .group_by(of_point, maintain_order=True)
+        .agg(value=largest)
+    )
+
+
+def _chart(
+    rows: pl.DataFrame,
+    quantity: str,
+    x: str,
+    colour: str | None,
+    facet: str | None,
+    apart: tuple[str, ...] = (),
+) -> alt.ConcatChart:
+    """Draw an amount along a field; lines of other fields `apart` are not joined."""
+    kept = rows
+    for field, most in ((facet, MOST_PANELS), (colour, MOST_LINES)):
+        if field is not None:
+            kept = kept.filter(pl.col(field).is_in(evenly_spaced(values(kept, field), most)))
+    room = max(2, MOST_POINTS * len(values(kept, x)) // max(1, kept.height))
+    kept = kept.filter(pl.col(x).is_in(evenly_spaced(values(kept, x), room)))
+    titles = [value_of(facet, one) for one in values(kept, facet)] if facet else [""]
+    tables = [kept.filter(pl.col(facet) == one) for one in values(kept, facet)] if facet else [kept]
+    columns = min(COLUMNS, len(tables))
+    width = theme.panel_width(columns, MARGIN)
+    line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
+    encoded: dict[str, Any] = {"x": _x(kept, x), "y": _y(kept, quantity)}
+    if colour is not None:
+        domain = [_text(colour, one) for one in values(kept, colour)]
+        shades = [round(0.25 + 0.75 * i / max(1, len(domain) - 1), 2) for i in range(len(domain))]
+        scale = alt.Scale(domain=domain, range=shades)
+        encoded["opacity"] = alt.Opacity("shade:N", scale=scale, title=field_title(colour))
+        shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
+        tables = [table.with_columns(shade=shade) for table in tables]
+    drawn = [
+        alt.layer(*_marks(table.with_columns(line=line), x, quantity, encoded)).properties(
+            title=theme.panel_title(title, width), width=width, height=220
+        )
+        for title, table in zip(titles, tables, strict=True)
+    ]
+    title = f"{capitalized(UNITS[quantity])} by {', '.join(filter(None, (x, colour, facet)))}"
+    return theme.framed(
+        theme.panels(drawn, columns), title, _finding(rows, quantity), MARGIN, columns
+    )
+
+
+def _marks(table: pl.DataFrame, x: str, quantity: str, encoded: dict) -> list[alt.Chart]:
+    names = [name for name in ("shade",) if name in table.columns]
+    base = alt.Chart(table.select("label", x, "value", "line", *names)).encode(**encoded)
+    tooltip = [
+        alt.Tooltip("label:N", title="model"),
+        alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+    ]
+    found = [base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)]
+    if table[x].dtype.is_integer():
+        lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
+        found.insert(0, lines.encode(detail="line:N"))
+    return found
+
+
+def _x(rows: pl.DataFrame, field: str) -> alt.X:
+    if not rows[field].dtype.is_integer():
+        order = [_text(field, one) for one in values(rows, field)]
+        return alt.X(f"{field}:N", title=field_title(field), sort=order)
+    low, high = least_and_most(rows, field)
+    scale = alt.Scale(type=_scale(low, high), nice=False, domain=[low, high])
+    axis = alt.Axis(grid=False, labelExpr=theme.EXACT, values=values(rows, field))
+    return alt.X(f"{field}:Q", title=field_title(field), scale=scale, axis=axis)
+
+
+def _y(rows: pl.DataFrame, quantity: str) -> alt.Y:
+    low, high = least_and_most(rows, "value")
+    kind = _scale(low, high)
+    ticks: dict[str, Any] = theme.ticks(low, high) if kind == "log" else {"tickCount": 5}
+    return alt.Y(
+        "value:Q",
+        title=UNITS[quantity],
+        scale=alt.Scale(type=kind, zero=kind == "linear"),
+        axis=alt.Axis(labelExpr=theme.tick_labels(quantity), minExtent=42, maxExtent=42, **ticks),
+    )
+
+
+def _scale(low: int, high: int) -> Literal["log", "linear"]:
+    return "log" if low > 0 and high / low >= LOGARITHMIC_FROM else "linear"
+
+
+def _text(field: str, one) -> str:
+    if isinstance(one, bool):
+        return value_of(field, one)
+    return count(one) if isinstance(one, int) else str(one)
+
+
+def _finding(rows: pl.DataFrame, quantity: str) -> str:
+    """Name the points with most and least."""
+    least, *_, most = rows.sort("value", maintain_order=True).rows(named=True) * 2
+    text = f"{most['label']}: {amount(most['value'], quantity)}"
+    if least["value"] < most["value"]:
+        ratio = f"{times(most['value'] / least['value'])} that" if least["value"] else "more than"
+        text += f", {ratio} of {least['label']} ({brief(least['value'], quantity)})"
+    return f"{text}."

@@ -1,0 +1,63 @@
+"""The key `charts` of a sweep file: what each chart has on its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from modelbudget.common.mistakes import show
+from modelbudget.common.strict import Strict
+from modelbudget.sweeps.quantities import Quantity
+
+if TYPE_CHECKING:
+    from modelbudget.sweeps.sweep_file import Sweep
+
+
+class ChartChoice(Strict):
+    """One chart: a line for each value of `colour`, a panel for each value of `facet`."""
+
+    x: str = Field(description="field of the grid or of points on the horizontal axis")
+    y: Quantity | None = Field(
+        None, description="quantity on the vertical axis; default: the first of measure.quantities"
+    )
+    colour: str | None = Field(None, description="field with a line for each of its values")
+    facet: str | None = Field(None, description="field with a panel for each of its values")
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of the points, those that are not set left out."""
+        return [name for name in (self.x, self.colour, self.facet) if name is not None]
+
+
+def chart_mistakes(sweep: Sweep) -> Iterator[tuple[set[str], str]]:
+    """Yield what is wrong with the charts of a sweep: the keys concerned, and the mistake.
+
+    A field that varies and is not in a chart would put several points in one place.
+    """
+    lists = sweep.axes().items()
+    of_grid = {name for name, values in lists if len(values) > 1}
+    of_points = {name for point in sweep.points for name in point} - {"label"}
+    varying = sorted(of_grid | of_points)
+    allowed = ", ".join(varying) or "none: no field varies"
+    for i, chart in enumerate(sweep.charts):
+        keys = {"charts", "grid", "points"}
+        wrong = [
+            f"charts[{i}].{key} = {show(name)}: does not vary; allowed: {allowed}"
+            for key, name in (("x", chart.x), ("colour", chart.colour), ("facet", chart.facet))
+            if name is not None and name not in varying
+        ]
+        left = [name for name in varying if name not in chart.fields]
+        if len(set(chart.fields)) < len(chart.fields):
+            wrong.append(f"charts[{i}]: x, colour and facet must be different fields")
+        elif left and sweep.grid and not wrong:
+            wrong.append(f"charts[{i}]: {left[0]} varies too; name it as colour or facet")
+        yield from ((keys, what) for what in wrong)
+        if chart.y is not None and chart.y not in sweep.measure.quantities:
+            measured = ", ".join(sweep.measure.quantities)
+            what = f"charts[{i}].y = {show(chart.y)}: is not in measure.quantities; allowed: "
+            yield {"charts", "measure"}, what + measured
+    if sweep.charts and (sweep.predicts_alone or sweep.solve):
+        other = "solve" if sweep.solve else "measure.device: none"
+        yield {"charts", "solve", "measure"}, f"charts: not available with {other}"

@@ -1,0 +1,33 @@
+"""The page of all shipped sweeps is small enough to be sent, and to open on a phone."""
+
+import yaml
+from helpers.page import Text
+from helpers.results import PARTS, result
+
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.paths import ACCELERATORS, SWEEPS
+from modelbudget.report.charts.select import charts_of_sweep
+from modelbudget.report.page import render
+from modelbudget.report.results import Results
+
+MOST_BYTES, MOST_ELEMENTS = 2_000_000, 15_000
+
+
+def shipped(path, catalogue, devices):
+    """Results of a sweep with all of its charts."""
+    sweep = result(path, catalogue)
+    charts = charts_of_sweep(sweep.summary["axes"], sweep.comparison, devices)
+    return sweep._replace(charts={n: c.to_dict() for n, c in charts.items()} | sweep.charts)
+
+
+def test_the_page_of_the_shipped_sweeps_is_small(catalogue, static_parts):
+    """Formulas stand for measurements, which have as many rows, charts and digits."""
+    devices = accelerators(ACCELERATORS)
+    files = {path: yaml.safe_load(path.read_text()) for path in sorted(SWEEPS.glob("*.yaml"))}
+    points = {path for path, of in files.items() if of.get("default", True) and "solve" not in of}
+    measured = [path for path in points if files[path].get("measure", {}).get("device") != "none"]
+    assert len(measured) > 20
+    sweeps = [shipped(path, catalogue, devices) for path in sorted(measured)]
+    page = render(Results(sweeps, parts=PARTS), catalogue, static_parts(catalogue))
+    assert len(page.encode()) < MOST_BYTES
+    assert len(Text(page).tags) < MOST_ELEMENTS
