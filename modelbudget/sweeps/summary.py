@@ -46,6 +46,7 @@ def resolved(name: str, sweep: Sweep) -> dict:
         "fit_measured_on": sweep.fit_measured_on,
         "layouts": sweep.layouts,
         "solve": sweep.solve and sweep.solve.model_dump(),
+        "answered_by": sweep.answered_by,
         "charts": [chart.model_dump() for chart in sweep.charts],
     }
 

@@ -261,6 +261,11 @@ class Sweep(Strict):
         max_length=20,
         description="charts of this sweep, before those that its axes and quantities have anyway",
     )
+    answered_by: list[str] = Field(
+        [],
+        max_length=4,
+        description="the charts, by name, whose titles answer the question; they come first",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; default: the largest"
     )

@@ -43,6 +43,7 @@ MOST = re.compile(
     r"([\d,]+) of ([\d,]+) models have more than half of the (.+?) in (.+): "
     r"the share is (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
 )
+HALF = re.compile(r"(.+?) holds? more than half of the (.+) from ([\d,]+) tokens on(?: \((.+)\))?$")
 PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
 
 
@@ -147,6 +148,14 @@ def check_models(found, quantity: str, title: str) -> None:
 
 def check_shares(found, quantity: str, title: str) -> None:
     values = Values(found, quantity, given_alone=False)
+    if half := HALF.match(title):
+        names, what, first, where = half.groups()
+        assert what == UNITS[quantity].removeprefix("bytes of ")
+        groups = names.lower().split(" and ")
+        for point in values.at(where):
+            share = sum(values.share(point, group) for group in groups)
+            assert (share > 0.5) == (values.settings[point]["n_vocab"] >= number(first))
+        return
     axis, first, last, moves, where = ALONG.match(title).groups()
     starts, ends = (values.at(where, **{axis: number(one)}) for one in (first, last))
     changes = {
@@ -248,8 +257,8 @@ def check_devices(found, title: str, devices) -> None:
         assert title.count(";") + 1 == len(worst)
 
 
-def check_amounts(found, title: str) -> None:
-    values = Values(found, "cache_bytes", given_alone=bool(found.summary["axes"]))
+def check_amounts(found, title: str, quantity: str = "cache_bytes", alone: bool = True) -> None:
+    values = Values(found, quantity, given_alone=alone and bool(found.summary["axes"]))
     totals = {values.label[point]: values.total(point) for point in values.of}
     label, times, other = re.match(r"(.+?): .+?, ([\d.,]+) × that of (.+) \(", title).groups()
     assert totals[label] == max(totals.values())
@@ -267,7 +276,10 @@ def test_every_title_holds(drawn):
         kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
         if name in TESTED:
             continue
-        if kind == "peak-parts":
+        if name == "every-point":
+            first = next(one for one in DRAWN if one in set(found.comparison["quantity"]))
+            check_amounts(found, title, first, alone=False)
+        elif kind == "peak-parts":
             check_peaks(found, title)
         elif kind == "peak-accelerators":
             check_devices(found, title, devices)

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import (
     distinct,
@@ -48,7 +49,7 @@ def shares_along(
     return theme.framed(
         theme.panels(drawn, columns),
         f"{capitalized(UNITS[quantity])} by component along {axis}",
-        _largest_changes(panels, axis),
+        _where_the_vocabulary_dominates(panels, axis, quantity) + _largest_changes(panels, axis),
         MARGIN,
         columns,
         groups,
@@ -201,6 +202,28 @@ def _tooltip(axis: str) -> list[alt.Tooltip]:
         alt.Tooltip("share:Q", format=".2%", title="share"),
         alt.Tooltip("total:Q", format=",", title="total"),
     ]
+
+
+def _where_the_vocabulary_dominates(
+    panels: dict[str, pl.DataFrame], axis: str, quantity: str
+) -> str:
+    """Say from which size of the vocabulary on embedding and head hold more than half.
+
+    Of several panels it is the first. Empty along another axis, or if no model or each one does.
+    """
+    if axis != "n_vocab":
+        return ""
+    title, rows = next(iter(panels.items()))
+    ends = [group for group in VOCABULARY if group in rows["group"]]
+    shares = rows.filter(pl.col("group").is_in(ends)).group_by(axis).agg(pl.col("share").sum())
+    larger = shares.filter(pl.col("share") > 0.5)[axis]
+    if larger.is_empty() or larger.len() == shares.height:
+        return ""
+    names = capitalized(" and ".join(ends))
+    verb = "hold" if len(ends) > 1 else "holds"
+    what = UNITS[quantity].removeprefix("bytes of ")
+    start = f"{count(larger.min())} tokens on" + (f" ({title})" if title else "")
+    return f"{names} {verb} more than half of the {what} from {start}. "
 
 
 def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:

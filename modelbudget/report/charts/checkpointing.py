@@ -119,11 +119,13 @@ def _savings(panels: dict[str, pl.DataFrame]) -> str:
     for title, rows in panels.items():
         largest = rows.filter(pl.col("saved_plain") == pl.col("saved_plain").max())
         kinds = [
-            f"{kind} checkpointing saves {percent(dropped)} of the activations for "
-            f"{percent(added)} more FLOPs"
+            (kind, percent(dropped), percent(added))
             for kind, dropped, added in largest.select("recompute", "dropped", "added").iter_rows()
             if kind != "none"
         ]
+        (kind, dropped, added), *others = kinds
+        text = f"{kind} checkpointing saves {dropped} of the activations for {added} more FLOPs"
+        text += "".join(f", {kind} {dropped} for {added}" for kind, dropped, added in others)
         where = ", ".join(filter(None, (title, largest["sizes"][0])))
-        texts.append(f"{', '.join(kinds)}{f' ({where})' if where else ''}")
-    return capitalized("; ".join(texts)) + "."
+        texts.append(capitalized(text) + (f" ({where})." if where else "."))
+    return " ".join(texts)

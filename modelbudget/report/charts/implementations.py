@@ -53,10 +53,10 @@ def by_implementation(
     return theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {kind} of transformers",
-        f"{label}: the class saves {chosen['saved_ratio']:.2f} × the activations of our module. It "
-        f"needs {chosen['ratio']:.2f} × its peak memory in two training steps "
-        f"({si_bytes(chosen['reference'])} against {si_bytes(chosen['module'])}). The formulas are "
-        "those of our module.",
+        f"{label}: the class saves {chosen['saved_ratio']:.2f} × the activations of our module and "
+        f"needs {chosen['ratio']:.2f} × its peak memory, {si_bytes(chosen['reference'])} against "
+        f"{si_bytes(chosen['module'])}. The peak is of two training steps; formulas are our "
+        "module’s.",
         MARGIN,
     )
 

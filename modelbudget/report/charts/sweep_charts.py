@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.common.errors import InputError
 from modelbudget.report.charts.chosen import chosen_charts
 from modelbudget.report.charts.layouts import layouts_charts
 from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
@@ -39,4 +40,9 @@ def sweep_charts(
         charts |= charts_of_classes(points, comparison, traces)
     for table in layouts:
         charts |= layouts_charts(table, devices)
-    return charts
+    first = summary["answered_by"]
+    for name in first:
+        if name not in charts:
+            allowed = ", ".join(charts) or "none"
+            raise InputError([f"answered_by = {name!r}: no chart of the sweep; allowed: {allowed}"])
+    return {name: charts[name] for name in (*first, *(n for n in charts if n not in first))}

@@ -100,7 +100,12 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
 
 
 def _answer(sweep: SweepResult, drawn: list[dict]) -> str:
-    """Return the title of the first chart, with the precision that a peak depends on."""
+    """Return the titles of the charts that answer the question, or of the first chart.
+
+    A title about a peak has the precision that it depends on.
+    """
+    if number := len(sweep.summary["answered_by"]):
+        return "; ".join(one["title"] for one in drawn[:number])
     kinds = {precision(point) for point in sweep.points.iter_rows(named=True)}
     is_peak = drawn[0]["id"].endswith("peak-parts")
     return drawn[0]["title"] + (f" ({', '.join(kinds)})" if is_peak and len(kinds) == 1 else "")
