@@ -42,7 +42,7 @@ def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalo
     )
     expanded, _, comparison = compared(tmp_path / "sweep.yaml", catalogue)
     about = summary(expanded)
-    (chosen,) = chosen_charts(about["charts"], comparison).values()
+    (chosen,) = chosen_charts(about, comparison).values()
     spec = chosen.to_dict()
     panels = [panel["title"]["text"] for panel in spec["concat"]]
     assert panels == ["tied", "not tied"]

@@ -222,7 +222,7 @@ def _where_the_vocabulary_dominates(
     names = capitalized(" and ".join(ends))
     verb = "hold" if len(ends) > 1 else "holds"
     what = UNITS[quantity].removeprefix("bytes of ")
-    start = f"{count(larger.min())} tokens on" + (f" ({title})" if title else "")
+    start = f"{count(larger.sort()[0])} tokens on" + (f" ({title})" if title else "")
     return f"{names} {verb} more than half of the {what} from {start}. "
 
 

@@ -27,12 +27,11 @@ LOGARITHMIC_FROM = 16
 """Ratio of the largest to the smallest number from which on an axis is logarithmic."""
 
 
-def chosen_charts(choices: list[dict], comparison: pl.DataFrame) -> dict[str, alt.ConcatChart]:
+def chosen_charts(summary: dict, comparison: pl.DataFrame) -> dict[str, alt.ConcatChart]:
     """Return the charts of a sweep's key `charts`, by name."""
-    quantity = comparison["quantity"].drop_nulls()
     found = {}
-    for i, choice in enumerate(choices, start=1):
-        y = choice["y"] or quantity[0]
+    for i, choice in enumerate(summary["charts"], start=1):
+        y = choice["y"] or summary["measure"]["quantities"][0]
         rows = _amounts(comparison, y)
         if not rows.is_empty():
             found[f"chosen-{i}"] = _chart(rows, y, choice["x"], choice["colour"], choice["facet"])

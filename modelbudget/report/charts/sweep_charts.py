@@ -32,7 +32,7 @@ def sweep_charts(
         solutions, frontier, published = solved
         charts = solve_charts(solutions, frontier, published, summary["solve"]["best"])
     else:
-        charts = chosen_charts(summary["charts"], comparison)
+        charts = chosen_charts(summary, comparison)
         charts |= charts_of_sweep(summary["axes"], comparison, devices)
     if zoo is not None:
         charts |= zoo_charts(zoo, comparison)
