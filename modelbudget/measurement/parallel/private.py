@@ -4,15 +4,16 @@ A fake process group has any number of ranks and moves nothing. The stages of a 
 whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
-layouts with the names of process groups, which end with the context. For each tensor of a list it
-looks for strided shards in the whole list, here once for the list.
+layouts with the names of process groups, which end with the context; the shapes of whole results,
+which it finds with fake tensors, are kept here. For each tensor of a list it looks for strided
+shards in the whole list, here once for the list.
 It divides each parameter into a chunk for each device and reads two of them; here they are made
 when they are read. DistributedDataParallel orders its buckets anew after the first step, by values
 that it reads; and what sums up a bucket has to return it.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -34,6 +35,7 @@ from torch.distributed.fsdp._fully_shard import (
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
@@ -41,8 +43,14 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from modelbudget.measurement.meta_cache import MOST_SHARED
+
 METHOD = "fake process group"
 _STRIDED = "_propagate_use_strided_shard_flag"
+_SHAPES = "_propagate_tensor_meta_non_cached"
+_shape_by_torch = getattr(_sharding_prop.ShardingPropagator, _SHAPES)
+_shapes: dict[tuple, Any] = {}
+"""Shapes of results by operation and arguments, at most MOST_SHARED."""
 _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp_collectives)
 
 
@@ -53,7 +61,10 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     serve_meta(dist.distributed_c10d._get_default_group())
     try:
-        with patch.object(_sharding_prop, _STRIDED, _of_strided_shards()):
+        with (
+            patch.object(_sharding_prop, _STRIDED, _of_strided_shards()),
+            patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result),
+        ):
             yield
     finally:
         _clear_sharding_prop_cache()
@@ -75,6 +86,27 @@ def _of_strided_shards() -> Callable[[OpStrategy, OpSchema], None]:
             of_torch(strategy, of_operation)
 
     return propagate
+
+
+def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
+    """Return the shapes of an operation's whole results, which depend on no mesh and no layout."""
+    key = schema.op, *map(_without_layout, (schema.args_schema, schema.kwargs_schema.items()))
+    try:
+        if key in _shapes:
+            return _shapes[key]
+    except TypeError:  # an argument without a hash
+        return _shape_by_torch(propagator, schema)
+    if len(_shapes) >= MOST_SHARED:
+        _shapes.clear()
+    return _shapes.setdefault(key, _shape_by_torch(propagator, schema))
+
+
+def _without_layout(value: Any) -> Any:
+    if isinstance(value, DTensorSpec):
+        return value.tensor_meta
+    if isinstance(value, tuple | list | ItemsView):
+        return type(value), *map(_without_layout, value)
+    return type(value), value
 
 
 def serve_meta(group: dist.ProcessGroup) -> None:
