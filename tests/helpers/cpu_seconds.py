@@ -16,11 +16,13 @@ import pytest
 RECORD = Path(__file__).parents[1] / "cpu_seconds.json"
 FACTOR = 3
 SHOWN = 20
-CHEAP_S = 0.5
+CHEAP_S, CHEAP_FIXTURE_S = 0.5, 3
+"""What the first case of a function, and what a fixture of many tests, takes in `make check`."""
 TESTS_BETWEEN_CALIBRATIONS = 50
 TICKS = os.sysconf("SC_CLK_TCK")
-NOT_IN_CHECK = {"chromium", "reported", "make_project"}
-"""Fixtures that start a browser or Snakemake."""
+NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts"}
+"""Fixtures that start a browser or Snakemake, or compute the calculator unless it is kept."""
+FIXTURES = "fixtures not in make check"
 
 
 def of_process(pid: int) -> float:
@@ -55,11 +57,30 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
+def fixture_id(definition) -> str:
+    """Return where a fixture is defined, and its name: several files have one of that name."""
+    return f"{definition.baseid}::{definition.argname}"
+
+
 class Timer:
-    """Add CPU seconds to the report of each test, in the process that runs it."""
+    """Add CPU seconds to the report of each test, in the process that runs it.
+
+    And those of the fixtures that were set up for it and for other tests.
+    """
 
     def __init__(self):
         self.before, self.tests = 0.0, 0
+        self.fixtures: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef):
+        if fixturedef.scope == "function":
+            return (yield)
+        before = of_process(os.getpid())
+        try:
+            return (yield)
+        finally:
+            self.fixtures[fixture_id(fixturedef)] = of_process(os.getpid()) - before
 
     def pytest_collection_finish(self):
         self.before = of_process(os.getpid())
@@ -70,6 +91,7 @@ class Timer:
         if call.when == "teardown":
             after = of_process(os.getpid())
             report.cpu_s = max(0.0, after - self.before)
+            report.fixtures, self.fixtures = self.fixtures, {}
             if self.tests % TESTS_BETWEEN_CALIBRATIONS == 0:
                 report.calibration_s = calibration()
                 after = of_process(os.getpid())
@@ -83,12 +105,18 @@ class Budget:
     def __init__(self, config):
         self.config = config
         self.seconds: Counter[str] = Counter()
+        self.without_fixtures: dict[str, float] = {}
+        self.fixtures: dict[str, float] = {}
         self.calibrations: list[float] = []
         self.excess = ""
 
     def pytest_runtest_logreport(self, report):
         if report.when == "teardown":
             self.seconds[report.nodeid] += report.cpu_s
+            own = report.cpu_s - sum(report.fixtures.values())
+            self.without_fixtures.setdefault(function_of(report.nodeid), own)
+            for name, seconds in report.fixtures.items():
+                self.fixtures[name] = max(seconds, self.fixtures.get(name, 0))
             if hasattr(report, "calibration_s"):
                 self.calibrations.append(report.calibration_s)
 
@@ -113,10 +141,8 @@ class Budget:
             records["runs"][tests] = {
                 "cpu_s": round(cpu_s), "calibration_s": round(calibration_s, 4)
             }  # fmt: skip
-            first = {}
-            for test, seconds in self.seconds.items():
-                first.setdefault(function_of(test), seconds)
-            records["not in make check"] = sorted(f for f, s in first.items() if s > CHEAP_S)
+            records["not in make check"] = _above(CHEAP_S, self.without_fixtures)
+            records[FIXTURES] = _above(CHEAP_FIXTURE_S, self.fixtures)
             RECORD.write_text(json.dumps(records, indent=1) + "\n")
         elif tests in records["runs"] and "CI" in os.environ:
             limit = allowed(records["runs"][tests], calibration_s)
@@ -132,6 +158,10 @@ class Budget:
             terminalreporter.line(f"{seconds:8.2f}  {test}")
         if self.excess:
             terminalreporter.line(f"Too expensive: {self.excess}", red=True)
+
+
+def _above(limit: float, seconds: dict[str, float]) -> list[str]:
+    return sorted(name for name, taken in seconds.items() if taken > limit)
 
 
 def pytest_addoption(parser):
@@ -152,16 +182,27 @@ def pytest_configure(config):
         config.pluginmanager.register(Budget(config), "cpu-seconds-budget")
 
 
+def _starts(item, fixtures: set[str]) -> bool:
+    """Whether a test needs a fixture that is not in `make check`."""
+    known = getattr(item, "_fixtureinfo", None)
+    if known is None:
+        return False
+    return any(
+        name in NOT_IN_CHECK or fixture_id(definitions[-1]) in fixtures
+        for name, definitions in known.name2fixturedefs.items()
+    )
+
+
 def pytest_collection_modifyitems(config, items):
-    """With --check, keep the first case of each cheap function."""
+    """With --check, keep the first case of each cheap function without expensive fixtures."""
     if not config.option.check:
         return
-    expensive = set(json.loads(RECORD.read_text())["not in make check"])
+    record = json.loads(RECORD.read_text())
+    expensive, fixtures = set(record["not in make check"]), set(record[FIXTURES])
     seen, kept, left = set(), [], []
     for item in items:
         function = function_of(item.nodeid)
-        starts = NOT_IN_CHECK & set(getattr(item, "fixturenames", ()))
-        is_kept = function not in seen | expensive and not starts
+        is_kept = function not in seen | expensive and not _starts(item, fixtures)
         seen.add(function)
         (kept if is_kept else left).append(item)
     items[:] = kept

@@ -62,12 +62,12 @@ def shared_step() -> StepTrace:
     return StepTrace(traced | {"label": "Small", "run": SHARED.model_dump()}, allocations)
 
 
-@pytest.fixture
-def results(sweep, catalogue, tmp_path, step, shared_step) -> Results:
+@pytest.fixture(scope="module")
+def page(catalogue, tmp_path_factory, step, shared_step) -> str:
     steps = dict(zip((*STEP, *SHARED_STEP), (*step, *shared_step), strict=True))
-    sweep(MODELS)
-    one = result(tmp_path / "sweep.yaml", catalogue)
-    return Results([one], parts=PARTS | steps)
+    path = tmp_path_factory.mktemp("sweep") / "sweep.yaml"
+    path.write_text("title: A test\nquestion: Why?\n" + MODELS)
+    return render(Results([result(path, catalogue)], parts=PARTS | steps), catalogue)
 
 
 def live(step: StepTrace, at: int) -> pl.DataFrame:
@@ -109,8 +109,8 @@ def test_allocations_are_named_after_what_they_are_for(step):
     assert made["bytes"].sum() == 2 * 4 * sum(sizes)  # in both steps
 
 
-def test_titles_are_findings_of_the_data(results, catalogue, step, shared_step):
-    text = str(Text(render(results, catalogue)))
+def test_titles_are_findings_of_the_data(page, step, shared_step):
+    text = str(Text(page))
     palm = 540_356_474_880
     assert round(10 * 481_069_891_584 / palm) == 9
     assert "Nine in ten parameters of PaLM 540B work on each token alone (MLP)" in text
@@ -135,8 +135,7 @@ def test_titles_are_findings_of_the_data(results, catalogue, step, shared_step):
     assert f"instead of {whole / 1e3:.3g} kB" in text
 
 
-def test_every_colour_of_a_step_is_in_the_legend_above_it(results, catalogue):
-    page = render(results, catalogue)
+def test_every_colour_of_a_step_is_in_the_legend_above_it(page):
     act = page[page.index('<section id="step"') :].partition('<p class="whose">')[0]
     of_whole, of_device = act.split('<ul class="legend"')[1:]
     for part in (of_whole, of_device):
@@ -147,9 +146,8 @@ def test_every_colour_of_a_step_is_in_the_legend_above_it(results, catalogue):
     assert "gathered parameters" not in of_whole
 
 
-def test_the_area_of_each_part_is_in_proportion(results, catalogue):
+def test_the_area_of_each_part_is_in_proportion(page):
     """Width × height of each band against the parameters that its title names."""
-    page = render(results, catalogue)
     act = page[page.index('<section id="what-they-do"') :].partition("</section>")[0]
     small, palm = (one.partition("</svg>")[0] for one in act.split('<svg class="stack"')[1:])
     band = re.compile(
@@ -212,9 +210,9 @@ def with_peaks(sweep):
     return sweep._replace(comparison=comparison, points=sweep.points.filter(known))
 
 
-def test_the_slider_and_the_cursor(results, step, catalogue, open_page, tmp_path):
+def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(render(results, catalogue), encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
     tab = open_page(path.as_uri(), 1280)
     assert "PaLM 540B" in tab.inner_text("#what-decides .stop")
     tab.focus("#what-decides input")

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from types import SimpleNamespace
 
 import pytest
-from helpers.cpu_seconds import RECORD, Budget, allowed, of_process
+from helpers.cpu_seconds import RECORD, Budget, Timer, allowed, of_process
 from helpers.made_once import made_once
 from helpers.tiers import pairwise
 
@@ -85,9 +85,41 @@ def test_ci_fails_at_three_times_the_record(monkeypatch, in_ci, times, fails):
         when="teardown",
         nodeid="a test",
         cpu_s=times * record["cpu_s"],
+        fixtures={},
         calibration_s=record["calibration_s"],
     )
     budget.pytest_runtest_logreport(report)
     session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     budget.pytest_sessionfinish(session)
     assert session.exitstatus == (pytest.ExitCode.TESTS_FAILED if fails else pytest.ExitCode.OK)
+
+
+TESTS = """import pytest
+import time
+
+def busy(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+
+@pytest.fixture(scope="module")
+def shared():
+    busy(0.4)
+
+def test_first(shared): pass
+def test_second(shared): pass
+def test_alone(): busy(0.3)
+"""
+
+
+def test_a_fixture_of_many_tests_is_not_charged_to_the_first_of_them(tmp_path, monkeypatch):
+    """Else `make check` leaves out the first alone, and the second pays."""
+    (tmp_path / "test_some.py").write_text(TESTS)
+    timer, budget = Timer(), Budget(SimpleNamespace(option=None, args_source=None))
+    monkeypatch.chdir(tmp_path)
+    options = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    assert pytest.main([*options, str(tmp_path)], plugins=[timer, budget]) == pytest.ExitCode.OK
+    own = {name.rpartition("::")[2]: seconds for name, seconds in budget.without_fixtures.items()}
+    assert own["test_first"] < 0.2 < own["test_alone"]
+    ((name, seconds),) = [one for one in budget.fixtures.items() if one[0].endswith("shared")]
+    assert name == "test_some.py::shared"
+    assert seconds >= 0.3
