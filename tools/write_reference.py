@@ -114,6 +114,11 @@ vectors and stacked experts are left to AdamW (of Muon: torch's; of the others: 
 projector is a slice of a whole factor of an SVD, which stays in memory in float32: more than the
 paper counts.
 
+**On the host.** `adamw-offload` keeps states of tensors of 4,096 numbers or more in the host's
+memory, with a copy of each parameter and its gradient, as torchao's `CPUOffloadOptimizer` does; the
+answer names these bytes, and `modelbudget.model(name).host_bytes(run)` returns them. DeepSpeed's
+are not known, nor gradients that are freed at once (`offload_gradients`).
+
 **In the backward pass.** `--set optimizer_in_backward=true` updates each parameter when its
 gradient is there, and frees the gradient (torch's hooks, as torchtune's `optimizer_in_bwd`). Full
 training of Llama 3 8B in bfloat16 with 1 × 1,024 tokens then needs 56.1 GB instead of 80.3. It is

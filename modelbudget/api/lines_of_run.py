@@ -91,6 +91,11 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
     return (line,)
 
 
+def line_of_host(n_bytes: int | None) -> tuple[str, ...]:
+    """Name the bytes that an optimizer keeps in the memory of the host."""
+    return () if n_bytes is None else (f"memory of the host: {n_bytes:,} bytes, of the optimizer",)
+
+
 PRODUCTS = {
     "copy": "each product reads a copy of its matrix in {dtype}, freed after it, as {library} "
     "makes it",

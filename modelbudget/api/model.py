@@ -23,7 +23,14 @@ from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel, Settings
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import html_table
-from modelbudget.api.predictions import QUANTITIES, Predictions, predictions, why_not, wrong_run
+from modelbudget.api.predictions import (
+    QUANTITIES,
+    Predictions,
+    host_bytes,
+    predictions,
+    why_not,
+    wrong_run,
+)
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 
@@ -169,6 +176,11 @@ class Model(ChosenModel):
         from modelbudget.files.adapter_file import adapter_file_bytes
 
         return adapter_file_bytes(self.base.transformers, *self.with_run(settings))
+
+    @checked(settings=SETTINGS)
+    def host_bytes(self, settings: Settings) -> int | None:
+        """Return what the optimizer of a run keeps in the host's memory. Raises InputError."""
+        return host_bytes(*self.with_run(settings))
 
     def checkpoint(self) -> Checkpoint | None:
         """Hold the tensors of its safetensors or GGUF file against the formula, by headers alone.

@@ -14,15 +14,17 @@ from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import (
     line_of_adapter,
+    line_of_host,
     line_of_optimizer,
     line_of_settings,
     lines_of_weights,
 )
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.optimizers import ON_HOST, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
-from modelbudget.architecture.terms import total
+from modelbudget.architecture.terms import of_model, total
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -64,6 +66,14 @@ def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str
     return of_point.why_not(quantity, *model.with_run(settings))
 
 
+def host_bytes(a: Architecture, run: RunConfig) -> int | None:
+    """Return what the optimizer of a run keeps in the host's memory, if it keeps anything there."""
+    if optimizer_named(run.optimizer).host is None:
+        return None
+    there = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
+    return of_model("optimizer_bytes", of_point.predicted("optimizer_bytes", a, there))
+
+
 def predictions(
     model: ChosenModel, quantities: Sequence[str], settings: Settings = None
 ) -> Predictions:
@@ -90,6 +100,7 @@ def predictions(
         *of_class.line_of_ours(model, chosen),
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
+        *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
         *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),
     )
     return Predictions(model, run, breakdowns, missing, notes)._with_settings(chosen)

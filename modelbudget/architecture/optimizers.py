@@ -22,6 +22,8 @@ SINGLE = 4
 """Bytes of a number in single precision."""
 BITS = {"float32": 32, "int64": 64, "bfloat16": 16, "uint8": 8, "bool": 8, "uint4": 4}
 """Bits of a number, by dtype."""
+ON_HOST = " (host)"
+"""At the end of a name: the part of the optimizer that is in the host's memory."""
 ENDS = ("embedding", "head")
 """First names of the components whose matrices are not hidden layers."""
 
@@ -191,6 +193,9 @@ class OptimizerData(Strict):
     ] = "step"
     first_steps: Annotated[int, Field(description="steps before the step that is described")] = 0
     parts: list[OptimizerPart]
+    host: Annotated[
+        list[OptimizerPart] | None, Field(description="what is kept in the host's memory")
+    ] = None
 
     @property
     def follows_numbers(self) -> bool:
@@ -259,7 +264,10 @@ NAMES = tuple(sorted(files()))
 
 @cache
 def optimizer_named(name: str) -> OptimizerData:
-    """Read an optimizer. Raises InputError."""
+    """Read an optimizer; with ON_HOST at its end, what it keeps there. Raises InputError."""
+    if name.endswith(ON_HOST):
+        whole = optimizer_named(name.removesuffix(ON_HOST))
+        return whole.model_copy(update={"parts": whole.host})
     parts = OptimizerPart, State, Condition
     return read_strict(files()[name], OptimizerData, *parts, rest="docs/optimizers.md")
 

@@ -82,3 +82,22 @@ def test_every_change_helps_some_run():
         for change in changes(mb.model(name), run, room=10**12, room_with_margins=10**12)[0]
     }
     assert found == {one.text for one in candidates()}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_large", "n_small"),
+    # Matrices; norms of 4,096 numbers; norms and biases of less.
+    [("llama-3-8b", 2 + 32 * 9 + 1, 0), ("gpt-2-124m", 2 + 12 * 6, 12 * 10 + 2)],
+)
+def test_states_on_the_host(name, n_large, n_small):
+    """By hand from torchao's source: two copies, two moments and a step; small tensors stay."""
+    model = mb.model(name)
+    run = {"optimizer": "adamw-offload", "dtype": "bfloat16", "batch": 1, "length": 512}
+    n_bytes, on_device = model.host_bytes(run), model.predict("optimizer_bytes", run).total
+    n = model.predict("parameters").total
+    assert n_bytes + 2 * on_device == 8 * n + 4 * n_large + 2 * 4 * n_small
+    whole = model.predict("optimizer_bytes", run | {"optimizer": "adamw"}).total
+    assert on_device < whole / 100
+    notes = model.predictions(["optimizer_bytes"], run).notes
+    assert any(f"memory of the host: {n_bytes:,} bytes" in line for line in notes)
+    assert model.host_bytes(run | {"optimizer": "adamw"}) is None
