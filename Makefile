@@ -80,7 +80,7 @@ $(VENV)/.installed-tests: $(VENV)/.installed tests/requirements.lock
 	@touch $@
 
 # Speed: start-up next to another command, counting PaLM against its bare torch modules, counting with
-# seven tools, tracing a training step of PaLM against torch's tracker (minutes), ten million
+# seventeen tools, tracing a training step of PaLM against torch's tracker (minutes), ten million
 # predictions against a copy of their columns and against a calculator, a run by stage and by number
 # of models, the page in a browser, and twenty runs that are killed and resumed (half an hour).
 bench: report $(VENV)/.installed-tests .bench-venv/.installed
