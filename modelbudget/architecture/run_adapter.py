@@ -16,6 +16,11 @@ TARGETS = (
 )  # fmt: skip
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
+WITH_SHARDS = (
+    "none", "lora", "rslora", "lora_fa", "dora", "loha", "ia3", "adalora", "hira", "delora", "hra",
+    "road", "fourierft",
+)  # fmt: skip
+"""Adapters of which each layer has its own tensors, traced with shards of them."""
 _WITH_ADAPTER = "adapter != 'none'"
 _PARTLY = "adapter != 'none' or trained != 'default'"
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
@@ -95,8 +100,20 @@ class Adapter(Record):
         *known_only_with(
             "adapter, trained",
             _PARTLY,
-            **ALONE,
+            **ALONE | {"zero": (0, 2, 3), "gradient_buckets": ("none", "copied", "views")},
             gradient_accumulation_fusion=(False,),
+        ),
+        Constraint(
+            "adapter_dtype == 'dtype' or dtype not in ('bfloat16', 'float16')",
+            "adapter_dtype = '{adapter_dtype}' with zero = {zero}: shards of {dtype} are gathered "
+            "with those of the adapters; allowed: adapter_dtype: dtype",
+            when=f"{_WITH_ADAPTER} and zero > 0",
+        ),
+        *known_only_with("zero = {zero}", f"zero > 0 and ({_PARTLY})", adapter=WITH_SHARDS),
+        Constraint(
+            "modules_to_save == 'none'",
+            "modules_to_save = '{modules_to_save}': not known yet with zero or gradient_buckets",
+            when="zero > 0 or gradient_buckets != 'none'",
         ),
         Constraint(
             _PARTLY,

@@ -46,7 +46,9 @@ class Adapted(nn.Module):
             self.register_parameter(name, parameter)
         for name, part in base.named_children():  # the frozen original of a copy
             self.add_module(name, part)
-        self.of_base: Any = base.forward
+        # By its own parameters, which FSDP2 replaces.
+        is_plain = type(base).forward is nn.Linear.forward
+        self.of_base: Any = self._linear if is_plain else base.forward
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
         self.is_cloned = self.is_stored and run.weights.startswith("bnb-4bit")
@@ -65,6 +67,9 @@ class Adapted(nn.Module):
 
     def forward(self, x):
         return self.compute(x)
+
+    def _linear(self, x):
+        return F.linear(x, self.weight, getattr(self, "bias", None))
 
     def uncomputed(self, x):
         raise ValueError("adapter: only its parameters are known")

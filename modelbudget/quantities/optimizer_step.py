@@ -110,7 +110,7 @@ class OptimizerStep:
     def bytes_by_component(self) -> Counter[str]:
         """Return the bytes of states and float32 copies."""
         kept = list(self.states)
-        if self.run_config.master_weights:
+        if self.run_config.master_weights or has_part_of_states(self.run_config):
             kept += [(p.name, copy) for p, copy in zip(self.trained, self.copies, strict=True)]
         n_bytes: Counter[str] = Counter()
         for name, tensor in kept:

@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import loss_parallel
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     divides_context,
@@ -106,7 +107,7 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         own = range(mesh.get_local_rank("stage"), n_stage, run.pipeline_parallel)
         parts = stages(parts[0], own, n_stage)
     for one in parts:
-        if is_divided(run) or is_sharded(run):
+        if is_divided(run) or is_sharded(run) or is_partial(run):
             arrange(one, run)  # what is packed is divided and sharded as one matrix
         if has_part_of_experts(run):
             expert.divide(one, run, mesh["expert"])

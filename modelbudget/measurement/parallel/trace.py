@@ -45,6 +45,7 @@ class ShardedTrace(Trace):
 
     def __init__(self, model: nn.Module):
         self._sizes: dict[int, int] = {}
+        self._gathered: set[int] = set()
         self._model = model
         super().__init__(model)
 
@@ -56,14 +57,16 @@ class ShardedTrace(Trace):
             found = resize(storage, n_bytes)
             self._resized(storage)
             self._mark(storage._cdata, GATHERED)
+            self._gathered.add(storage._cdata)
             return found
 
         with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
             yield self
 
     def saved(self):
-        """Return the saved bytes, without the gathered parameters, too."""
-        self._parameters = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
+        """Return the saved bytes, without the gathered parameters, frozen ones too."""
+        own = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
+        self._parameters = own | self._gathered
         return super().saved()
 
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:

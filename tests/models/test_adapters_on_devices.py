@@ -1,0 +1,53 @@
+"""Adapters of which data-parallel devices have shards or buckets: programs against torch's own
+`fully_shard` and DistributedDataParallel, on a fake process group.
+
+Frozen parameters are gathered too, and only here have no gradient: what is reduced is a part of a
+group, and the first layer has no backward pass.
+"""
+
+import pytest
+from helpers.devices import measured, programmed
+from helpers.divided import LLAMA, SMALL
+
+from modelbudget.architecture.run_adapter import WITH_SHARDS
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.common.errors import InputError
+from modelbudget.families.decoder import Decoder
+from modelbudget.predict.of_point import why_not
+
+LORA = {"batch": 2, "length": 8, "dtype": "bfloat16", "attention_kernel": "math"}
+LORA |= {"adapter": "lora", "adapter_dtype": "dtype"}
+SHARDS = {"zero": 3, "data_parallel": 3}
+RUNS = [
+    {"zero": 2, "data_parallel": 7, "data_rank": "last"},
+    SHARDS | {"recompute": "full"},
+    SHARDS | {"recompute": "full", "input_gradient": True, "reduce_dtype": "float32"},
+    SHARDS | {"loss_chunks": 4},
+    SHARDS | {"adapter": "none", "trained": "attention norms"},
+    SHARDS | {"adapter": "none", "trained": "all", "trained_from_layer": 1},
+    {"data_parallel": 2, "gradient_buckets": "copied"},
+    {"data_parallel": 2, "gradient_buckets": "views", "adapter_dtype": "float32"},
+    *(SHARDS | {"adapter": name} for name in WITH_SHARDS[1:]),
+]
+
+
+@pytest.mark.parametrize("settings", RUNS, ids=str)
+def test_what_a_device_trains_of_a_model(settings):
+    a, run = Decoder(**SMALL | LLAMA), RunConfig(**LORA | settings)
+    assert run_mistake(a, run) is None
+    assert why_not("peak_training_bytes", a, run) is None
+    assert programmed(a, run) == measured(a, run)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"adapter_dtype": "float32"}, "shards of bfloat16 are gathered"),
+        ({"adapter": "vera"}, "not known yet with adapter: vera"),
+        ({"modules_to_save": "head"}, "not known yet with zero or gradient_buckets"),
+    ],
+)
+def test_what_is_not_known_is_refused(settings, reason):
+    with pytest.raises(InputError, match=reason):
+        RunConfig(**LORA | SHARDS | settings)
