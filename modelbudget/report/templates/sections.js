@@ -8,7 +8,7 @@
     if (!narrow.matches) return;
     narrow.removeEventListener("change", label);
     for (const table of document.querySelectorAll(":is(.components, .captioned, .fits) table")) {
-      const heads = [...table.rows[0].cells].map((cell) => cell.textContent);
+      const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent);
       for (const cell of table.querySelectorAll("td.number")) cell.dataset.label ??= heads[cell.cellIndex];
     }
     document.documentElement.classList.add("labelled");
