@@ -261,7 +261,7 @@ def _table_cache(context: _Context, number: Number, printed: str) -> Line:
     each = _token_bytes(context)
     lines = [
         judged(f"cache, {number.name} tokens", printed, number.n_bytes, number.rounding,
-               number.line, [(f"{thousands * one:,} tokens", thousands * one * each)])
+               number.line, [(f"of {thousands * one:,} tokens", thousands * one * each)])
         for one in (1000, 1024)
     ]  # fmt: skip
     return min(lines, key=lambda line: (line.verdict != "exact", " unexplained" in line.explained))

@@ -167,7 +167,7 @@ def test_a_number_that_is_a_multiple_of_the_formula_says_so(tmp_path):
     path.write_text("| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n")
     found = explain(path, "llama-3.1-405b")
     assert [one.explained.partition(" tokens")[0] for one in found.lines] == [
-        "2 × 504 MiB 1,024", "2 × 7.69 GiB 16,000", "2 × 61.52 GiB 128,000"]  # fmt: skip
+        "2 × 504 MiB of 1,024", "2 × 7.69 GiB of 16,000", "2 × 61.52 GiB of 128,000"]  # fmt: skip
 
 
 def test_a_repository_has_the_name_of_a_model_or_none():

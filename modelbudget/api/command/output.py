@@ -77,8 +77,16 @@ def _shown(value: Any) -> Any:
 
 
 def print_note(line: str) -> None:
-    """Print a line for people on stderr: names and reasons come from files."""
-    print(printable(line), file=sys.stderr)
+    """Print a line for people on stderr: names and reasons come from files.
+
+    On a terminal it breaks between words, and not within an address.
+    """
+    text = printable(line)
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False,
+                             break_on_hyphens=False)  # fmt: skip
+    print(text, file=sys.stderr)
 
 
 def print_json(content: dict[str, Any]) -> None:
