@@ -52,6 +52,12 @@ def test_the_answer_has_one_screen(fit):
     ]
     assert len(shown) <= 30
     assert max(map(len, shown)) <= 80
+    text = " ".join(" ".join(shown).split())
+    for change in fit.changes:  # whole, to be copied
+        (first, *_) = change.fields
+        assert f"{first}={str(change.fields[first]).lower()}" in text.replace("= ", "=")
+    assert "foreach=false" in text
+    assert "targets=given" not in text  # which the run has anyhow
 
 
 def test_full_training_has_changes_too():

@@ -22,6 +22,7 @@ from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
 )
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
@@ -40,7 +41,7 @@ from modelbudget.report.charts.format import (
 
 MODULES = "modelbudget's modules"
 OF_ONE = {"length": " of one sequence"}
-MOST_CHANGES, LONGEST = 8, 32
+MOST_CHANGES = 8
 """Changes that are shown, and characters of what they set."""
 OwnFile = Annotated[
     str | None,
@@ -334,7 +335,7 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
 
 def of_changes(fit: Fit) -> Table:
     """Return the changes by which a training step needs less, each alone, and several together."""
-    rows = [_change(change.text, change) for change in fit.changes[:MOST_CHANGES]]
+    rows = [_change(change, fit.run) for change in fit.changes[:MOST_CHANGES]]
     notes = f"{si_bytes(fit.needed)} now; * trains something else, or other weights"
     if (all_of := fit.together) is not None:
         grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
@@ -348,13 +349,16 @@ def of_changes(fit: Fit) -> Table:
                  texts=("--set",))  # fmt: skip
 
 
-def _change(text: str, change: Change) -> tuple[str, str, str, str]:
+def _change(change: Change, run: RunConfig) -> tuple[str, str, str, str]:
+    """Return the cells of a change; without what the run has anyhow, and no other field changes."""
+    follows = RunConfig.derivations()
     fields = ", ".join(
-        f"{name}={show(value).strip(chr(39))}" for name, value in change.fields.items()
+        f"{name}={show(value).strip(chr(39))}"
+        for name, value in change.fields.items()
+        if name in follows or getattr(run, name) != value
     )
     star = "*" if change.alters else ""
-    short_of = fields if len(fields) <= LONGEST else f"{fields[: LONGEST - 1]}…"
-    return f"{text}{star}", short_of, si_bytes(change.needed), si_bytes(change.saves)
+    return f"{change.text}{star}", fields, si_bytes(change.needed), si_bytes(change.saves)
 
 
 def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
