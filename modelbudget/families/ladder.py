@@ -1,6 +1,5 @@
 """The counting ladder: the parts of a transformer as models of their own, smallest first."""
 
-from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, layer, norm
 from modelbudget.components.attention.fields import AttentionFields
@@ -52,11 +51,6 @@ class FeedForwardLM(SmallestLM, MLPFields):
     """A language model that reads one token: embedding, MLP, head."""
 
     has_mlp = True
-
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 unless the peak needs the timeline of an activation that has none, else 0."""
-        return 1 - int(quantity == "peak_training_bytes") * (1 - mlp.squares_alone(a, r))
 
     def build(self):
         from modelbudget.modules import ladder

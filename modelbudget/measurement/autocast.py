@@ -37,6 +37,8 @@ FLOAT32 = (
     (torch.Tensor, "exp"),
     (torch, "pow"),
     (torch.Tensor, "pow"),
+    (torch, "square"),  # calls pow (ATen/native/UnaryOps.cpp)
+    (torch.Tensor, "square"),
     (torch, "rsqrt"),
 )
 """Operations that compute in float32. All others compute in the dtype of their arguments."""

@@ -6,6 +6,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.measurement.limits import limits
+from modelbudget.predict.formula import formula
 from modelbudget.sweeps.expand import Expanded
 from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_RUN, OF_TRAINING
 
@@ -42,12 +43,12 @@ def out_of_reach(sweep: Expanded) -> list[str]:
 def _predicted_peak(architecture: Architecture, run: RunConfig, quantities: Collection[str]) -> int:
     """Predict the peak memory of measuring one model, in bytes.
 
-    The bytes of its parameters if nothing runs or no formula covers it.
+    The bytes of its parameters if nothing runs, or neither formula nor program covers it.
     """
-    steps = (OF_TRAINING | OF_ALLOCATOR) & set(quantities)
-    if steps and architecture.has_formula_for("peak_training_bytes", architecture, run):
-        phases = architecture.peak_training_bytes(architecture, run)
-        return max(term.total for term in phases.values())
+    if (OF_TRAINING | OF_ALLOCATOR) & set(quantities):
+        phases, _ = formula(type(architecture), "peak_training_bytes", architecture, run)
+        if phases:
+            return max(term.total for term in phases.values())
     return total(architecture.parameter_bytes(architecture, run))
 
 

@@ -82,6 +82,8 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     """
     program = type(a).program()
     if use == "inference":
+        if not type(a).has_cache:
+            raise NoProgramError(f"inference of {a.name()}")
         result = of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a, 1)
         return {name: read(result) for name, read in OF_INFERENCE.items()}
     try:

@@ -45,6 +45,8 @@ def shallow(a, n_end: int = 2) -> Shallow | None:
     """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
+    if "n_layer" not in type(a).model_fields:
+        return None
     period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
     first = n_dense + -n_dense % period + n_end * period
     n_left_out = (a.n_layer - first - n_end * period) // period

@@ -230,7 +230,8 @@ def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor |
         return chunked_loss.program(model, run, tokens, targets), None
     if run.loss_kernel == "fused_linear":
         return fused_linear_loss.program(model, tokens, targets), None
-    if run.targets == "shifted" and run.autocast != "none":
+    holds_states = run.targets == "shifted" and run.autocast != "none"
+    if holds_states and hasattr(model, "states"):
         states = model.states(tokens)  # a class holds them as its last hidden states
         logits = model.head(states)
     else:

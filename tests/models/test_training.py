@@ -65,11 +65,14 @@ def test_peaks_with_autocast_are_measured_phase_by_phase(model):
 @given(smallest_that_run())
 @settings(max_examples=examples(60))
 def test_the_smallest_language_models_at_difference_0(model):
+    """Half of them with autocast: a squared ReLU is a power, which that computes in float32."""
     a, run = model
+    if run.length % 2:
+        words = {"autocast": "bfloat16", "dtype": "float32", "backend": "gpu"}
+        words |= {"master_weights": False, "gradient_casts": "together"}
+        run = run.model_copy(update=words)
     found = measured(a, run)
-    for quantity in (*PREDICTED, "peak_training_bytes"):
-        assert a.has_formula_for(quantity, a, run)
-        expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+    for quantity, expected in predicted(a, run, (*PREDICTED, "peak_training_bytes")).items():
         assert without_zeros(expected) == without_zeros(found[quantity]), quantity
 
 
