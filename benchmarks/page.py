@@ -1,4 +1,4 @@
-"""How fast the report is in a browser: first paint, a section opened, a move of the calculator.
+"""How large the report is, and how fast in a browser: first paint, a section, the calculator.
 
 python benchmarks/page.py [results/report.html [section]]
 """
@@ -40,6 +40,27 @@ MOVES = """async () => {
 }"""
 
 
+LONG = """() => new Promise((done) => {
+  const found = [];
+  const observer = new PerformanceObserver((list) => found.push(...list.getEntries()));
+  observer.observe({ type: "longtask", buffered: true });
+  setTimeout(() => done(Math.max(0, ...found.map((task) => task.duration))), 3000);
+})"""
+SLOWER = 4
+"""How much slower a phone's CPU is than this one."""
+
+
+def longest_task(browser, address: str) -> float:
+    """Return the milliseconds of the longest task while the page opens on a slower CPU."""
+    tab = browser.new_page()
+    session = tab.context.new_cdp_session(tab)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    tab.goto(address)
+    longest = tab.evaluate(LONG)
+    tab.close()
+    return longest
+
+
 def main(page: str = "results/report.html", section: str = "training-budget") -> None:
     address = Path(page).resolve().as_uri()
     with sync_playwright() as playwright:
@@ -57,7 +78,11 @@ def main(page: str = "results/report.html", section: str = "training-budget") ->
         tab.goto(f"{address}#what-if?A=deepseek-v3&B=palm-540b")
         tab.wait_for_selector("#calculator-table tbody tr")
         moves = tab.evaluate(MOVES)
+        n_element = tab.evaluate("document.querySelectorAll('*').length")
+        tasks = [longest_task(browser, address) for _ in range(5)]
         browser.close()
+    print(f"{Path(page).stat().st_size:,} bytes, {n_element:,} elements")
+    print(f"longest task at {SLOWER} x slower CPU: {median(tasks):,.0f} ms")
     print(f"first paint, of the acts, after {median(painted):,.0f} ms")
     print(f"{section} opened and drawn after {median(opened):,.0f} ms")
     print(f"a move is answered after {median(moves):,.0f} ms (at worst {max(moves):,.0f} ms)")

@@ -573,6 +573,23 @@ def test_a_chart_is_saved_with_its_title_and_its_source(opened):
     assert tab.messages == []
 
 
+def test_a_drawing_of_an_act_is_saved_as_it_is_shown(opened):
+    """With the styles that the page's sheet gives it, which a file does not have."""
+    tab = opened(1280)
+    for kind in ("svg", "png"):
+        with tab.expect_download() as download:
+            tab.click(f"#what-decides [data-drawing={kind}]")
+        content = download.value.path().read_bytes()
+        assert download.value.suggested_filename == f"what-decides.{kind}"
+        if kind == "svg":
+            assert tab.inner_text("#what-decides h2").strip() in content.decode()
+            assert content.count(b"fill: rgb(") > 50
+        else:
+            assert content.startswith(b"\x89PNG")
+            assert len(content) > 10_000
+    assert tab.messages == []
+
+
 @pytest.mark.parametrize(
     ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (390, "dark")]
 )

@@ -145,11 +145,12 @@ def _finding(rows: list[dict]) -> str:
     rows = [row for row in rows if not row["is_unknown"]]
     worst = max(rows, key=lambda row: row["temporary"])
     least = min(rows, key=lambda row: row["temporary"])
-    text = (
-        f"While the optimizer updates ({worst['label']}), torch holds {worst['temporary']:.1f} "
-        f"more bytes for every parameter; {least['label']}, {max(least['temporary'], 0):.2f}."
+    smallest = f"{least['temporary']:.2f}" if least["temporary"] >= 0.005 else "none"
+    return (
+        f"While the optimizer updates, torch holds {worst['temporary']:.1f} more bytes for every "
+        f"parameter with “{worst['label']}”, and {smallest} with “{least['label']}”. Parameters, "
+        "gradients and optimizer states are there in every step."
     )
-    return f"{text} Parameters, gradients and optimizer states are there in every step."
 
 
 SECTION = Section(30, _contents)

@@ -114,7 +114,7 @@ def _plain(value):
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
     (label, whole), *changes = peaks.items()
     texts = [
-        f"{sum(peak <= one.bytes for _, peak in changes)} below {si_bytes(one.bytes)}"
+        f"{sum(peak <= one.bytes for _, peak in changes)} bring it below {si_bytes(one.bytes)}"
         for one in reversed(lines)
     ]
     return (

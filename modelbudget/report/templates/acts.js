@@ -31,6 +31,15 @@ const story = {
     element.append(...children);
     return element;
   },
+  // A drawing as PNG; the page's policy allows images of data addresses alone.
+  async png(drawing, width, height) {
+    const image = new Image();
+    image.src = `data:image/svg+xml,${encodeURIComponent(drawing)}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width, height });
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  },
   save(blob, name) {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
@@ -44,3 +53,46 @@ document.addEventListener("DOMContentLoaded", async () => {
   const acts = await unpack("acts");
   for (const [name, data] of Object.entries(acts)) story.entries[name]?.(document.getElementById(name), data, acts);
 });
+
+// Each drawing of acts 2 and 4 and of the last one can be saved as it is shown, with its title.
+{
+  const KEPT = ["display", "opacity", "paint-order", "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font", "text-anchor"];
+  const HEAD = 30; // pixels of the title
+
+  function standalone(place) {
+    const [width, height] = [place.clientWidth + 20, place.clientHeight + HEAD + 20];
+    const layers = (place.matches("svg") ? [place] : [...place.querySelectorAll("svg")]).map((svg) => {
+      const copy = svg.cloneNode(true);
+      const inside = [...copy.querySelectorAll("*")];
+      [...svg.querySelectorAll("*")].forEach((one, i) => {
+        const style = getComputedStyle(one);
+        for (const name of KEPT) inside[i].style.setProperty(name, style.getPropertyValue(name));
+      });
+      const box = { x: 10, y: HEAD, width: svg.clientWidth, height: svg.clientHeight, overflow: "visible" };
+      for (const [name, value] of Object.entries(box)) copy.setAttribute(name, value);
+      return copy;
+    });
+    const fill = getComputedStyle(document.body).color;
+    const text = place.closest("section").querySelector("h2").textContent;
+    const title = story.drawn("text", { x: 10, y: 20, fill, "font-family": "sans-serif", "font-size": 15, "font-weight": 600 }, text);
+    const paper = story.drawn("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.documentElement).getPropertyValue("--paper") });
+    const whole = story.drawn("svg", { width, height }, paper, title, ...layers);
+    return { text: new XMLSerializer().serializeToString(whole), width, height };
+  }
+
+  async function saveAs(kind, place, name) {
+    const { text, width, height } = standalone(place);
+    const blob = kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await story.png(text, width, height);
+    story.save(blob, `${name}.${kind}`);
+  }
+
+  document.querySelectorAll(".act .scatter, .act .plot, .ratios").forEach((place) => {
+    const buttons = ["svg", "png"].map((kind) => {
+      const button = story.made("button", { type: "button", className: "link", textContent: kind.toUpperCase() });
+      button.dataset.drawing = kind;
+      button.addEventListener("click", () => saveAs(kind, place, place.closest("section").id));
+      return button;
+    });
+    place.after(story.made("p", { className: "files" }, "Save the picture ", buttons[0], " ", buttons[1]));
+  });
+}
