@@ -1,5 +1,6 @@
 """What is predicted of one architecture and run, or the reason why nothing is."""
 
+from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
@@ -40,4 +41,6 @@ def terms_or_reason(
     if quantity in OF_CACHE and is_of_engine(run):
         return {}, f"{why_not_of_engine(architecture, run)}"
     reason = without_program(quantity, architecture, run)
-    return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}; {MEASURED}"
+    is_measured = run.adapter == "none" or method_of(run.adapter).forward
+    measured = f"; {MEASURED}" if is_measured else ""
+    return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}{measured}"

@@ -179,3 +179,8 @@ def test_a_layer_that_is_not_there_is_named():
     run = {"adapter": "lora", "adapter_targets": "gate"}
     why = mb.model("gpt-2-124m").why_not("gradient_bytes", run)
     assert "adapter_targets: gate, which no layer is" in why
+
+
+def test_a_method_that_is_only_counted_promises_no_measurement():
+    why = mb.model("gpt-2-124m").why_not("peak_training_bytes", {"adapter": "shira"})
+    assert why == "no formula covers it (adapter: shira: only its parameters are known)"
