@@ -19,6 +19,7 @@ from helpers.readings import (
     words,
 )
 from helpers.strategies import architectures, decoders_that_run, smallest_that_run
+from helpers.tiers import examples
 from helpers.training import without_zeros
 from hypothesis import given, settings
 
@@ -110,7 +111,7 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
 
 
 @given(decoders_that_run() | smallest_that_run() | trained())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model
     expected = {
