@@ -23,9 +23,11 @@ from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
+from modelbudget.predict import by_regime
 from modelbudget.predict.factored import totals
 from modelbudget.predict.fit import Model, Solution, at, needed, solve
 from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.quantities.training_step import DEVICES_WITHOUT_PROGRAM
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.derive import derived, resolved, settled
 from modelbudget.sweeps.read import CheckedSweep
@@ -84,12 +86,29 @@ class Group(NamedTuple):
     def table(self, names: Sequence[str]) -> pl.DataFrame:
         """Return some fields of each layout.
 
-        And bytes: on a device at the peak of training; null without a formula.
+        And bytes: on a device at the peak of training, by program without a closed formula; null
+        without either.
         """
         (peak,) = totals(self.grid, self.chunk, self.fields, [PEAK])
+        if peak.has_nulls():
+            peak = self._by_program(peak)
         return pl.DataFrame({"bytes": peak}).select(
             *(_column(name, self.fields[name]) for name in names), "bytes"
         )
+
+    def _by_program(self, peak: pl.Series) -> pl.Series:
+        """Fill rows that have a program: a few at a time, which is faster than symbols here."""
+        is_wanted = peak.is_null()
+        for name in DEVICES_WITHOUT_PROGRAM:
+            value = self.fields[name]
+            is_wanted = is_wanted & (value == 1)
+        numbers = is_wanted.arg_true()
+        for start in range(0, len(numbers), by_regime.FEW):
+            few = numbers[start : start + by_regime.FEW]
+            mask = pl.int_range(len(peak), eager=True).is_in(few.to_list())
+            found = by_regime.totals(self.grid.base.family, PEAK, self.fields, mask)
+            peak = peak.fill_null(found)
+        return peak
 
 
 def _column(name: str, value: int | str | pl.Series) -> pl.Expr:

@@ -33,6 +33,14 @@ PHASES = (
     "second.optimizer",
 )
 
+DEVICES_WITHOUT_PROGRAM = (
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "pipeline_parallel",
+)
+"""Settings of which a program knows one device alone."""
+
 
 @dataclass
 class TrainingStep:
@@ -152,8 +160,7 @@ def check_devices(run: RunConfig) -> None:
 
     Replicas that add up their gradients in place need what one device needs.
     """
-    several = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel")
-    for name in several:
+    for name in DEVICES_WITHOUT_PROGRAM:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
     if is_sharded(run) and run.optimizer_in_backward:

@@ -47,6 +47,16 @@ def peak(model, **settings) -> int:
     return model.predict("peak_training_bytes", settings).total
 
 
+def test_a_layout_without_a_closed_formula_has_the_peak_of_its_program():
+    """Packed shards: in a table with layouts whose peaks are columns, and some without any."""
+    model = mb.model("llama-3-8b", **SMALL, projections="packed")
+    found = layouts(model.base, model.chosen | {"tensor_parallel": 1}, [2])
+    shards = found.filter(pl.col("zero") >= 2, pl.col("data_parallel") == 2)
+    assert len(shards) == 6
+    for row in shards.iter_rows(named=True):
+        assert row["bytes"] == peak(model, **{name: row[name] for name in LAYOUT})
+
+
 def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
     """One by one, through the records: each combination is allowed or refused."""
     expected = {}
