@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelbudget.api.command.output import print_csv, print_json, print_note
+from modelbudget.api.frames import JSON_VERSION
 from modelbudget.catalogue.accelerators import all_accelerators
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
@@ -21,7 +22,7 @@ def test_json_means_the_same_and_has_nothing_to_execute(capsys):
     print_json(value)
     out = capsys.readouterr().out
     assert all(line.isprintable() for line in out.splitlines())
-    assert json.loads(out) == value
+    assert json.loads(out) == {"version": JSON_VERSION} | value
     assert "é漢\U0001f600" in out
 
 
