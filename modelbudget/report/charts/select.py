@@ -57,7 +57,7 @@ def charts_of_sweep(
         if quantity in measured - constant:
             for name, chart in charts(axes, comparison, quantity).items():
                 found.setdefault(_name(quantity, name), chart)
-    if measured and (many := _moving(axes, comparison)):
+    if measured and "devices" not in found and (many := _moving(axes, comparison)):
         first = next((name for name in DRAWN if name in measured), min(measured))
         found[EVERY] = every_point(comparison, many, first)
     return found | resident_memory_charts(comparison)
