@@ -233,6 +233,8 @@ def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor |
         if is_sharded(run):
             raise NoProgramError(f"zero: {run.zero} with n_mtp_layer")
         return _of_all_tokens(model, run, tokens, targets), None
+    if (run.loss_chunks > 1 or run.loss_kernel == "fused_linear") and not hasattr(model, "states"):
+        raise NoProgramError("loss_chunks or loss_kernel: of a model without states")
     if run.loss_chunks > 1:
         return chunked_loss.program(model, run, tokens, targets), None
     if run.loss_kernel == "fused_linear":
