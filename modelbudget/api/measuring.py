@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.measurement.one_model import Measured as OfModule
+    from modelbudget.measurement.measured import Measured as OfModule
     from modelbudget.measurement.reference.witness import Witness
 
 

@@ -152,7 +152,7 @@ def _names_imported(text: str) -> set[str]:
     names = set(_RUN_AS_PROCESS.findall(text))
     for module, members, modules in _IMPORT.findall(_FOR_TYPES.sub("", text)):
         if module:
-            parts = members.strip("() \t\n").split(",")
+            parts = re.sub("#.*", "", members).strip("() \t\n").split(",")
             names |= {module} | {f"{module}.{part.split()[0]}" for part in parts if part.split()}
         else:
             names |= {part.split()[0] for part in modules.split(",") if part.split()}

@@ -16,7 +16,8 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement import cuda
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import Values, two_steps
+from modelbudget.measurement.measured import Values
+from modelbudget.measurement.train import two_steps
 from modelbudget.memory.caching_allocator import Layout, by_quantity
 from modelbudget.modules.initialise import initialise, uninitialised
 

@@ -12,8 +12,8 @@ from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import kernels
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import Values
 from modelbudget.measurement.transformers_class import infer_class, is_transformers_class
 from modelbudget.measurement.user_module import is_user_module
 from modelbudget.modules.cache import Cache, caching

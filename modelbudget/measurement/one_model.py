@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
@@ -20,10 +20,11 @@ from modelbudget.measurement.build import build, build_class
 from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.device import Room, choose
 from modelbudget.measurement.infer import infer
+from modelbudget.measurement.measured import Measured, Values, nothing
 from modelbudget.measurement.optimizer import why_not_measured
 from modelbudget.measurement.rss import copies, resident
 from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import OF_OPTIMIZER, Values, train
+from modelbudget.measurement.train import OF_OPTIMIZER, train
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -50,24 +51,6 @@ OF_STEP = OF_OPTIMIZER | OF_ALLOCATOR | OF_PEAK
 """Quantities that need a step of the optimizer."""
 
 
-class Measured(NamedTuple):
-    """Measurements of one architecture and run, which are given by their digests.
-
-    `method` is the device, or None if nothing was measured. `values` are by quantity and component.
-    `shared_with` names the owner of a shared tensor for each other component. `missing` has the
-    reason for each quantity that was not measured: a failure or a lack of memory (see
-    `not_measured.is_failure`). `simulated` has values that are computed from a trace, not measured.
-    """
-
-    architecture: str
-    run: str
-    method: str | None
-    values: Values
-    shared_with: dict[str, str]
-    missing: dict[str, str]
-    simulated: Values
-
-
 def trains(quantities: Set[str]) -> bool:
     """Whether a quantity needs a training step."""
     return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
@@ -76,11 +59,6 @@ def trains(quantities: Set[str]) -> bool:
 def infers(quantities: Set[str]) -> bool:
     """Whether a quantity needs inference."""
     return bool(OF_INFERENCE & quantities)
-
-
-def nothing(architecture: Architecture, run: RunConfig, missing: dict[str, str]) -> Measured:
-    """Return the result of a model that could not be measured at all."""
-    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
 
 
 def measure_one(

@@ -11,7 +11,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.device import Room, room
-from modelbudget.measurement.one_model import Measured, infers, measure_one, nothing, trains
+from modelbudget.measurement.measured import Measured, nothing
+from modelbudget.measurement.one_model import infers, measure_one, trains
 from modelbudget.measurement.processor import use_one_core
 from modelbudget.measurement.trace import import_compiler
 from modelbudget.sweeps.quantities import (

@@ -19,8 +19,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.build import build
 from modelbudget.measurement.fresh import fresh
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.processor import use_one_core
-from modelbudget.measurement.train import Values, two_steps
+from modelbudget.measurement.train import two_steps
 from modelbudget.modules.initialise import uninitialised
 
 STATUS = Path("/proc/self/status")

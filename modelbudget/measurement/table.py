@@ -1,16 +1,11 @@
 """Values of real modules as a tidy table: measured, or simulated from a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
+from modelbudget.measurement.measured import Measured
 from modelbudget.sweeps.quantities import OF_PARAMETERS
-
-if TYPE_CHECKING:  # needs torch, which readers of tables do not
-    from modelbudget.measurement.one_model import Measured
 
 SCHEMA = {
     "architecture": pl.String,

@@ -16,6 +16,7 @@ from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels, of_module
 from modelbudget.measurement.gradients import gradients
 from modelbudget.measurement.loss import forward
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.optimizer import (
     MODEL,
     Optimizer,
@@ -31,8 +32,6 @@ from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
 from modelbudget.sweeps.quantities import OF_ALLOCATOR
 
-Values = dict[str, dict[str, int]]
-"""Quantity → component → value."""
 Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
 MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]

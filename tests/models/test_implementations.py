@@ -17,9 +17,9 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.translate import fields_of, unknown_keys
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.reference.traced import trace_class
-from modelbudget.measurement.train import Values
 from modelbudget.modules.initialise import initialise
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.compared import not_compared

@@ -21,8 +21,9 @@ from torch.distributed.pipelining import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_interleaved, parts_of_length
 from modelbudget.measurement.loss import loss_of
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import Pass, Values, of_pass, operations, texts
+from modelbudget.measurement.train import Pass, of_pass, operations, texts
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 

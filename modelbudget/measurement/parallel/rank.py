@@ -37,6 +37,7 @@ from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.infer import infer
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.parallel import buckets, context, expert, fsdp, pipeline, tensor
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
@@ -45,7 +46,7 @@ from modelbudget.measurement.parallel.private import (
     serve_meta,
 )
 from modelbudget.measurement.parallel.trace import ShardedTrace
-from modelbudget.measurement.train import Values, by_component, train
+from modelbudget.measurement.train import by_component, train
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.pipeline_stage import stages

@@ -9,8 +9,8 @@ from torch import nn
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.huggingface.construct import config_object
 from modelbudget.measurement.build import build_class
+from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
-from modelbudget.measurement.train import Values
 from modelbudget.measurement.transformers_class import REPLACED
 from modelbudget.sweeps.quantised import refused
 from modelbudget.sweeps.quantities import OF_PARAMETERS
