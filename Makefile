@@ -10,7 +10,7 @@ CORES ?= 8
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
-	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.agreement
+	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.exit_code
 
 # Every chart as Vega-Lite, SVG and PNG, in results/SWEEP/charts.
 chart-files: $(BIN)/modelbudget
@@ -45,7 +45,7 @@ lint: $(VENV)/.installed-tests types
 
 # Types are checked unless the contents that they depend on have already passed.
 types: $(VENV)/.installed-tests
-	@find modelbudget tools requirements.lock tests/requirements.lock pyproject.toml \
+	@find modelbudget scripts/dev requirements.lock tests/requirements.lock pyproject.toml \
 		-type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum > .types-to-check
 	@cmp -s .types-to-check .types-checked \
 		|| { $(BIN)/basedpyright && mv .types-to-check .types-checked; }
@@ -56,10 +56,10 @@ types: $(VENV)/.installed-tests
 test-slurm: .slurm-venv/.installed
 	tests/slurm/run.sh .slurm-venv/bin
 
-.slurm-venv/.installed: requirements.lock workflow/profiles/slurm/requirements.txt
+.slurm-venv/.installed: requirements.lock profiles/slurm/requirements.txt
 	$(PYTHON) -m venv .slurm-venv
 	.slurm-venv/bin/pip install --quiet --disable-pip-version-check \
-		-r requirements.lock -r workflow/profiles/slurm/requirements.txt
+		-r requirements.lock -r profiles/slurm/requirements.txt
 	@touch $@
 
 $(VENV)/.installed: requirements.lock
@@ -121,11 +121,11 @@ schema: $(VENV)/.installed
 
 # The environment of conda, from the lock.
 environment: $(VENV)/.installed
-	$(BIN)/python tools/write_environment.py
+	$(BIN)/python scripts/dev/write_environment.py
 
 # The pages that are written from the code; docs/formulas.md is not tracked.
 reference: $(VENV)/.installed
-	PYTHONPATH=. $(BIN)/python tools/write_reference.py
+	PYTHONPATH=. $(BIN)/python scripts/dev/write_reference.py
 
 # The documentation as a site, in site/. Fails on a broken link.
 docs: .docs-venv/.installed reference
@@ -138,7 +138,7 @@ docs: .docs-venv/.installed reference
 
 # Draw the README's picture from the results, as the report draws it.
 picture: report
-	$(BIN)/python tools/write_picture.py
+	$(BIN)/python scripts/dev/write_picture.py
 
 # Lock the newest versions that pyproject.toml allows, installed in a fresh environment: first those
 # of users, then what tests add. The accelerator packages that torch installs depend on the machine,
@@ -152,7 +152,7 @@ lock:
 	.lock-venv/bin/pip install --quiet '.[test]' -c requirements.lock
 	echo '-r ../requirements.lock' > tests/requirements.lock
 	$(FREEZE) | grep -vxFf requirements.lock >> tests/requirements.lock
-	.lock-venv/bin/python tools/write_environment.py
+	.lock-venv/bin/python scripts/dev/write_environment.py
 	rm -rf .lock-venv
 
 # Lock the newest tools that build the documentation, which no other environment has.

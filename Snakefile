@@ -18,7 +18,7 @@ from modelbudget.common.paths import ACCELERATORS
 from modelbudget.plan import checksums, targets
 from modelbudget.plan.chosen_sweeps import on_request
 from modelbudget.plan.setup import Run
-from modelbudget.sweeps.summary import content
+from modelbudget.sweeps.sweep_json import content
 
 RUN = Run(workflow, config, HERE)
 SWEEPS, PREDICTED = RUN.measured, RUN.predicted

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.huggingface.classes import translations
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture

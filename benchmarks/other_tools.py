@@ -28,10 +28,10 @@ import torch
 import modelbudget as mb
 from modelbudget.api.vectors import Vector, predicted
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.huggingface.offline import transformers
-from modelbudget.measurement.reference.witness import witness
+from modelbudget.measurement.reference.class_counts import witness
 from modelbudget.sweeps.derive import named_architecture
 
 INTRODUCTION = """# Other tools

@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from modelbudget.architecture.readings import polynomials
-from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.evaluators import polynomials
+from modelbudget.architecture.evaluators.polynomials import Scheme
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.grid import ROWS as SLICE

@@ -12,10 +12,10 @@ import time
 import numpy as np
 import polars as pl
 
-from modelbudget.architecture.readings import columns
+from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.predict import by_regime
 from modelbudget.predict.formula import formula
@@ -44,9 +44,9 @@ def fields_of(a, run: RunConfig) -> dict:
 
 
 def by_formula(family, quantity: str, fields: dict, n_row: int) -> pl.Series:
-    a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
+    a, r = (polars_columns.namespace(kind, fields) for kind in (family, RunConfig))
     terms, _ = formula(family, quantity, a, r)
-    return columns.series(of_model(quantity, terms), n_row)
+    return polars_columns.series(of_model(quantity, terms), n_row)
 
 
 def by_program(family, quantity: str, fields: dict, n_row: int) -> pl.Series:

@@ -15,10 +15,10 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Catalogue
-from modelbudget.measurement.backend import backend
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
+from modelbudget.measurement.trace.backend import backend
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.derive import named_architecture
 

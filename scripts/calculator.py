@@ -5,7 +5,7 @@ from modelbudget.plan.job_setup import give_way, start_log
 start_log(snakemake)
 give_way()
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.report.assets import calculator

@@ -5,18 +5,18 @@ from pathlib import Path
 import polars as pl
 
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import MEASUREMENTS, MODELS, REFERENCE_TRACES
 from modelbudget.common.spreadsheet import csv
-from modelbudget.compare.classes import judged, values_of_classes
+from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_compared, verdict
 from modelbudget.compare.zoo import zoo
-from modelbudget.measurement.cached import measure_new
-from modelbudget.measurement.reference.cached import traces_of
+from modelbudget.measurement.cached_points import measure_new
+from modelbudget.measurement.reference.cached_classes import traces_of
 from modelbudget.plan.job_setup import note_failure, start_log
 from modelbudget.predict.predict import predict
-from modelbudget.report.charts.files import save
+from modelbudget.report.charts.chart_files import save
 from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows

@@ -7,9 +7,9 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.common.spreadsheet import csv
-from modelbudget.compare.fitted import measure_solutions
+from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.plan.job_setup import start_log
-from modelbudget.predict.fit import cells, fit_table
+from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 

@@ -8,14 +8,14 @@ give_way()
 import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.compare.ledger import ledger
-from modelbudget.compare.surgery import surgery
+from modelbudget.compare.gpt2_ledger import ledger
+from modelbudget.compare.untied_head import surgery
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.step_trace import trace_step_of_rank
-from modelbudget.measurement.step_trace import trace_step
+from modelbudget.measurement.parallel.step_of_rank import trace_step_of_rank
+from modelbudget.measurement.trace.step_trace import trace_step
 from modelbudget.sweeps.derive import named_architecture
 
 TRAINED = "llama-3-8b"

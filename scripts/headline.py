@@ -9,9 +9,9 @@ give_way()
 import polars as pl
 
 from modelbudget.common.files import replacing_folder
-from modelbudget.report.charts.files import draw
+from modelbudget.report.charts.chart_files import draw
 from modelbudget.report.charts.headline import headline
-from modelbudget.report.results import SweepResult, headline_model, ordered
+from modelbudget.report.page_results import SweepResult, headline_model, ordered
 
 sweeps = [
     SweepResult(

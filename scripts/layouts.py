@@ -1,7 +1,7 @@
 import logging
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import csv
@@ -9,7 +9,7 @@ from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.layouts import of_sweep
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
-from modelbudget.sweeps.summary import check_planned
+from modelbudget.sweeps.sweep_json import check_planned
 
 start_log(snakemake)
 checked = read(Path(snakemake.input.sweep), Catalogue(MODELS))

@@ -5,7 +5,7 @@ import polars as pl
 
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import MEASUREMENTS
-from modelbudget.measurement.cached import measure_new
+from modelbudget.measurement.cached_points import measure_new
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure

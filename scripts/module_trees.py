@@ -8,13 +8,13 @@ give_way()
 
 import polars as pl
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measurement.inspect import inspect, of_architectures
-from modelbudget.measurement.module_tree import tree
-from modelbudget.measurement.walkthrough import walkthrough
-from modelbudget.report.sample import sampled
+from modelbudget.measurement.trace.inspection import inspect, of_architectures
+from modelbudget.measurement.trace.module_tree import tree
+from modelbudget.measurement.trace.walkthrough import walkthrough
+from modelbudget.report.sampled_models import sampled
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure

@@ -1,13 +1,13 @@
 import json
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.summary import check_planned, summary
+from modelbudget.sweeps.sweep_json import check_planned, summary
 
 start_log(snakemake)
 catalogue, made = Catalogue(MODELS), snakemake.output

@@ -2,8 +2,8 @@ import polars as pl
 
 from modelbudget.common.files import replacing
 from modelbudget.plan.job_setup import start_log
-from modelbudget.report.charts.files import save
-from modelbudget.report.charts.predicted import predicted_charts
+from modelbudget.report.charts.chart_files import save
+from modelbudget.report.charts.predicted_ranges import predicted_charts
 
 start_log(snakemake)
 totals, shares = (

@@ -2,7 +2,7 @@ import json
 import logging
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing, replacing_folder
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 from modelbudget.common.files import replacing
-from modelbudget.common.provenance import measuring, provenance
+from modelbudget.common.run_metadata import measuring, provenance
 from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)

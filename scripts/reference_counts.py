@@ -2,7 +2,7 @@ import polars as pl
 
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import REFERENCE_COUNTS
-from modelbudget.measurement.reference.cached import count_all
+from modelbudget.measurement.reference.cached_classes import count_all
 from modelbudget.plan.job_setup import note_failure, start_log
 from modelbudget.sweeps.class_config import classes_of
 

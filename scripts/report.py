@@ -2,13 +2,13 @@ import json
 import logging
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.assets import Assets
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.report.verdict import verdict_file
 
 start_log(snakemake)

@@ -2,16 +2,16 @@ import json
 import logging
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import csv
 from modelbudget.plan.job_setup import start_log
-from modelbudget.predict.solve import checked_grids, of_points, published, solved
+from modelbudget.predict.shape_search import checked_grids, of_points, published, solved
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
-from modelbudget.sweeps.summary import summary
+from modelbudget.sweeps.sweep_json import summary
 
 start_log(snakemake)
 catalogue = Catalogue(MODELS)

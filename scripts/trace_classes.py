@@ -4,7 +4,7 @@ import polars as pl
 
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import REFERENCE_TRACES
-from modelbudget.measurement.reference.cached import needed, trace_new
+from modelbudget.measurement.reference.cached_classes import needed, trace_new
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.sweep_file import Measure

@@ -20,9 +20,9 @@ from helpers.made_once import made_once
 from helpers.project import Project, with_sweeps
 from hypothesis import settings
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.workers import guard
-from modelbudget.huggingface import bounded
+from modelbudget.huggingface import bounded_check
 from modelbudget.sweeps.expand import Expanded, expand
 
 pytest_plugins = ["helpers.cpu_seconds"]
@@ -135,7 +135,7 @@ def chromium():
         )
         yield browser
         browser.close()
-        bounded.end()
+        bounded_check.end()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 
 MOST_DEVICES = 2**20
 """Five times the largest cluster for which a run was published."""

@@ -67,7 +67,9 @@ def changes(
     These are as many as it takes to fit with margins, those first that alter nothing; others are
     among them only if it takes them to fit into `room` bytes at all.
     """
-    from modelbudget.predict.fit import needed  # imports tables, which most commands do without
+    from modelbudget.predict.largest_that_fits import (
+        needed,  # imports tables, which most commands do without
+    )
 
     architecture, run = model.with_run(chosen)
     now = needed((architecture, run), PURPOSE)
@@ -99,7 +101,7 @@ def changes(
 
 
 def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:
-    from modelbudget.predict.fit import solve
+    from modelbudget.predict.largest_that_fits import solve
 
     for field in ("batch", "length"):
         solution = solve(pair, field, PURPOSE, room)
@@ -108,7 +110,7 @@ def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[
 
 
 def _needed(model: ChosenModel, fields: Mapping[str, Any]) -> int | None:
-    from modelbudget.predict.fit import needed
+    from modelbudget.predict.largest_that_fits import needed
 
     pair = _pair(model, fields)
     return None if pair is None else needed(pair, PURPOSE)

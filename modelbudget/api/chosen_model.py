@@ -11,10 +11,10 @@ from modelbudget.api.arguments import SETTINGS, checked
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.sweeps.derive import missing_fields, resolved
 

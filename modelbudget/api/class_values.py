@@ -8,12 +8,12 @@ import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.compare.classes import values_of_classes
+from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:
-    from modelbudget.measurement.reference.witness import Witness
+    from modelbudget.measurement.reference.class_counts import Witness
 
 
 class ClassValues(NamedTuple):
@@ -33,8 +33,8 @@ def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
 
 
 def _count(one: ClassOfPoint) -> Witness:
+    from modelbudget.measurement.reference.class_counts import Witness, witnesses
     from modelbudget.measurement.reference.class_run import whole_class
-    from modelbudget.measurement.reference.witness import Witness, witnesses
 
     try:
         whole_class(one.kind, one.run)
@@ -44,7 +44,7 @@ def _count(one: ClassOfPoint) -> Witness:
 
 
 def _table(one: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
-    from modelbudget.measurement.reference.table import witness_table
+    from modelbudget.measurement.reference.class_table import witness_table
 
     return None if counted is None else witness_table([counted]).with_columns(_about(one))
 
@@ -54,8 +54,8 @@ def _trace(one: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame
     if not quantities:
         return None
     from modelbudget.measurement.reference.class_run import class_run
-    from modelbudget.measurement.reference.many import Wanted, trace_all
-    from modelbudget.measurement.reference.table import refused_table, traced_table
+    from modelbudget.measurement.reference.class_table import refused_table, traced_table
+    from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
 
     try:
         wanted = Wanted(one.kind, one.keys_of_config(), [(class_run(one.kind, run), quantities)])

@@ -11,10 +11,10 @@ from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
-from modelbudget.predict import conventions, of_point
-from modelbudget.predict.conventions import BY_NAME, CONVENTIONS, PARAMETERS, Convention
+from modelbudget.common.validation_messages import show
+from modelbudget.predict import counts_by_convention, of_point
+from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS, PARAMETERS, Convention
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,9 @@ def counts(label: str, a: Architecture, run: RunConfig) -> Counts:
         raise InputError([f"{label}: parameters: {why}"])
     missing = {one.name: why for one in CONVENTIONS if (why := one.why_not(type(a)))}
     return Counts(
-        label, run.length, conventions.counts(a, run), missing, conventions.executed(a, run)
+        label,
+        run.length,
+        counts_by_convention.counts(a, run),
+        missing,
+        counts_by_convention.executed(a, run),
     )

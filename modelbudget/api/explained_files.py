@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explaining import Explained, Line, gib, judged, model_of
+from modelbudget.api.explained import Explained, Line, gib, judged, model_of
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.common.errors import InputError

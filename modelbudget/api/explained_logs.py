@@ -7,16 +7,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explaining import Explained, Line, distinct, gib, judged, model_of
+from modelbudget.api.explained import Explained, Line, distinct, gib, judged, model_of
 from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import Log, Number, read_log
-from modelbudget.predict.cached import kinds
+from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
-from modelbudget.serving.formats import cache_formats
-from modelbudget.serving.layouts import Pages, pages_of
+from modelbudget.serving.cache_formats import cache_formats
+from modelbudget.serving.cache_layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
             "cache of a table", "all parameters", "peak", "device in use",

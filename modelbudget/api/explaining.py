@@ -1,81 +1,13 @@
-"""Each number of a file, explained: exact, bounded, or unexplained by so many bytes."""
+"""What explains a file: its numbers, each with the formula that is about it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any
 
-from modelbudget.api.frames import JSON_VERSION, Frames, html_table
+from modelbudget.api.explained import Explained
+from modelbudget.api.explained_files import of_adapter, of_snapshot, of_weights
+from modelbudget.api.explained_logs import of_log
 from modelbudget.common.errors import InputError
-
-if TYPE_CHECKING:
-    from modelbudget.api.model import Model
-
-Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
-
-
-class Line(NamedTuple):
-    """One number of a file: as printed, the terms that explain it, and what is left.
-
-    read: printed by a tool about itself, and no formula is about it. asked: a formula is about it,
-    and needs what the file does not say. `n_bytes`: of the number, if it has a unit of bytes;
-    `unexplained`: bytes of it that no term is about.
-    """
-
-    name: str
-    printed: str
-    explained: str
-    verdict: Verdict
-    n_bytes: int = 0
-    unexplained: int = 0
-    place: int = 0
-
-    @property
-    def in_words(self) -> str:
-        """The verdict, with the bytes that are left."""
-        if self.verdict == "unexplained" and self.unexplained:
-            return f"unexplained, {self.unexplained:,} bytes"
-        return self.verdict
-
-
-@dataclass(frozen=True)
-class Explained(Frames):
-    """All numbers of a file; `asked`: what it does not say, each with how to say it."""
-
-    path: Path
-    title: str
-    lines: tuple[Line, ...]
-    asked: tuple[str, ...] = field(default=())
-
-    @property
-    def share(self) -> float:
-        """The share of the bytes that are exact or bounded, of numbers that a formula is about."""
-        known = [one for one in self.lines if one.n_bytes and one.verdict != "read"]
-        whole = sum(one.n_bytes for one in known)
-        left = sum(
-            one.unexplained if one.verdict in ("exact", "bounded", "unexplained") else one.n_bytes
-            for one in known
-        )
-        return 1 - left / whole if whole else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return {
-            "version": JSON_VERSION,
-            "file": self.path.name,
-            "about": self.title,
-            "lines": self.rows(),
-            "asked": list(self.asked),
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each number."""
-        return [one._asdict() for one in self.lines]
-
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.path.name}: {self.title}", self.rows())
 
 
 def explain(
@@ -89,92 +21,12 @@ def explain(
     place = Path(path)
     chosen = dict(settings or {})
     if place.suffix == ".pickle" or place.suffix == ".pkl":
-        from modelbudget.api.explained_files import of_snapshot
-
         return of_snapshot(place, model, chosen)
     if (place / "adapter_config.json").is_file():
-        from modelbudget.api.explained_files import of_adapter
-
         return of_adapter(place, model, chosen)
     if place.is_dir() or place.name.endswith((".gguf", ".safetensors", ".safetensors.index.json")):
-        from modelbudget.api.explained_files import of_weights
-
         return of_weights(place, model)
     if not place.is_file():
         raise InputError([f"{place}: no such file; allowed: a log, a .gguf or safetensors file, a "
                           "folder, a snapshot.pickle"])  # fmt: skip
-    from modelbudget.api.explained_logs import of_log
-
     return of_log(place, model, chosen)
-
-
-_WORDS = ("instruct", "chat", "base", "hf", "it", "fp8", "awq", "gptq", "bf16", "int8", "int4")
-"""Words of a repository's name that change no size."""
-
-
-def named_model(text: str) -> str | None:
-    """Return the model of the catalogue whose name a repository has, if one has just this."""
-    from modelbudget.api.find import CATALOGUE
-    from modelbudget.catalogue.models import Catalogue, of_same_shape
-
-    words = text.rstrip("/").rpartition("/")[2].lower().replace("_", "-").split("-")
-    while words and words[-1] in _WORDS:
-        words.pop()
-    name = _plain("".join(words))
-    bases = Catalogue(CATALOGUE).bases.values()
-    if found := next((one.name for one in bases if one.model and _plain(one.name) == name), None):
-        return found
-    same = "-".join(words)
-    return same if name and of_same_shape(CATALOGUE, same) else None
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def model_of(given: str | None, printed: str | None, settings: dict[str, Any]) -> Model | None:
-    """Return the model that a user names, or that a file does; None if neither is known."""
-    from modelbudget.api.model import model
-    from modelbudget.architecture.run_config import RunConfig
-
-    name = given or (printed and named_model(printed))
-    if not name:
-        return None
-    sizes = {key: value for key, value in settings.items() if key not in RunConfig.model_fields}
-    return model(name, **sizes)
-
-
-def gib(n_bytes: float) -> str:
-    """Return bytes as GiB or MiB, with four digits."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(n_bytes) >= size:
-            return f"{n_bytes / size:,.4g} {unit}" if n_bytes < 10_000 * size else (
-                f"{n_bytes / size:,.0f} {unit}")  # fmt: skip
-    return f"{n_bytes:,.0f} bytes"
-
-
-def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
-           terms: list[tuple[str, int]], least: int | None = None) -> Line:  # fmt: skip
-    """Return the line of a number in bytes, and of the terms that a formula says it has.
-
-    `least`: what the terms are at least, where they are bounded.
-    """
-    whole = sum(n for _, n in terms)
-    text = " + ".join(f"{gib(n)} {what}" for what, n in terms)
-    if abs(n_bytes - whole) <= rounding:
-        return Line(name, printed, text, "exact", n_bytes, 0, place)
-    if least is not None and least - rounding <= n_bytes <= whole + rounding:
-        return Line(name, printed, f"{gib(least)} to {text}", "bounded", n_bytes, 0, place)
-    times = next((k for k in range(2, 9) if abs(n_bytes - k * whole) <= rounding), None)
-    if whole and times:
-        text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"
-        return Line(name, printed, text, "unexplained", n_bytes, n_bytes - whole, place)
-    left = n_bytes - whole
-    sign = "+" if left > 0 else "−"
-    text = f"{text} {sign} {gib(abs(left))} unexplained"
-    return Line(name, printed, text, "unexplained", n_bytes, min(abs(left), n_bytes), place)
-
-
-def distinct(lines: Iterator[Line]) -> tuple[Line, ...]:
-    """Return lines without repetitions of what a tool prints twice."""
-    return tuple(dict.fromkeys(lines))

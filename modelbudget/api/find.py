@@ -4,13 +4,13 @@ import os
 import re
 from pathlib import Path
 
-from modelbudget.catalogue import models
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue import named_models
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.suggestions import MAX_LISTED, offered
+from modelbudget.common.validation_messages import show
 from modelbudget.families import families
 from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
@@ -44,7 +44,7 @@ def find(name: str) -> Base:
             raise InputError([why])
         return Base(name, name, families()["module"], {"module": name}, {})
     try:
-        return models.find(CATALOGUE, name)
+        return named_models.find(CATALOGUE, name)
     except ValueError:
         raise InputError([f"MODEL = {show(name)}: {_allowed(name)}"]) from None
 
@@ -59,14 +59,14 @@ def _allowed(name: str) -> str:
             "no such folder and no published model here; if huggingface.co has it: "
             f"curl -fLO {config} && modelbudget config.json"
         )
-    known = [base.name for base in models.Catalogue(CATALOGUE).bases.values() if base.model]
+    known = [base.name for base in named_models.Catalogue(CATALOGUE).bases.values() if base.model]
     paths = "or a config.json, a folder with one, or package.file:function"
     return f"no published model{offered(name, known, '`modelbudget models`')}; {paths}"
 
 
 def models_of_series(name: str) -> str:
     """Return the models of a series as text, with the rest counted; empty for another name."""
-    names = models.of_series(CATALOGUE, name)
+    names = named_models.of_series(CATALOGUE, name)
     most = next((n for n in range(len(names), 1, -1) if len(", ".join(names[:n])) <= MAX_LISTED), 1)
     rest = f" and {len(names) - most} more in `modelbudget models`" if most < len(names) else ""
     return ", ".join(names[:most]) + rest

@@ -14,20 +14,20 @@ from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
+from modelbudget.common.byte_sizes import EXAMPLES, size
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.sizes import EXAMPLES, size
+from modelbudget.common.validation_messages import show
 from modelbudget.predict import of_point
 from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
     from modelbudget.api.changes import Change
     from modelbudget.api.chosen_model import ChosenModel, Settings
-    from modelbudget.api.layouts import Layouts
+    from modelbudget.api.layouts_that_fit import Layouts
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.predict.fit import Solution
+    from modelbudget.predict.largest_that_fits import Solution
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ def fit(
     """
     from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.layouts import layouts
-    from modelbudget.predict.fit import as_class, needed, solve
+    from modelbudget.api.layouts_that_fit import layouts
+    from modelbudget.predict.largest_that_fits import as_class, needed, solve
     from modelbudget.sweeps.device_defaults import DECIDED
 
     device = accelerator(name, accelerators)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modelbudget.api.checkpoint import Checkpoint, Part, describe
+from modelbudget.api.checkpoint_tensors import Checkpoint, Part, describe
 from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions
 from modelbudget.files.gguf_formats import gguf_formats, types_of

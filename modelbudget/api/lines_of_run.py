@@ -10,7 +10,7 @@ from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.measurement.reference.class_run import OWN
 from modelbudget.operations.tape import BYTES
 

@@ -16,10 +16,10 @@ from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
-from modelbudget.common.mistakes import describe, show
-from modelbudget.compare.classes import judged
+from modelbudget.common.validation_messages import describe, show
+from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import compare, is_failed, verdict
-from modelbudget.measurement.table import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.measurement.measured import Measured as OfModule
-    from modelbudget.measurement.reference.witness import Witness
+    from modelbudget.measurement.reference.class_counts import Witness
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def measure_models(
     needed("measuring", "measure", "torch")
     import torch
 
-    from modelbudget.measurement.pool import measure_all
+    from modelbudget.measurement.process.pool import measure_all
 
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError(["device = 'cuda': torch finds no CUDA device; allowed: auto, meta, cpu"])
@@ -220,9 +220,9 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     needed("measuring", "measure", "torch")
     from torch import nn
 
-    from modelbudget.measurement.backend import of_module
     from modelbudget.measurement.count import count
-    from modelbudget.measurement.trace import Trace
+    from modelbudget.measurement.trace.backend import of_module
+    from modelbudget.measurement.trace.module_trace import Trace
 
     if not isinstance(module, nn.Module):
         raise InputError([f"measure(): module = {show(module)}: allowed: a torch.nn.Module"])

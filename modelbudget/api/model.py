@@ -37,7 +37,7 @@ from modelbudget.common.errors import InputError
 if TYPE_CHECKING:
     import sympy
 
-    from modelbudget.api.checkpoint import Checkpoint
+    from modelbudget.api.checkpoint_tensors import Checkpoint
     from modelbudget.api.conventions import Counts
     from modelbudget.api.fitting import Fit
     from modelbudget.api.measuring import Comparison
@@ -103,7 +103,7 @@ class Model(ChosenModel):
 
         Raises InputError if the model has no such component.
         """
-        from modelbudget.api.formulas import of_component
+        from modelbudget.api.sympy_formulas import of_component
 
         return of_component(self, component, quantity)
 
@@ -193,7 +193,7 @@ class Model(ChosenModel):
             from modelbudget.api.gguf import compare_gguf
 
             return compare_gguf(self, self.weights)
-        from modelbudget.api.checkpoint import compare_checkpoint
+        from modelbudget.api.checkpoint_tensors import compare_checkpoint
 
         return compare_checkpoint(self, self.weights)
 

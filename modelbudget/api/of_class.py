@@ -225,7 +225,7 @@ def _traced(one: OfClass, quantities: Sequence[str]) -> tuple[dict[str, Breakdow
 
         found = measure_models([(one.architecture, run)], quantities)[0]
     else:
-        from modelbudget.measurement.reference.many import Wanted, trace_all
+        from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
 
         wanted = Wanted(one.kind, one.config, [(run, frozenset(quantities))])
         found = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]

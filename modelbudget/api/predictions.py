@@ -27,10 +27,10 @@ from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.terms import of_model, total
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
 from modelbudget.predict import of_point
-from modelbudget.predict.conventions import BY_NAME
+from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.sweeps.device_defaults import KERNEL, why_math
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")

@@ -25,7 +25,7 @@ def budget() -> Callable[..., None]:
     """
 
     def compare(path: str | Path = "budget.lock", module: str | None = None) -> None:
-        from modelbudget.api.budget import check, table
+        from modelbudget.api.budget_lock import check, table
 
         if found := check(Path(path), module):
             pytest.fail(f"{path}: {len(found)} values changed\n{table(found)}", pytrace=False)

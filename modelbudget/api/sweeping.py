@@ -11,7 +11,7 @@ from pathlib import Path
 from modelbudget.api.arguments import NO_PATH_OR_PATH, PATH, checked, whole_number
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.results import Results
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
 from modelbudget.common.paths import HOME, RESULTS, SWEEPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from modelbudget.predict.fit import Solution
+from modelbudget.predict.largest_that_fits import Solution
 
 MOST_TRACES = 16
 """Traces after which the search is given up: memory is affine in the batch but for a few kinks, so

@@ -1,6 +1,6 @@
 """Exact sizes of configurations, each with its witness, for tests of anybody's function.
 
-`configs/vectors.json` holds them; `tools/write_vectors.py` writes it.
+`configs/vectors.json` holds them; `scripts/dev/write_vectors.py` writes it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
 
 if TYPE_CHECKING:
     from modelbudget.api.model import Model
@@ -114,8 +114,8 @@ def _model(vector: Vector) -> Model:
 def _of_pages(model: Model, vector: Vector) -> int:
     """Return what vLLM allocates of its cache: bytes of a block, blocks of all, or their tokens."""
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.predict.cached import kinds
-    from modelbudget.serving.layouts import pages_of
+    from modelbudget.predict.cache_bytes import kinds
+    from modelbudget.serving.cache_layouts import pages_of
 
     fields = RunConfig.model_fields
     settings = {name: value for name, value in vector.run.items() if name in fields}

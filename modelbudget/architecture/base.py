@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from modelbudget.architecture import conventions
+from modelbudget.architecture import counting_conventions
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_adapter import is_partial
@@ -44,7 +44,7 @@ class Architecture(Record):
     """The base of all families: subclasses add fields, formulas and `build`.
 
     A formula takes `a`, the fields of the architecture, and for what depends on how the model runs
-    `r`, those of the run (`fields.py`).
+    `r`, those of the run (`formula_arguments.py`).
 
     The formulas of a run have the names of their quantities. Each holds where `has_formula_for` is
     1; a quantity without a formula is measured without a prediction.
@@ -99,14 +99,14 @@ class Architecture(Record):
         """Return the terms of a quantity that has a formula."""
         if quantity == "parameters":
             return cls.parameters(a)
-        if convention := conventions.BY_NAME.get(quantity):
+        if convention := counting_conventions.BY_NAME.get(quantity):
             return convention.terms(cls, a, r.length)
         return getattr(cls, quantity)(a, r)
 
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0."""
-        if convention := conventions.BY_NAME.get(quantity):
+        if convention := counting_conventions.BY_NAME.get(quantity):
             return int(not convention.why_not(cls))
         if is_partial(r):
             return 0

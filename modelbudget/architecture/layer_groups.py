@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.fields import Fields
+from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.architecture.operations import ceil_div, largest, positive
 
 

@@ -13,7 +13,7 @@ CACHE_DTYPES = (
 )  # fmt: skip
 """Formats of caches (`configs/cache_formats.yaml`)."""
 LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")
-"""Ways to allocate a cache (`serving/layouts.py`)."""
+"""Ways to allocate a cache (`serving/cache_layouts.py`)."""
 
 
 class ServedCache(Record):

@@ -10,7 +10,7 @@ from modelbudget.architecture.run_devices import Devices
 from modelbudget.architecture.run_implementation import HowComputed
 from modelbudget.architecture.run_step import Step
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import describe, show
+from modelbudget.common.validation_messages import describe, show
 
 
 class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):

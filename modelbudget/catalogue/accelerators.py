@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
+from modelbudget.common.byte_sizes import EXAMPLES, GIVEN, size
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
-from modelbudget.common.sizes import EXAMPLES, GIVEN, size
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.validation_messages import show
 
 GB = 10**9
 GIB = 2**30

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import SCHEMA, show
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import SCHEMA, show
 from modelbudget.families import families
 from modelbudget.huggingface.class_files import without_inherited
 from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, translations

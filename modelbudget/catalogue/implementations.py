@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import describe
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.validation_messages import describe
 from modelbudget.huggingface.classes import Case, Formula, translations
 
 OURS, TRANSFORMERS = "modelbudget", "transformers"

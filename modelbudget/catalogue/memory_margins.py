@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from modelbudget.architecture.base import Size
+from modelbudget.common.byte_sizes import GIVEN
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.sizes import GIVEN
 from modelbudget.common.strict import Strict, read_strict
 
 Grade = Literal["fits", "tight", "does not fit"]

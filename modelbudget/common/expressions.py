@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 
 _MAX_BITS = 1000
 """Numbers in sweeps have 64 bits. Without a limit, repeated products could fill the memory."""

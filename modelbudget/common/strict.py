@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
-from modelbudget.common.mistakes import SCHEMA, describe
+from modelbudget.common.validation_messages import SCHEMA, describe
 
 TYPES = ("bool", "int", "float", "str")
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from modelbudget.compare.classes import judged, with_classes
-from modelbudget.compare.conventions import with_conventions
+from modelbudget.compare.class_verdict import judged, with_classes
+from modelbudget.compare.measured_by_convention import with_conventions
 from modelbudget.compare.uncompared import hidden, without_empty
+from modelbudget.measurement.measured_table import SIMULATED
 from modelbudget.measurement.not_measured import NO_ROOM, NOT_INSTALLED
-from modelbudget.measurement.table import SIMULATED
-from modelbudget.sweeps.quantised import REFUSED
+from modelbudget.sweeps.not_with_quantised_weights import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
 
 KEYS = ["architecture", "run", "component", "quantity"]

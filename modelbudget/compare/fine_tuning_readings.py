@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from modelbudget.catalogue.implementations import OURS, implementations
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
-from modelbudget.predict.fit import needed
+from modelbudget.predict.largest_that_fits import needed
 from modelbudget.sweeps.derive import resolved
 
 Fields = dict[str, bool | int | str]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.predict.of_point import predicted

@@ -6,7 +6,7 @@ The last three are independent of this project. A difference has a reason or is 
 import polars as pl
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Base, Catalogue, Model
+from modelbudget.catalogue.named_models import Base, Catalogue, Model
 from modelbudget.compare.comparison import has_prediction
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.sweeps.derive import named_architecture

@@ -15,7 +15,7 @@ from modelbudget.architecture.adapter_methods import (
     method_of,
     settings_of,
 )
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components.adapter_products import PRODUCTS, Layer
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to

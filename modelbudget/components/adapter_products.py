@@ -26,7 +26,7 @@ from modelbudget.operations.elementwise import (
 )  # fmt: skip
 from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
 from modelbudget.operations.joining import repeat, stack
-from modelbudget.operations.layout import is_contiguous
+from modelbudget.operations.memory_layout import is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import bmm, linear, matmul, mm
 from modelbudget.operations.reductions import norm, sum_over

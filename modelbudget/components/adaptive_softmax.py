@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components.contract import Values
 from modelbudget.memory.trained_model import TrainedModel

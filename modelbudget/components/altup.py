@@ -9,7 +9,7 @@ projections of the token embedding, and end with projections whose mean the head
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Parts
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import tokens
 from modelbudget.components import norm

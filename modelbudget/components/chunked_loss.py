@@ -6,7 +6,7 @@ backward pass begins, the gradients of the head and of the states it reads are t
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -18,8 +18,8 @@ from modelbudget.components import loss
 from modelbudget.memory.timeline import Allocation, Timeline, live_bytes
 from modelbudget.operations.autograd import backward, finish_node, make_leaf, start_node
 from modelbudget.operations.elementwise import add, div, to
-from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.tape import Tensor as ProgramTensor
 from modelbudget.operations.views import chunk, flatten

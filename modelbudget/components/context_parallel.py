@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
-from modelbudget.components import attention_core, ring_attention
-from modelbudget.components.attention_core import Heads
+from modelbudget.components import ring_attention, scaled_dot_product
+from modelbudget.components.scaled_dot_product import Heads
 from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
 
 MIXERS = ("attention",)
@@ -36,42 +36,46 @@ def saved(h: Heads, r: Run):
     """Bytes saved for backward: of all tokens of a device's heads, or of its own tokens."""
     x = exchanges_context(r)
     if is_nothing(x) or not sends_heads(r):
-        return attention_core.saved(h, r)
-    return (1 - x) * attention_core.saved(h, r) + x * attention_core.saved(*_all_tokens(h, r))
+        return scaled_dot_product.saved(h, r)
+    return (1 - x) * scaled_dot_product.saved(h, r) + x * scaled_dot_product.saved(
+        *_all_tokens(h, r)
+    )
 
 
 def copied_result(h: Heads, r: Run):
     """Return the bytes of the result that the output projection saves: what has been exchanged."""
     x = exchanges_context(r)
-    alone = (1 - x) * attention_core.copied_result(h, r)
+    alone = (1 - x) * scaled_dot_product.copied_result(h, r)
     if sends_heads(r):
         return alone + x * _width(r, h.n_head * h.d_value)
-    return alone + x * attention_core.copied_result(_merged(h, r), r)
+    return alone + x * scaled_dot_product.copied_result(_merged(h, r), r)
 
 
 def result_apart(h: Heads, r: Run):
     """Return 1 where the result is contiguous per head, 0 where it is contiguous per token."""
     x = exchanges_context(r)
-    alone = (1 - x) * attention_core.result_apart(h, r)
-    return alone if sends_heads(r) else alone + x * attention_core.result_apart(_merged(h, r), r)
+    alone = (1 - x) * scaled_dot_product.result_apart(h, r)
+    return (
+        alone if sends_heads(r) else alone + x * scaled_dot_product.result_apart(_merged(h, r), r)
+    )
 
 
 def kept_inputs(h: Heads, r: Run) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     alone = 1 - int(sends_heads(r)) * exchanges_context(r)
-    return tuple(alone * one for one in attention_core.kept_inputs(h, r))
+    return tuple(alone * one for one in scaled_dot_product.kept_inputs(h, r))
 
 
 def forward(h: Heads, r: Run, hides=0) -> Timeline:
     """Return the timeline from queries, keys and values to the result and all that is saved."""
     x = exchanges_context(r)
-    alone = times(1 - x, attention_core.forward(h, r, hides))
+    alone = times(1 - x, scaled_dot_product.forward(h, r, hides))
     if is_nothing(x):
         return alone
     if not sends_heads(r):
         return [*alone, *times(x, ring_attention.forward(h, r))]
     given = [one for name, size in _inputs(h, r) for one in _to_heads(name, r, size)]
-    core = attention_core.forward(*_all_tokens(h, r))
+    core = scaled_dot_product.forward(*_all_tokens(h, r))
     back = _to_tokens(r, _width(r, h.n_head * h.d_value))
     return [*alone, *times(x, [*given, *core, *back])]
 
@@ -79,13 +83,13 @@ def forward(h: Heads, r: Run, hides=0) -> Timeline:
 def backward(h: Heads, r: Run, hides=0) -> Timeline:
     """From the gradient of the result to those of queries, keys and values."""
     x = exchanges_context(r)
-    alone = times(1 - x, attention_core.backward(h, r, hides))
+    alone = times(1 - x, scaled_dot_product.backward(h, r, hides))
     if is_nothing(x):
         return alone
     if not sends_heads(r):
         return [*alone, *times(x, ring_attention.backward(h, r))]
     back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
-    core = attention_core.backward(*_all_tokens(h, r))
+    core = scaled_dot_product.backward(*_all_tokens(h, r))
     inputs = _inputs(h, r)[::-1]
     given = [one for name, size in inputs for one in _to_heads_backward(name, r, size)]
     return [*alone, *times(x, [*back, *core, *given])]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Check
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Timeline

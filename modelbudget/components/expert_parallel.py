@@ -8,7 +8,7 @@ by expert: they are copied from one order to the other, before the experts and a
 from collections.abc import Iterator
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import has_part_of_experts
 from modelbudget.memory.timeline import Allocation, Timeline, times

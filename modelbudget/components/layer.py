@@ -4,9 +4,9 @@ Everything in `layers/` iterates over the parts that a model's patterns name (`c
 """
 
 from modelbudget.components.layers.by_component import in_layers, parameters
-from modelbudget.components.layers.fields import LayerFields
-from modelbudget.components.layers.inference import inference, shared_inference
-from modelbudget.components.layers.parts import (
+from modelbudget.components.layers.layer_fields import LayerFields
+from modelbudget.components.layers.layer_inference import inference, shared_inference
+from modelbudget.components.layers.layer_parts import (
     all_parts,
     component_name,
     fields_of_parts,
@@ -14,7 +14,7 @@ from modelbudget.components.layers.parts import (
     n_layers,
     parts,
 )
-from modelbudget.components.layers.saved import (
+from modelbudget.components.layers.layer_saved import (
     buffers,
     first_input_held,
     held,
@@ -23,8 +23,8 @@ from modelbudget.components.layers.saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.tensors import joins, packed, products, tensors
-from modelbudget.components.layers.training import training
+from modelbudget.components.layers.layer_tensors import joins, packed, products, tensors
+from modelbudget.components.layers.layer_training import training
 
 __all__ = [
     "LayerFields",

@@ -1,6 +1,6 @@
 """Cross-entropy over the logits of all tokens, as the run computes it."""
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, fuses_gradients
 from modelbudget.components import embedding, layer
 from modelbudget.components.feed_forward import feed_forward
-from modelbudget.components.layers.fields import BEFORE
+from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.components.mixers import mixers
 from modelbudget.components.weight_formats import Matrix
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
-from modelbudget.components import attention_core, rope
+from modelbudget.components import rope, scaled_dot_product
 from modelbudget.components.contract import Values, doubled
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors
 
@@ -62,11 +62,11 @@ def saved(a: Fields, r: Run, rotary: int = 0) -> Values:
     a causal mask and what is added to the scores make no difference; the input of the output
     projection, where it is a copy. Cross-attention saves the states that it attends besides.
     """
-    heads = attention_core.Heads(a.n_head, a.n_head, a.d_head, a.d_value, a.d_value, rotary)
+    heads = scaled_dot_product.Heads(a.n_head, a.n_head, a.d_head, a.d_value, a.d_value, rotary)
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
-        "": 2 * rotary * rope.tables(r, a.d_head) + attention_core.saved(heads, r),
-        "output": attention_core.copied_result(heads, r),
+        "": 2 * rotary * rope.tables(r, a.d_head) + scaled_dot_product.saved(heads, r),
+        "output": scaled_dot_product.copied_result(heads, r),
     }
 
 

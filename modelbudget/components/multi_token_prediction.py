@@ -12,13 +12,13 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.components import embedding, norm
 from modelbudget.components.contract import Values
-from modelbudget.components.layers import program as layer_program
+from modelbudget.components.layers import layer_program
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.memory.timeline import is_nothing
 from modelbudget.operations.joining import cat

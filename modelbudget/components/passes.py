@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import one_token
 from modelbudget.components.contract import Values, doubled
 

@@ -1,4 +1,4 @@
-"""One stage of a decoder's pipeline, for `memory/pipeline.py`, from the decoder's own formulas.
+"""One stage of a decoder's pipeline, from its own formulas, for `memory/pipeline_stages.py`.
 
 Of each microbatch torch holds more than the same layers without a pipeline do: the output, until
 the end of its backward pass, and buffers of what is received, which stay.
@@ -7,43 +7,43 @@ the end of its backward pass, and buffers of what is received, which stay.
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import accumulates, bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, norm
-from modelbudget.memory import pipeline
+from modelbudget.memory import pipeline_stages
 from modelbudget.memory.timeline import Allocation, change, live_bytes, times
-from modelbudget.memory.training import Model, layers_with_gradient_buffer
+from modelbudget.memory.training_peak import Model, layers_with_gradient_buffer
 
 Timelines = Callable[[Fields, Run], Model]
 
 
 def stage(
     a: Fields, r: Run, timelines: Timelines, activation_bytes: Callable[[Fields, Run], Terms]
-) -> pipeline.Stage:
+) -> pipeline_stages.Stage:
     """Return what a stage computes and holds of one microbatch.
 
     `a`, `r`: the layers of the stage as a model, and its run without a pipeline. `timelines`,
     `activation_bytes`: the formulas of the whole model.
     """
     one = microbatch(r)
-    model, is_last = timelines(a, one), pipeline.is_last(r)
+    model, is_last = timelines(a, one), pipeline_stages.is_last(r)
     logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
     left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
     output = embedding.held(a, one) if is_last else model.states
     overwritten = is_last * loss.holds_gradient(one) * logits
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
-    input_ = (1 - pipeline.is_first(r)) * saves_input * model.states
+    input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states
     first = _passes(a, one, model, output - left + overwritten, input_)
-    again = first if accumulates(r) else pipeline.added(first)
+    again = first if accumulates(r) else pipeline_stages.added(first)
     apart = embedding.tokens_apart(one)
-    saved = total(pipeline.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
-    return pipeline.Stage(
+    saved = total(pipeline_stages.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
+    return pipeline_stages.Stage(
         a.n_layer,
         *_forward(a, model, one),
         first,
         again,
-        saved + output - input_ - pipeline.texts(one) + pipeline.is_first(r) * apart,
+        saved + output - input_ - pipeline_stages.texts(one) + pipeline_stages.is_first(r) * apart,
         left,
         model.states,
         logits,
@@ -52,7 +52,7 @@ def stage(
 
 def microbatch(r: Run) -> Run:
     """Return the run of one microbatch, whose outputs torch's schedules keep."""
-    return SimpleNamespace(**vars(pipeline.microbatch(r)) | {"outputs": "kept"})
+    return SimpleNamespace(**vars(pipeline_stages.microbatch(r)) | {"outputs": "kept"})
 
 
 def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
@@ -61,7 +61,7 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     In addition to those live at the end. Only the last stage has logits and loss. A layer that is
     computed again needs more in backward.
     """
-    is_last = pipeline.is_last(r)
+    is_last = pipeline_stages.is_last(r)
     of_chunks, of_loss, *of_head = model.forward_end
     found = [*of_head, loss.logits(r, embedding.rows(a))] if is_last else []
     in_loss = [of_chunks, of_loss] if is_last else []
@@ -72,22 +72,22 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     return found + live_bytes(-after - change(last.forward), last.forward), in_loss
 
 
-def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline.Passes:
+def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline_stages.Passes:
     """Return the backward pass of one microbatch, at whose end `output` bytes are freed.
 
     `input_`: bytes of the buffer in which a stage has received what its first layer saves.
     """
-    is_last = pipeline.is_last(r)
+    is_last = pipeline_stages.is_last(r)
     (one,) = model.layers
     (last,) = layer.training(a, r, received=1 - is_last)
     last = layers_with_gradient_buffer(last) if accumulates(r) else last
-    return pipeline.Passes(
+    return pipeline_stages.Passes(
         times(is_last, model.head),
         last.backward_pass(r),
         one.backward_pass(r),
         [
             Allocation("buffer of the input, which stays", input_),
-            *times(pipeline.is_first(r), model.embedding),
+            *times(pipeline_stages.is_first(r), model.embedding),
             Allocation("output", 0, output),
         ],
     )

@@ -1,7 +1,7 @@
 """Recurrent state: tensors of one size whatever the number of tokens."""
 
-from modelbudget.architecture.fields import Run
-from modelbudget.operations.layout import at_least_float32
+from modelbudget.architecture.formula_arguments import Run
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, empty
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components.contract import Values, doubled

@@ -12,11 +12,11 @@ all queries with half of the keys. Blocks are merged in single precision. Torch 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, tokens
-from modelbudget.components import attention_core
-from modelbudget.components.attention_core import SEEDS, SINGLE, Heads
+from modelbudget.components import scaled_dot_product
+from modelbudget.components.scaled_dot_product import SEEDS, SINGLE, Heads
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
 
 
@@ -98,7 +98,7 @@ def backward(h: Heads, r: Run) -> Timeline:
         found += times(step.is_there, [*_backward_step(s, r, step)])
     found.append(Allocation("query gradient", s.query, s.wide_query))
     found.append(Allocation("key and value gradients", 2 * s.key, change(found) - s.query))
-    saved = attention_core.saved_once_computed(h, r)
+    saved = scaled_dot_product.saved_once_computed(h, r)
     return [*repeated, *found, Allocation("what was saved", 0, s.query + saved)]
 
 

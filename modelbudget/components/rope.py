@@ -13,7 +13,7 @@ from modelbudget.operations.elementwise import (
     without_gradient,
 )
 from modelbudget.operations.joining import cat
-from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Tensor, complex_of, empty
 from modelbudget.operations.views import (
     chunk,

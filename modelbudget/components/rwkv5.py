@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
-from modelbudget.components import rwkv
+from modelbudget.components import rwkv_mixers
 from modelbudget.components.contract import Values
-from modelbudget.components.matrix_rwkv import (
+from modelbudget.components.rwkv_heads import (
     SQUARE,
     MatrixRWKVFields,
     norm_saved,
@@ -22,7 +22,11 @@ class RWKV5Fields(MatrixRWKVFields):
 
 PROJECTIONS = (*SQUARE, "gate")
 
-channel, channel_saved, channel_flops = rwkv.channel, rwkv.channel_saved, rwkv.channel_flops
+channel, channel_saved, channel_flops = (
+    rwkv_mixers.channel,
+    rwkv_mixers.channel_saved,
+    rwkv_mixers.channel_flops,
+)
 """The channel mixer is that of RWKV-4, with a smaller hidden width."""
 channel_tensors = dict.fromkeys(("mix", "receptance", "key", "value"), 1)
 

@@ -3,18 +3,18 @@
 from pydantic import Field
 
 from modelbudget.architecture.base import Count
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import rwkv5
 from modelbudget.components.contract import Values
-from modelbudget.components.matrix_rwkv import (
+from modelbudget.components.rwkv5 import PROJECTIONS, RWKV5Fields
+from modelbudget.components.rwkv_heads import (
     exact_states,
     low_rank,
     norm_saved,
     recurrence_saved,
     states,
 )
-from modelbudget.components.rwkv5 import PROJECTIONS, RWKV5Fields
 
 
 class RWKV6Fields(RWKV5Fields):

@@ -5,10 +5,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Count
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components.contract import Values
-from modelbudget.components.matrix_rwkv import (
+from modelbudget.components.rwkv_heads import (
     SQUARE,
     MatrixRWKVFields,
     delta_saved,

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import has_part_of_experts, is_divided
 from modelbudget.components import embedding, layer

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components import multi_head, norm

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     MASKS,
     accumulates,
@@ -20,11 +20,11 @@ from modelbudget.architecture.run_values import (
     masks_tokens,
 )
 from modelbudget.architecture.terms import Term, Terms
-from modelbudget.components.decoder.conditions import OF_ONE_DEVICE
+from modelbudget.components.decoder.decoder_conditions import OF_ONE_DEVICE
 from modelbudget.components.feed_forward import feed_forward
-from modelbudget.components.layers.fields import BEFORE
+from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.components.mixers import mixers
-from modelbudget.memory import optimizer
+from modelbudget.memory import optimizer_states
 from modelbudget.memory.timeline import Allocation, Timeline, times
 
 _GIVEN = "tensor_parallel = {tensor_parallel}"
@@ -103,7 +103,7 @@ def known_peak(a: Fields, r: Run):
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
     in_parts = accumulates(r) + is_sharded(r) - accumulates(r) * is_sharded(r)
-    has_temporaries = optimizer.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
+    has_temporaries = optimizer_states.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
     return has_temporaries * (1 - gathers) * (1 - transposed)
 
 

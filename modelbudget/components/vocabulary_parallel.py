@@ -3,7 +3,7 @@
 Torch 2.13, `DTensor`: `_embedding_ops.py` (`_MaskPartial`) and `_functional_collectives.py`.
 """
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import INDEX, bytes_of, divides
 from modelbudget.components.loss import MASK
 from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, copied_in_order, times

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import optimizer_named
@@ -45,11 +45,14 @@ from modelbudget.components import (
     tensor_parallel,
 )
 from modelbudget.components.contract import Part, Values
-from modelbudget.components.decoder import program as decoder_program
-from modelbudget.components.decoder import training_peaks
-from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
-from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
-from modelbudget.components.decoder.terms import (
+from modelbudget.components.decoder import decoder_program, decoder_training_peaks
+from modelbudget.components.decoder.decoder_conditions import (
+    OF_ONE_DEVICE,
+    is_of_stages,
+    knows_shards,
+)
+from modelbudget.components.decoder.decoder_constraints import constraints_of_parts, empty_layer
+from modelbudget.components.decoder.decoder_terms import (
     around_layers,
     flops_of,
     in_own_rows,
@@ -59,7 +62,7 @@ from modelbudget.components.decoder.terms import (
     parameters_of,
     saved_by_layers,
 )
-from modelbudget.components.decoder.timelines import (
+from modelbudget.components.decoder.decoder_timelines import (
     buffers,
     inference_steps,
 )
@@ -77,12 +80,7 @@ from modelbudget.components.weight_formats import (
     fit,
     misfit,
 )
-from modelbudget.memory import (
-    inference,
-    interleaved,
-    optimizer,
-    pipeline,
-)
+from modelbudget.memory import inference_peak, interleaved, optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -187,7 +185,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if is_sharded(r):
             holds = holds * knows_shards(quantity, a, r)
             if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
-                lower = training_peaks.forward_of_shards_is_lower
+                lower = decoder_training_peaks.forward_of_shards_is_lower
                 holds = holds if is_nothing(holds) else holds * lower(cls, whole, r)
         return holds
 
@@ -211,7 +209,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return parameters_of(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
 
     @classmethod
-    @pipeline.by_stage
+    @pipeline_stages.by_stage
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         a = share(a, r)
@@ -293,7 +291,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return result
 
     @classmethod
-    @pipeline.by_stage
+    @pipeline_stages.by_stage
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         a = share(a, r)
         if is_sharded(r):
@@ -309,14 +307,16 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return super().knows_sizes(a, r) or (
             not layer.joins(r)
             and not has_part_of_states(r)
-            and optimizer.sizes_are_known(r, tensors)
+            and optimizer_states.sizes_are_known(r, tensors)
         )
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the states of all parameters that a device trains, or of its part of them."""
         if has_part_of_states(r):
-            return optimizer.states_of_part(r, optimizer.of_part(r, cls._trained_by_device(a, r)))
+            return optimizer_states.states_of_part(
+                r, optimizer_states.of_part(r, cls._trained_by_device(a, r))
+            )
         return cls._states_of_each(a, r)
 
     @classmethod
@@ -324,19 +324,19 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Count the parameters of a device's stage and share that get a gradient."""
         if not is_pipelined(r):
             return total(cls.trained_parameters(share(a, r)))
-        layers, _ = pipeline.stage(a, r)
-        return total(pipeline.without_ends(r, cls.trained_parameters(share(layers, r))))
+        layers, _ = pipeline_stages.stage(a, r)
+        return total(pipeline_stages.without_ends(r, cls.trained_parameters(share(layers, r))))
 
     @classmethod
-    @pipeline.by_stage
+    @pipeline_stages.by_stage
     def _states_of_each(cls, a: Fields, r: Run) -> Terms:
         if not optimizer_named(r.optimizer).follows_numbers:
-            return optimizer.states_by_sizes(a, r, lambda value: of_tensors(a, value))
+            return optimizer_states.states_by_sizes(a, r, lambda value: of_tensors(a, value))
         a = share(a, r)
         if is_sharded(r):
-            return optimizer.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
+            return optimizer_states.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
-        found = optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+        found = optimizer_states.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
         copies = optimizer_named(r.optimizer).copies_gradients
         is_copy = is_divided(r) and copies and not accumulates(r)
@@ -351,11 +351,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            one, alone = pipeline.stage(a, pipeline.of_one_stage(r))
-            of_microbatch = Decoder.activation_bytes(one, pipeline.microbatch(alone))
+            one, alone = pipeline_stages.stage(a, pipeline_stages.of_one_stage(r))
+            of_microbatch = Decoder.activation_bytes(one, pipeline_stages.microbatch(alone))
             several = is_interleaved(r)
-            counts = interleaved.in_flight(r) if several else 2 * (pipeline.in_flight(r),)
-            return pipeline.activations(r, of_microbatch, *counts)
+            counts = interleaved.in_flight(r) if several else 2 * (pipeline_stages.in_flight(r),)
+            return pipeline_stages.activations(r, of_microbatch, *counts)
         a, s = share(a, r), of_states(r)
         ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
         found = around_layers(a, ends, norm.saved(a, s)) | saved_by_layers(a, r)
@@ -365,14 +365,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return layer.packed(r, found)
 
     @staticmethod
-    @pipeline.by_stage
+    @pipeline_stages.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
         return layer.packed(r, flops_of(a, r, 1, lambda one: one.flops(a, r)))
 
     @staticmethod
-    @pipeline.by_stage
+    @pipeline_stages.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)
@@ -386,7 +386,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
-        return training_peaks.peaks(cls, a, r)
+        return decoder_training_peaks.peaks(cls, a, r)
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:
@@ -408,7 +408,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         held = total(cls.parameter_bytes(a, r)) + buffers(a, r)
         held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
         peaks = {
-            phase: held + inference.peak(inference_steps(a, r, new))
+            phase: held + inference_peak.peak(inference_steps(a, r, new))
             for phase, new in (("prefill", r.length), ("decode", 1))
         }
         return part("", peaks)

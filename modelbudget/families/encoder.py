@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled
@@ -17,8 +17,8 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.memory import optimizer
-from modelbudget.memory.optimizer import SINGLE
+from modelbudget.memory import optimizer_states
+from modelbudget.memory.optimizer_states import SINGLE
 from modelbudget.memory.parameter_tensors import counts
 
 
@@ -163,7 +163,7 @@ class Encoder(
         unread = scaled(_unread(a), r.master_weights * SINGLE)
         if accumulates(r):
             tensors = {"pooler": 2 * a.pooler, "next_sentence": 2 * a.next_sentence}
-            unread = optimizer.states(r, _unread(a), part("", tensors))
+            unread = optimizer_states.states(r, _unread(a), part("", tensors))
         return super().optimizer_bytes(a, r) | unread
 
     @staticmethod

@@ -7,14 +7,14 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Check, Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import contract, embedding, multi_head, norm
 from modelbudget.components.contract import ALONE, Part, Values
-from modelbudget.components.decoder.constraints import constraints_of
+from modelbudget.components.decoder.decoder_constraints import constraints_of
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.feed_forward.moe import MoEFields

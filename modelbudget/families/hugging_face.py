@@ -19,12 +19,12 @@ class HuggingFace(WithoutFormula):
 
     @model_validator(mode="after")
     def is_accepted_by_class(self) -> Self:
-        from modelbudget.huggingface.bounded import check
+        from modelbudget.huggingface.bounded_check import check
 
         check(self)
         return self
 
     def build(self):
-        from modelbudget.huggingface.unknown import build
+        from modelbudget.huggingface.unknown_class import build
 
         return build(self)

@@ -6,11 +6,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import contract, embedding, layer, norm
-from modelbudget.components.attention.fields import AttentionFields
+from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import ALONE, Part, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields

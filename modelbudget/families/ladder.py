@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, layer, norm
-from modelbudget.components.attention.fields import AttentionFields
+from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.embedding import TokenFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields

@@ -8,14 +8,14 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import one_token, tokens
 from modelbudget.architecture.terms import Terms, merged, part
-from modelbudget.components import altup, contract, embedding, laurel, norm, per_layer_input
+from modelbudget.components import altup, contract, embedding, laurel, norm, per_layer_embeddings
 from modelbudget.components.altup import AltUpFields
-from modelbudget.components.attention.fields import AttentionFields
+from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
@@ -23,7 +23,7 @@ from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.laurel import LaurelFields
 from modelbudget.components.mixers import attention, sliding_attention
 from modelbudget.components.mixers.sliding_attention import WindowFields
-from modelbudget.components.per_layer_input import PerLayerInputFields
+from modelbudget.components.per_layer_embeddings import PerLayerInputFields
 from modelbudget.memory.parameter_tensors import Tensor, matrix, sums, vector
 
 MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
@@ -213,7 +213,7 @@ def _named(name: str, values: Values) -> Values:
 
 def _parts_of_layer(a: Fields) -> dict[str, list[Tensor]]:
     return {
-        "per_layer": per_layer_input.of_layer(a),
+        "per_layer": per_layer_embeddings.of_layer(a),
         "altup": altup.of_layer(a),
         "laurel": laurel.of_layer(a),
     }
@@ -238,7 +238,7 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     found = {
         "norm.final": one_norm,
         **sums(ends, value),
-        **_named("embedding.per_layer", sums(per_layer_input.of_model(a), value)),
+        **_named("embedding.per_layer", sums(per_layer_embeddings.of_model(a), value)),
         **_named("altup", sums(altup.of_model(a), value)),
     }
     return part("", found) | _in_layers(a, of_kind, of_all)
@@ -260,7 +260,7 @@ def _flops(a: Fields, r: Run, passes: int, of_attention: Callable[[_Kind], Value
         of_all |= _named(name, products(_parts_of_layer(a)[name]))
     ends = {
         "head": passes * 2 * tokens(r) * embedding.token(a),
-        **_named("embedding.per_layer", products(per_layer_input.of_model(a))),
+        **_named("embedding.per_layer", products(per_layer_embeddings.of_model(a))),
         **_named("altup", products(altup.of_model(a))),
     }
     return part("", ends) | _in_layers(a, of_kind, of_all)

@@ -5,15 +5,15 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part, scaled
-from modelbudget.components import embedding, norm, rwkv
+from modelbudget.components import embedding, norm, rwkv_mixers
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.rwkv import RWKVFields
+from modelbudget.components.rwkv_mixers import RWKVFields
 
 
 class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
@@ -32,26 +32,28 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     def parameters(a: Fields) -> Terms:
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
         ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return assembled(a, ends, rwkv.time(a), rwkv.channel(a), norm.parameters(a))
+        return assembled(a, ends, rwkv_mixers.time(a), rwkv_mixers.channel(a), norm.parameters(a))
 
     @staticmethod
     def trained_tensors(a: Fields) -> Terms:
         ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        time, channel = (dict.fromkeys(mixer(a), 1) for mixer in (rwkv.time, rwkv.channel))
+        time, channel = (
+            dict.fromkeys(mixer(a), 1) for mixer in (rwkv_mixers.time, rwkv_mixers.channel)
+        )
         return assembled(a, ends, time, channel, norm.n_tensors(a))
 
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
         ends = embedding.saved_by_ends(a, r, a.d_model)
-        mixers = rwkv.time_saved(a, r), rwkv.channel_saved(a, r)
+        mixers = rwkv_mixers.time_saved(a, r), rwkv_mixers.channel_saved(a, r)
         return assembled(a, ends, *mixers, norm.saved(a, r))
 
     @staticmethod
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         ends = {"head": 2 * tokens(r) * embedding.token(a)}
-        return assembled(a, ends, rwkv.time_flops(a, r), rwkv.channel_flops(a, r))
+        return assembled(a, ends, rwkv_mixers.time_flops(a, r), rwkv_mixers.channel_flops(a, r))
 
     @classmethod
     def flops_backward(cls, a: Fields, r: Run) -> Terms:
@@ -60,7 +62,7 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
-        return part("layer", rwkv.cached(a, r), a.n_layer)
+        return part("layer", rwkv_mixers.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.rwkv import RWKVModel

@@ -8,14 +8,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part, scaled
-from modelbudget.components import embedding, mamba, mamba2, norm, state_space
+from modelbudget.components import embedding, mamba2_block, mamba_block, norm, state_space_program
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
-from modelbudget.components.mamba import SelectiveScanFields
-from modelbudget.components.mamba2 import StateSpaceDualFields
+from modelbudget.components.mamba2_block import StateSpaceDualFields
+from modelbudget.components.mamba_block import SelectiveScanFields
 from modelbudget.components.norm import NormFields
 
 
@@ -62,13 +62,13 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
 
     @classmethod
     def program(cls) -> Callable:
-        return partial(state_space.program, mixer=cls.mixer)
+        return partial(state_space_program.program, mixer=cls.mixer)
 
 
 class SelectiveScan(SelectiveScanFields, _StateSpace):
     """Mamba."""
 
-    mixer: ClassVar[ModuleType] = mamba
+    mixer: ClassVar[ModuleType] = mamba_block
 
     def build(self):
         from modelbudget.modules.state_space import SelectiveScanModel
@@ -79,7 +79,7 @@ class SelectiveScan(SelectiveScanFields, _StateSpace):
 class StateSpaceDual(StateSpaceDualFields, _StateSpace):
     """Mamba-2: as Mamba, with heads."""
 
-    mixer: ClassVar[ModuleType] = mamba2
+    mixer: ClassVar[ModuleType] = mamba2_block
 
     def build(self):
         from modelbudget.modules.state_space import StateSpaceDualModel

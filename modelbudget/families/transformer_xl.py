@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import adaptive_softmax, loss, norm, relative_attention
 from modelbudget.components.adaptive_softmax import AdaptiveFields

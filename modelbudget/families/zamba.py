@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.run_values import one_token, tokens
 from modelbudget.architecture.terms import Terms, part

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.validation_messages import show
 
 PATH = CONFIGS / "gguf.yaml"
 ANY, NOT, OWN = "any", "not_", "own"

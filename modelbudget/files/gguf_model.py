@@ -6,9 +6,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from modelbudget.catalogue.models import Base, base_of_config
+from modelbudget.catalogue.named_models import Base, base_of_config
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
 from modelbudget.files.gguf_header import GgufHeader, GgufTensor, Items, read_header
 from modelbudget.files.gguf_tensors import component_of

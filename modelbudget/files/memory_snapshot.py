@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 
 MAX_BYTES, MAX_OPERATIONS = 2**28, 2 * 10**7
 """Bytes and operations of the longest pickle that is read."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 
 HEADER, INDEX = ".safetensors", ".safetensors.index.json"
 NAMES = ("model", "pytorch_model")

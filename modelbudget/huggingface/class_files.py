@@ -10,8 +10,8 @@ from typing import Any
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
-from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
 
 Files = dict[str, dict[str, Any]]
 """Contents by name: that of the file without its suffix."""

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, as_strict, read_strict
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.class_files import class_files, without_inherited
 
 FOLDER = CONFIGS / "huggingface"

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from modelbudget.common.bounded_json import each_key_once, parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
-from modelbudget.common.mistakes import show
-from modelbudget.huggingface import bounded, text_part, translate
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface import bounded_check, nested_text_config, translate
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.quantization import weight_format
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
@@ -43,7 +43,7 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
     try:
         if kind := translate.known_class(config):
             return _with_formula(kind, config)
-        if found := text_part.of(config):
+        if found := nested_text_config.of(config):
             read = _with_formula(found.kind, found.config)
             return read._replace(notes=[found.note, *read.notes])
         return _without_formula(None, config)
@@ -103,10 +103,10 @@ def _without_formula(
     weights, of_weights = weight_format(config, {})
     config = config | ({"architectures": [kind]} if kind else {})
     if why is None or isinstance(why, translate.NoFormulaError):
-        fields = bounded.fields_of(config)
+        fields = bounded_check.fields_of(config)
     else:
         try:
-            fields = bounded.fields_of_built(config)
+            fields = bounded_check.fields_of_built(config)
         except ValueError:
             raise why from None
     lines = str(why).splitlines() if why else ()
@@ -118,7 +118,7 @@ def _unread_keys(kind: str, config: dict[str, Any]) -> list[str]:
     """Return the unknown keys that the class never reads; none if it is not installed."""
     unknown = translate.unknown_keys(kind, config)
     try:
-        read = bounded.read_by_class(kind, unknown)
+        read = bounded_check.read_by_class(kind, unknown)
     except ValueError:
         return []
     return [key for key in unknown if key not in read]
@@ -137,7 +137,7 @@ def _load(path: Path) -> dict[str, Any]:
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])
-    return text_part.with_known_names(config)
+    return nested_text_config.with_known_names(config)
 
 
 def _value(pairs: list[tuple[str, Any]]) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import (
     NotUsed,
     Topic,

@@ -10,9 +10,9 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from modelbudget.common.expressions import Expression
-from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered, other_spelling
-from modelbudget.components.attention.fields import ATTEND, SWITCHES
+from modelbudget.common.validation_messages import show
+from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import (

@@ -1,6 +1,6 @@
 """Why a quantity was not measured: a failure, or a known reason."""
 
-from modelbudget.sweeps.quantised import REFUSED
+from modelbudget.sweeps.not_with_quantised_weights import REFUSED
 
 NOT_INSTALLED = "no library: "
 """Beginning of the reason why no step of an optimizer is measured, which is no failure."""

@@ -14,22 +14,22 @@ from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.common.workers import in_one_line
-from modelbudget.measurement import allocator
-from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build, build_class
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.device import Room, choose
-from modelbudget.measurement.infer import infer
 from modelbudget.measurement.measured import Measured, Values, nothing
-from modelbudget.measurement.optimizer import why_not_measured
-from modelbudget.measurement.rss import copies, resident
-from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import OF_OPTIMIZER, train
+from modelbudget.measurement.process import allocator
+from modelbudget.measurement.process.device import Room, choose
+from modelbudget.measurement.process.rss import copies, resident
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.torch_optimizer import why_not_measured
+from modelbudget.measurement.step.train import OF_OPTIMIZER, train
+from modelbudget.measurement.trace.inference import infer
+from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.weight_formats import quantise, store_vocabulary
-from modelbudget.sweeps.quantised import refused
+from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
     OF_INFERENCE,
@@ -230,7 +230,7 @@ def _quantised(
 def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
     if architecture.name() == "hugging-face":
         # Imports transformers, which takes seconds.
-        from modelbudget.huggingface.unknown import configuration
+        from modelbudget.huggingface.unknown_class import configuration
 
         kind = cast("HuggingFace", architecture).kind
         return build_class(kind, configuration(architecture), run, device)

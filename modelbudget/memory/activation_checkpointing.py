@@ -1,6 +1,6 @@
 """Activation checkpointing (Chen et al. 2016; Korthikanti et al. 2022, §5)."""
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import drops_outputs, fuses_gradients
 
 

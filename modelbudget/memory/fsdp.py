@@ -19,7 +19,7 @@ are reduced at its end, those of the experts first, which frees what the layer a
 
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
 from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
@@ -32,7 +32,7 @@ from modelbudget.memory.timeline import (
     peak_during,
     times,
 )
-from modelbudget.memory.training import Model
+from modelbudget.memory.training_peak import Model
 
 
 class Group(NamedTuple):

@@ -10,8 +10,8 @@ last. The order of the passes on device i is that of torch's ScheduleInterleaved
 - Forward passes come first, as many as a round has in all stages but the last, and 2 (p − 1 − i)
   more. Then one forward and one backward pass in turn, and the remaining backward passes.
 
-What a microbatch leaves in a stage, and what is received, is as in `pipeline.py`. A gradient is
-sent, and freed, right after its backward pass; logits are not held until the next ones.
+What a microbatch leaves in a stage, and what is received, is as in `pipeline_stages.py`. A gradient
+is sent, and freed, right after its backward pass; logits are not held until the next ones.
 
 The peak is found among few of the moments before backward passes, which are numbered from 0. From
 one to the next, live bytes change by as much each time, but at the beginning and the end of a
@@ -21,10 +21,10 @@ round, and where forward passes end.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import stage_index
-from modelbudget.memory.pipeline import Stage, backward_levels, is_first, is_last, outputs
+from modelbudget.memory.pipeline_stages import Stage, backward_levels, is_first, is_last, outputs
 
 
 class Order(NamedTuple):

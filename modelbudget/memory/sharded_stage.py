@@ -8,7 +8,7 @@ reduces one group after the other, first the parameters outside of layers (torch
 
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.memory.fsdp import (
     Layer,
@@ -18,7 +18,7 @@ from modelbudget.memory.fsdp import (
     reduced,
     reduced_group,
 )
-from modelbudget.memory.pipeline import Passes, Stage, is_first, outputs, passes
+from modelbudget.memory.pipeline_stages import Passes, Stage, is_first, outputs, passes
 from modelbudget.memory.timeline import Allocation, Timeline, change, live_bytes, peak_during
 
 

@@ -5,7 +5,7 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 (`_fsdp_param.py`: `_init_sharded_param`, `reset_sharded_param`).
 """
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, largest
 from modelbudget.architecture.run_values import replicas, replicas_of_experts
 from modelbudget.memory.parameter_tensors import Tensor, is_absent

@@ -55,7 +55,7 @@ def peak_during(before, timeline: Timeline, once: Any = 0):
     """Most live bytes during a timeline, arguments as of `live_bytes`.
 
     What does not depend on `before` stands alone, so that readings which know equal expressions
-    (`readings/graph.py`) have it once for all moments at which the same timeline begins.
+    (`evaluators/graph.py`) have it once for all moments at which the same timeline begins.
     """
     return before + largest(*live_bytes(0, timeline, once))
 

@@ -3,11 +3,11 @@
 from abc import abstractmethod
 
 from modelbudget.architecture.base import OF_PEAK, Architecture
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.terms import Terms, scaled
-from modelbudget.memory import optimizer
+from modelbudget.memory import optimizer_states
 
 
 class TrainedModel(Architecture):
@@ -17,7 +17,7 @@ class TrainedModel(Architecture):
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
         is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
-        if is_peak and not optimizer.is_known(r):
+        if is_peak and not optimizer_states.is_known(r):
             return 0
         if (is_peak or quantity == "optimizer_bytes") and not cls.knows_sizes(a, r):
             return 0
@@ -51,4 +51,4 @@ class TrainedModel(Architecture):
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         """Count the bytes of the optimizer states of all parameters that get a gradient."""
-        return optimizer.states(r, cls.trained_parameters(a), cls.trained_tensors(a))
+        return optimizer_states.states(r, cls.trained_parameters(a), cls.trained_tensors(a))

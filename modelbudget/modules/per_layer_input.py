@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP, activation
@@ -14,6 +13,7 @@ from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
 from modelbudget.modules.rope import rotate
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 NORMS = ("attention", "attention_output", "mlp", "mlp_output")
 

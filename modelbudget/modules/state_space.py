@@ -4,8 +4,8 @@ from torch import nn
 
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.lm_head import make_head
-from modelbudget.modules.mamba import SelectiveScanMixer
-from modelbudget.modules.mamba2 import StateSpaceDualMixer
+from modelbudget.modules.mamba2_block import StateSpaceDualMixer
+from modelbudget.modules.mamba_block import SelectiveScanMixer
 from modelbudget.modules.norm import make_norm
 
 

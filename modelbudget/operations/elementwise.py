@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.layout import (
+from modelbudget.operations.memory_layout import (
     broadcast,
     empty_elementwise,
     empty_like,

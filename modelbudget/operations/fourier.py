@@ -6,7 +6,7 @@ Source: aten/src/ATen/native/SpectralOps.cpp; `BlockCircularConvolution` of peft
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.layout import empty_like
+from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, complex_of, empty
 from modelbudget.operations.views import reshape, select, view_as_real

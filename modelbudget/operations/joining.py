@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.layout import empty_like, promoted
+from modelbudget.operations.memory_layout import empty_like, promoted
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Tensor, empty, view_of
 

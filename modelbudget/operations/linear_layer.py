@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
+from modelbudget.operations.dequantised_product import quantised_linear
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
-from modelbudget.operations.quantised import quantised_linear
 from modelbudget.operations.tape import Active, Base, Tensor, WeightFormat
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import to
-from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
 from modelbudget.operations.reductions import log_softmax, mean
 from modelbudget.operations.tape import Tensor, empty

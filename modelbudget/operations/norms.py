@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import add, contiguous, mul, power, rsqrt, to
-from modelbudget.operations.layout import (
+from modelbudget.operations.memory_layout import (
     at_least_float32,
     empty_elementwise,
     empty_like,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.elementwise import add, contiguous, neg
-from modelbudget.operations.layout import broadcast, is_contiguous
+from modelbudget.operations.memory_layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, empty, product
 from modelbudget.operations.views import expand, reshape, t, transpose, unsafe_view, view

@@ -8,7 +8,7 @@ from __future__ import annotations
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import compare, div, mul, to
 from modelbudget.operations.joining import zeros_and_copy
-from modelbudget.operations.layout import empty_like
+from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Shape, Tensor, empty
 from modelbudget.operations.views import expand, reshape, unsqueeze

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from modelbudget.operations.activation_checkpoint import Checkpoint
     from modelbudget.operations.autocast import Autocast
     from modelbudget.operations.autograd import Node
-    from modelbudget.operations.checkpoint import Checkpoint
 
 BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "bool": 1,

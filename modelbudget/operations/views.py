@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import clone_contiguous, contiguous
-from modelbudget.operations.layout import is_contiguous
+from modelbudget.operations.memory_layout import is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     Shape,

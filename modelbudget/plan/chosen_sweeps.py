@@ -8,13 +8,13 @@ from typing import Any
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.check_classes import check_classes
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
-from modelbudget.huggingface import bounded
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface import bounded_check
 from modelbudget.plan.check_device import out_of_reach
 from modelbudget.sweeps.check_models import check_models
 from modelbudget.sweeps.expand import Expanded, expanded
@@ -76,7 +76,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     if here:
         measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
         mistakes += [line for sweep in measured for line in out_of_reach(sweep)]
-    bounded.end()
+    bounded_check.end()
     if mistakes:
         raise InputError(mistakes)
     return sweeps
@@ -185,7 +185,7 @@ def _planned(checked: CheckedSweep):
 
         return predicted(checked)
     if checked.sweep.solve:
-        from modelbudget.predict.solve import planned
+        from modelbudget.predict.shape_search import planned
 
         return planned(checked)
     return expanded(checked)

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from modelbudget.architecture.base import MAX_COUNT, Architecture
-from modelbudget.architecture.readings import columns, intervals
-from modelbudget.architecture.readings.columns import Column
-from modelbudget.architecture.readings.intervals import Interval
+from modelbudget.architecture.evaluators import intervals, polars_columns
+from modelbudget.architecture.evaluators.intervals import Interval
+from modelbudget.architecture.evaluators.polars_columns import Column
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms, of_model
 from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program
-from modelbudget.readings.regime import Regime, traced
+from modelbudget.regimes.regime import Regime, traced
 
 FEW = 8
 """Models for which as many runs with numbers take less time than one with symbols."""
@@ -75,7 +75,7 @@ def totals(
     values, is_known = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
     for part, terms in rows_by_program(family, quantity, here, len(numbers)):
         if terms is not None:
-            total = columns.series(of_model(quantity, terms), len(part))
+            total = polars_columns.series(of_model(quantity, terms), len(part))
             values[numbers[part]], is_known[numbers[part]] = total.to_numpy(), True
     return pl.Series(values).zip_with(pl.Series(is_known), pl.repeat(None, len(rows), eager=True))
 
@@ -148,7 +148,7 @@ def _values(kind: type[Record], fields: Mapping[str, Any]) -> dict[str, Any]:
 def _holds(regime: Regime, fields: Mapping[str, Any], height: int) -> np.ndarray:
     """Return in which rows a regime holds: in none if a number may exceed 64 bits."""
     holds = regime.holds(fields) if intervals.fits(regime.holds(_bounds(fields))) else 0
-    return columns.series(holds, height).to_numpy() == 1
+    return polars_columns.series(holds, height).to_numpy() == 1
 
 
 def _fits(regime: Regime, quantity: str, fields: Mapping[str, Any]) -> bool:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from modelbudget.architecture.readings import graph
-from modelbudget.architecture.readings.graph import Graph, Node
+from modelbudget.architecture.evaluators import graph
+from modelbudget.architecture.evaluators.graph import Graph, Node
 from modelbudget.architecture.terms import of_model
 from modelbudget.predict.grid import Chunk, Grid
 

@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.terms import Terms
-from modelbudget.predict.cached import is_of_engine, terms_of_engine
+from modelbudget.predict.cache_bytes import is_of_engine, terms_of_engine
 from modelbudget.predict.of_program import terms_by_program
 
 OF_CACHE = ("cache_bytes", "request_bytes")

@@ -14,12 +14,12 @@ import polars as pl
 from pydantic import ValidationError
 
 from modelbudget.architecture.constraint import Check, check_all
-from modelbudget.architecture.readings import columns, intervals
+from modelbudget.architecture.evaluators import intervals, polars_columns
 from modelbudget.architecture.record import MAX_COUNT, Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import Setting
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
@@ -36,9 +36,9 @@ from modelbudget.sweeps.derive import (
 )
 from modelbudget.sweeps.device_defaults import DeviceDefault
 from modelbudget.sweeps.expand import point_at, where
-from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.overflow import check_totals
 from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 ROWS = 2**17
 """Rows of a chunk: few enough for its columns to stay in a processor's cache."""
@@ -502,8 +502,10 @@ class Grid:
                 for name, value in self.values(chunk).items()
             }
             surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
-            for quantity, terms, holds in self._formulas_with_totals(columns.namespace, values):
-                size = columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
+            for quantity, terms, holds in self._formulas_with_totals(
+                polars_columns.namespace, values
+            ):
+                size = polars_columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
                 surely = surely | (size > MAX_COUNT * (1 + NEARLY))
                 close = close | (size > MAX_COUNT * (1 - NEARLY))
             kept = self.kept(chunk)

@@ -10,7 +10,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.predict.grid import Grid
 from modelbudget.sweeps.compared import OF_ARCHITECTURE, not_compared_at
-from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 Kind = TypeVar("Kind", bound=Record)
 MOST = 2_000

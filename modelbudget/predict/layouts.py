@@ -20,13 +20,13 @@ from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.memory_margins import Grade, Margins
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.predict import by_regime
 from modelbudget.predict.factored import totals
-from modelbudget.predict.fit import Model, Solution, at, needed, solve
 from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.largest_that_fits import Model, Solution, at, needed, solve
 from modelbudget.quantities.training_step import DEVICES_WITHOUT_PROGRAM
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.derive import derived, resolved, settled

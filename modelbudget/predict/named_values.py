@@ -6,8 +6,8 @@ from typing import Any, get_args
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.readings import columns, polynomials
-from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.evaluators import polars_columns, polynomials
+from modelbudget.architecture.evaluators.polynomials import Scheme
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.predict import by_regime
@@ -69,14 +69,14 @@ class NamedValues:
         """Return the values in the rows of a chunk, null without a formula and a program."""
         fields = self.grid.values(chunk)
         if name in OF_RUN:
-            value, holds = values_in(self.grid, columns.namespace, fields, [name])[name]
+            value, holds = values_in(self.grid, polars_columns.namespace, fields, [name])[name]
         else:
             given = polynomials.columns(fields)
             value, holds = (one(given) for one in self.schemes[self.grid.chosen(fields)][name])
-        found = columns.series(value, chunk.rows).alias(name)
+        found = polars_columns.series(value, chunk.rows).alias(name)
         if isinstance(holds, int) and holds:
             return found
-        is_covered = columns.series(holds, chunk.rows) == 1
+        is_covered = polars_columns.series(holds, chunk.rows) == 1
         if name in USES:
             others = by_regime.totals(self.grid.base.family, name, fields, ~is_covered)
         else:

@@ -4,11 +4,11 @@ from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
-from modelbudget.predict.cached import is_of_engine, why_not_of_engine
+from modelbudget.predict.cache_bytes import is_of_engine, why_not_of_engine
 from modelbudget.predict.formula import OF_CACHE, formula
 from modelbudget.predict.of_program import without_program
 from modelbudget.sweeps.check_quantities import undefined
-from modelbudget.sweeps.quantised import refused
+from modelbudget.sweeps.not_with_quantised_weights import refused
 
 NO_FORMULA = "no formula covers it"
 MEASURED = "`modelbudget measure` measures it"

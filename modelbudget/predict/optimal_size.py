@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from modelbudget.architecture.readings import columns
-from modelbudget.catalogue.models import Base
-from modelbudget.predict.conventions import BY_NAME, PARAMETERS, Convention
+from modelbudget.architecture.evaluators import polars_columns
+from modelbudget.catalogue.named_models import Base
+from modelbudget.predict.counts_by_convention import BY_NAME, PARAMETERS, Convention
 from modelbudget.sweeps.derive import resolved
 
 BUDGETS = 100
@@ -65,9 +65,9 @@ class Shapes(NamedTuple):
         smallest, _ = resolved(base, {"d_model": self.least, "n_layer": 1, "n_head": 1})
         sizes = {"d_model": widths, "d_head": widths, "d_ff": 4 * widths, "n_layer": layers}
         fields = smallest.model_dump() | {name: pl.Series(all_) for name, all_ in sizes.items()}
-        grid = columns.namespace(base.family, fields)
+        grid = polars_columns.namespace(base.family, fields)
         counts = convention.value(base.family.parameters(grid), grid, length)
-        return columns.series(counts, len(widths)).cast(pl.Float64).to_numpy()
+        return polars_columns.series(counts, len(widths)).cast(pl.Float64).to_numpy()
 
 
 def exponent(

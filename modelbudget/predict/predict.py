@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.readings import columns
+from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term
 from modelbudget.families import families
@@ -63,9 +63,9 @@ def _rows_of(
     family: type[Architecture], points: pl.DataFrame, quantity: str
 ) -> Iterator[pl.DataFrame]:
     fields, keys = _fields(family, points), points.select(KEYS)
-    a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
+    a, r = (polars_columns.namespace(kind, fields) for kind in (family, RunConfig))
     terms, holds = formula(family, quantity, a, r)
-    is_covered = columns.series(holds, points.height) == 1
+    is_covered = polars_columns.series(holds, points.height) == 1
     for component, term in terms.items():
         yield _rows(keys, component, quantity, term).filter(is_covered)
     others, keys = points.filter(~is_covered), keys.filter(~is_covered)
@@ -78,7 +78,7 @@ def _rows_of(
 
 
 def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
-    each, instances = (columns.series(value, rows.height) for value in term)
+    each, instances = (polars_columns.series(value, rows.height) for value in term)
     return rows.with_columns(
         component=pl.lit(component, pl.String),
         quantity=pl.lit(quantity),

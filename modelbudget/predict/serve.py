@@ -12,10 +12,10 @@ from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import layer
-from modelbudget.predict.cached import kinds
+from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.of_point import terms_or_reason
+from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.kinds import Kind
-from modelbudget.serving.layouts import cache_terms, pages_of
 
 How = Literal["exact", "bounded", "read"]
 VOCABULARY_MULTIPLE = 64

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from modelbudget.architecture.readings import columns, intervals, polynomials
-from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.evaluators import intervals, polars_columns, polynomials
+from modelbudget.architecture.evaluators.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict import by_regime, grid_of_class
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.predict.of_program import terms_by_program
-from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
 from modelbudget.sweeps.read import CheckedSweep
-from modelbudget.sweeps.summary import resolved
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
+from modelbudget.sweeps.sweep_json import resolved
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 CHUNKS = 8
 """Chunks that are in memory at a time and written to one file."""
@@ -167,28 +167,28 @@ class Rows:
         if "parameters" in self.grid.sweep.measure.quantities:
             of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
             found |= {"parameters": sum(of_groups.values())} | of_groups
-        of_run = self.grid.formulas(columns.namespace, values, self.of_run)
+        of_run = self.grid.formulas(polars_columns.namespace, values, self.of_run)
         kept = self.grid.kept(chunk)
         for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
-            total = columns.series(of_model(quantity, terms), chunk.rows)
+            total = polars_columns.series(of_model(quantity, terms), chunk.rows)
             found[quantity] = self._with_programs(quantity, total, holds, values, kept)
         order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
         rows = pl.DataFrame(
             self.grid.swept(chunk)
-            | {name: columns.series(found[name], chunk.rows) for name in order}
+            | {name: polars_columns.series(found[name], chunk.rows) for name in order}
         )
         return rows if kept is None else rows.filter(kept)
 
     def _with_programs(
         self, quantity: str, total: pl.Series, holds, values: dict, kept: pl.Series | None
-    ) -> columns.Column:
+    ) -> polars_columns.Column:
         """Return a total where its formula holds, in other rows that of the program, or null."""
         if isinstance(holds, int) and holds:
-            return columns.Column(total)
-        is_covered = columns.series(holds, len(total)) == 1
+            return polars_columns.Column(total)
+        is_covered = polars_columns.series(holds, len(total)) == 1
         others = ~is_covered if kept is None else ~is_covered & kept
         by_program = by_regime.totals(self.grid.base.family, quantity, values, others)
-        return columns.Column(total.zip_with(is_covered, by_program))
+        return polars_columns.Column(total.zip_with(is_covered, by_program))
 
 
 def by_group(terms: Terms) -> dict:

@@ -12,18 +12,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import lcm
 from operator import index
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation
 
-if TYPE_CHECKING:
-    from modelbudget.quantities.inference_step import Inference
-    from modelbudget.quantities.training_step import TrainingStep
 
-Result = TypeVar("Result", "TrainingStep", "Inference")
+class HasAllocations(Protocol):
+    """What a run of a program gives: `TrainingStep` or `Inference`."""
+
+    allocations: dict[str, list[Allocation]]
+    peaks: dict
+
+
+Result = TypeVar("Result", bound=HasAllocations)
 PADDED_QUERIES = 32
 """Queries to which the memory-efficient kernel pads its sums."""
 

@@ -23,9 +23,9 @@ from modelbudget.architecture.optimizers import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
-from modelbudget.memory.optimizer import of_part
+from modelbudget.memory.optimizer_states import of_part
 from modelbudget.operations.elementwise import to
-from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, Tensor, empty, stored_in
 
 OF_MODEL = "model"

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from modelbudget.operations.activation_checkpoint import Promise
 from modelbudget.operations.autograd import Node, nodes_from
-from modelbudget.operations.checkpoint import Promise
 from modelbudget.operations.tape import Tensor
 
 

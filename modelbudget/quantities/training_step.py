@@ -16,8 +16,8 @@ from modelbudget.devices import gradient_buckets
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
 from modelbudget.operations.elementwise import add, div, to, without_gradient
-from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import BYTES, Allocation, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten

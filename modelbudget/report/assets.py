@@ -3,8 +3,8 @@
 from functools import cache
 from typing import NamedTuple
 
-from modelbudget.catalogue.models import Catalogue
-from modelbudget.report.calculator import calculator_section
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.report.calculator_data import calculator_section
 from modelbudget.report.payload import packed
 from modelbudget.report.vega import vega
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from modelbudget.report.results import SweepResult
+from modelbudget.report.page_results import SweepResult
 
 SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
 """The largest point of a sweep is by the first of these that was measured."""

@@ -3,11 +3,11 @@
 import polars as pl
 
 from modelbudget.architecture.terms import is_peak
-from modelbudget.compare.classes import judged
+from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
-from modelbudget.report.results import SweepResult
+from modelbudget.report.page_results import SweepResult
 
 OF_CLASS = ("with classes", "agree with them")
 EXTREMES = ("smallest point", "largest point")

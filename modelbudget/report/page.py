@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
-from modelbudget.report import specs, tables
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.report import chart_specs, tables
 from modelbudget.report.assets import Assets, assets
+from modelbudget.report.page_results import Results
 from modelbudget.report.payload import packed
-from modelbudget.report.results import Results
 from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
 
@@ -50,7 +50,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     page.pack("acts", page.acts)
     page.packed["vega"] = _packed_script(page.static.vega)
     charts = {"specs": page.charts.specs, "datasets": page.charts.datasets}
-    palette = {"palette": specs.light_palette(), "source": _source(results)}
+    palette = {"palette": chart_specs.light_palette(), "source": _source(results)}
     return _filled(
         {
             "title": title,
@@ -78,7 +78,7 @@ def _source(results: Results) -> str:
 
 
 def _filled(context: dict, vega: str, chosen: Collection[str]) -> str:
-    style = specs.palette_css() + "".join(_texts("css", STYLES, sections()))
+    style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
     scripts = [*_texts("js", SCRIPTS, chosen)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, [vega, *scripts]))}; "

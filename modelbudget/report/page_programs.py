@@ -13,7 +13,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.of_program import USES, quantities
-from modelbudget.readings.regime import Regime, traced
+from modelbudget.regimes.regime import Regime, traced
 
 BY_PROGRAM = ("peak_inference_bytes",)
 """Quantities of which the page has regimes, in half precision: a run with symbols takes a tenth of

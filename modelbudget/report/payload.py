@@ -6,11 +6,11 @@ import zlib
 
 import polars as pl
 
-from modelbudget.architecture.readings.graph import EXACT_BELOW
+from modelbudget.architecture.evaluators.graph import EXACT_BELOW
 from modelbudget.architecture.terms import is_peak
-from modelbudget.report.charts.budget import evenly_spaced, share_room
+from modelbudget.report.charts.grouped_values import evenly_spaced, share_room
 from modelbudget.report.component_order import sort_key
-from modelbudget.report.results import SweepResult
+from modelbudget.report.page_results import SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
 
 MOST_ROWS = 8_000

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from modelbudget.compare.gpu_readings import CLOSE, Row
+from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.report.charts.format import count
 
 ROOM, DOT, SPACE = 720, 9, 16

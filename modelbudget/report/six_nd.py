@@ -7,11 +7,11 @@ import polars as pl
 
 from modelbudget.architecture.run_values import tokens
 from modelbudget.families import families
-from modelbudget.predict.conventions import BY_NAME, relative_error
+from modelbudget.predict.counts_by_convention import BY_NAME, relative_error
 from modelbudget.report import tables
-from modelbudget.report.charts.budget import evenly_spaced
 from modelbudget.report.charts.format import count, scientific, signed_percent
-from modelbudget.report.results import SweepResult
+from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.page_results import SweepResult
 
 STEP = ("flops_forward", "flops_backward")
 TRILLION = 10**12

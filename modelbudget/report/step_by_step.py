@@ -7,10 +7,10 @@ import polars as pl
 from markupsafe import Markup
 
 from modelbudget.families import families
-from modelbudget.report import formulas
+from modelbudget.report import formula_tables
 from modelbudget.report.charts.format import count, value_of
-from modelbudget.report.module_tree import could_not_be_built
-from modelbudget.report.results import SweepResult
+from modelbudget.report.module_tree_html import could_not_be_built
+from modelbudget.report.page_results import SweepResult
 
 
 def steps(
@@ -96,6 +96,6 @@ def _shape(shape: list[int]) -> str:
 
 
 def _table(sweep: SweepResult, point: dict) -> Markup:
-    rows = formulas.component_rows(point, sweep.of_point(point), with_numbers=True)
-    table = [*rows, formulas.whole("all", rows)] if len(rows) > 1 else rows
-    return formulas.component_table(table, f"Components of {point['label']}")
+    rows = formula_tables.component_rows(point, sweep.of_point(point), with_numbers=True)
+    table = [*rows, formula_tables.whole("all", rows)] if len(rows) > 1 else rows
+    return formula_tables.component_table(table, f"Components of {point['label']}")

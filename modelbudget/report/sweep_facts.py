@@ -3,7 +3,7 @@
 from markdown_it import MarkdownIt
 
 from modelbudget.report.charts.format import count
-from modelbudget.report.solve import bounds_and_objectives
+from modelbudget.report.solve_tables import bounds_and_objectives
 
 OURS = "our torch modules"
 OTHERS = {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import sympy
 
-from modelbudget.architecture.readings import symbols
+from modelbudget.architecture.evaluators import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.families import families

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from modelbudget.report.glossary import terms
+from modelbudget.report.terms_explained import terms
 
 TEMPLATES = Path(__file__).parent / "templates"
 SECTIONS = Path(__file__).parent / "sections"

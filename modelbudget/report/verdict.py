@@ -5,9 +5,9 @@ from typing import NamedTuple
 import polars as pl
 
 from modelbudget.compare import failures, uncompared
-from modelbudget.compare.classes import judged
+from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
-from modelbudget.report.results import Results, ordered
+from modelbudget.report.page_results import Results, ordered
 
 BOUND = "1 % (process memory) or 0.1 % (allocator)"
 """TOLERANCE of the comparison as text."""

@@ -7,7 +7,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Terms
-from modelbudget.serving.formats import vector_bytes
+from modelbudget.serving.cache_formats import vector_bytes
 
 FAR = 2**40
 """Tokens that are more than any window has."""

@@ -1,18 +1,13 @@
 """The key `charts` of a sweep file: what each chart has on its axes."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
-from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict
+from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.quantities import Quantity
-
-if TYPE_CHECKING:
-    from modelbudget.sweeps.sweep_file import Sweep
 
 
 class ChartChoice(Strict):
@@ -31,17 +26,23 @@ class ChartChoice(Strict):
         return [name for name in (self.x, self.colour, self.facet) if name is not None]
 
 
-def chart_mistakes(sweep: Sweep) -> Iterator[tuple[set[str], str]]:
+def chart_mistakes(
+    charts: Sequence[ChartChoice],
+    axes: Mapping[str, Sequence],
+    points: Sequence[Mapping[str, Any]],
+    quantities: Sequence[str],
+) -> Iterator[tuple[set[str], str]]:
     """Yield what is wrong with the charts of a sweep: the keys concerned, and the mistake.
+
+    `axes`: the values of its grid; `points`: those that it lists; `quantities`: what it measures.
 
     A field that varies and is not in a chart would put several points in one place.
     """
-    lists = sweep.axes().items()
-    of_grid = {name for name, values in lists if len(values) > 1}
-    of_points = {name for point in sweep.points for name in point} - {"label"}
+    of_grid = {name for name, values in axes.items() if len(values) > 1}
+    of_points = {name for point in points for name in point} - {"label"}
     varying = sorted(of_grid | of_points)
     allowed = ", ".join(varying) or "none: no field varies"
-    for i, chart in enumerate(sweep.charts):
+    for i, chart in enumerate(charts):
         keys = {"charts", "grid", "points"}
         wrong = [
             f"charts[{i}].{key} = {show(name)}: does not vary; allowed: {allowed}"
@@ -51,13 +52,10 @@ def chart_mistakes(sweep: Sweep) -> Iterator[tuple[set[str], str]]:
         left = [name for name in varying if name not in chart.fields]
         if len(set(chart.fields)) < len(chart.fields):
             wrong.append(f"charts[{i}]: x, colour and facet must be different fields")
-        elif left and sweep.grid and not wrong:
+        elif left and axes and not wrong:
             wrong.append(f"charts[{i}]: {left[0]} varies too; name it as colour or facet")
         yield from ((keys, what) for what in wrong)
-        if chart.y is not None and chart.y not in sweep.measure.quantities:
-            measured = ", ".join(sweep.measure.quantities)
+        if chart.y is not None and chart.y not in quantities:
+            measured = ", ".join(quantities)
             what = f"charts[{i}].y = {show(chart.y)}: is not in measure.quantities; allowed: "
             yield {"charts", "measure"}, what + measured
-    if sweep.charts and (sweep.predicts_alone or sweep.solve):
-        other = "solve" if sweep.solve else "measure.device: none"
-        yield {"charts", "solve", "measure"}, f"charts: not available with {other}"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.sweeps.derive import named_architecture
 

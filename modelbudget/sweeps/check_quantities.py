@@ -5,7 +5,7 @@ from functools import cache
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, check_all, first_mistake
-from modelbudget.architecture.conventions import BY_NAME
+from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS, division, is_pipelined

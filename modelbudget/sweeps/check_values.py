@@ -8,13 +8,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Base
-from modelbudget.common.mistakes import SCHEMA, describe, show
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import SCHEMA, describe, show
 from modelbudget.families import families
 from modelbudget.sweeps.derive import expression_of
-from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.sweep_file import Sweep, Value
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 NAMES_OF_A_POINT = ("base", "label")
 

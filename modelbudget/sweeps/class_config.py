@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Base
-from modelbudget.common.mistakes import show
+from modelbudget.catalogue.named_models import Base
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.file_keys import changed, stretch, without_code
 from modelbudget.huggingface.translate import config_of, fields_of, unknown_keys

@@ -14,7 +14,7 @@ from modelbudget.catalogue.implementations import (
     is_same,
 )
 from modelbudget.common.expressions import Expression
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import Translation, translations
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS

@@ -12,9 +12,9 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import Setting, settings
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import Expression
-from modelbudget.common.mistakes import describe
+from modelbudget.common.validation_messages import describe
 from modelbudget.sweeps.device_defaults import DeviceDefault, device_defaults
 from modelbudget.sweeps.sweep_file import Value
 

@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import AcceleratorsFile
-from modelbudget.catalogue.models import Catalogue, Series
+from modelbudget.catalogue.named_models import Catalogue, Series
 from modelbudget.common.paths import HOME
 from modelbudget.families import families
 from modelbudget.families.module import Module

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.sweeps.quantities import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN
 from modelbudget.sweeps.sweep_file import Sweep
 

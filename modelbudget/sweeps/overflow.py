@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from modelbudget.architecture.base import MAX_COUNT, Architecture
-from modelbudget.architecture.readings import intervals
+from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model

@@ -59,7 +59,7 @@ OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
 OF_SIMULATION = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
 """Quantities that a simulated CUDA allocator computes from a trace. They have no formula."""
 OF_CONVENTION = frozenset(get_args(OfConvention))
-"""Counts of parameters, and of FLOPs per token, by `architecture/conventions.py`.
+"""Counts of parameters, and of FLOPs per token, by `architecture/counting_conventions.py`.
 
 Measured by applying the convention to the components that were counted on the module.
 """

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from modelbudget.catalogue.models import Base, Catalogue, base_of_class, configured_base
+from modelbudget.catalogue.named_models import Base, Catalogue, base_of_class, configured_base
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
-from modelbudget.common.mistakes import describe, show
+from modelbudget.common.validation_messages import describe, show
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.sweeps.check_values import check_names_and_values
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.notes import notes
 from modelbudget.sweeps.sweep_file import Measure, Solve, Sweep, Value
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from modelbudget.architecture.base import Count, Size
-from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict
+from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.chart_choice import ChartChoice, chart_mistakes
 from modelbudget.sweeps.quantities import (
     FITS,
@@ -315,7 +315,10 @@ class Sweep(Strict):
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
-        yield from chart_mistakes(self)
+        yield from chart_mistakes(self.charts, self.axes(), self.points, self.measure.quantities)
+        if self.charts and (self.predicts_alone or self.solve):
+            other = "solve" if self.solve else "measure.device: none"
+            yield {"charts", "solve", "measure"}, f"charts: not available with {other}"
         alone = ("points", "models", "headline", "fit", "layouts", "solve")
         given = [name for name in alone if getattr(self, name)]
         if self.predicts_alone and given:

@@ -15,7 +15,7 @@ import modelbudget as mb
 from modelbudget.api.command.show import as_dict
 from modelbudget.api.model import Model
 from modelbudget.api.predictions import QUANTITIES
-from modelbudget.catalogue.models import find
+from modelbudget.catalogue.named_models import find
 from modelbudget.common import fingerprint
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED

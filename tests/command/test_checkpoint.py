@@ -10,10 +10,10 @@ import transformers
 from test_command import LLAMA, PARAMETERS, command
 
 import modelbudget as mb
-from modelbudget.api.checkpoint import compare_checkpoint
-from modelbudget.api.command import columns
+from modelbudget.api.checkpoint_tensors import compare_checkpoint
+from modelbudget.api.command import text_table
 from modelbudget.api.model import Model
-from modelbudget.measurement.reference.witness import build
+from modelbudget.measurement.reference.class_counts import build
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
@@ -114,12 +114,12 @@ def test_a_header_of_fine_grained_experts_is_read(tmp_path):
 
 def test_the_time_for_a_name_grows_with_its_letters_alone(monkeypatch):
     measured = []
-    of_text = columns._length
+    of_text = text_table._length
     monkeypatch.setattr(
-        columns, "_length", lambda text: (measured.append(len(text)), of_text(text))[1]
+        text_table, "_length", lambda text: (measured.append(len(text)), of_text(text))[1]
     )
-    table = columns.Table("", ("tensor",), [("a" * 4_000,)])
-    assert len(columns.lines(table, 80)) == 1 + -(-4_000 // 78)
+    table = text_table.Table("", ("tensor",), [("a" * 4_000,)])
+    assert len(text_table.lines(table, 80)) == 1 + -(-4_000 // 78)
     assert sum(measured) < 20 * 4_000
 
 
@@ -290,7 +290,9 @@ def test_differences_that_cancel_are_none_only_with_the_names_of_the_class(tmp_p
         )
         tensors[up], tensors[query] = tensors[query], tensors[up]
 
-    monkeypatch.setattr("modelbudget.api.checkpoint.find_spec", lambda _: None)  # not installed
+    monkeypatch.setattr(
+        "modelbudget.api.checkpoint_tensors.find_spec", lambda _: None
+    )  # not installed
     checkpoint = mb.model(with_tensors(tmp_path, change)).checkpoint()
     assert checkpoint.loading is None
     assert sum(part.difference for part in checkpoint.differences) == 0

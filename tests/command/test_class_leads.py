@@ -15,7 +15,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak, of_model
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.offline import transformers
-from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.predict import of_point
 
 MEMORY = ("cache_bytes", "peak_inference_bytes", "activation_bytes", "peak_training_bytes")

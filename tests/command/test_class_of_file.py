@@ -9,8 +9,8 @@ import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.classes import translations
-from modelbudget.measurement.reference.traced import trace_class
-from modelbudget.measurement.reference.witness import witness
+from modelbudget.measurement.reference.class_counts import witness
+from modelbudget.measurement.reference.class_trace import trace_class
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_head": 4}
 NOT_COVERED = {

@@ -5,8 +5,8 @@ import re
 import pytest
 
 import modelbudget as mb
-from modelbudget.api.command import columns, compare, conventions, show
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command import compare, conventions, show, text_table
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.predictions import QUANTITIES
 
 BARS, SHARES, INSTANCES = "█", "29.7 %", "118 × 1,358,954,496"
@@ -18,7 +18,7 @@ def palm():
 
 
 def text(table: Table, width: int | None) -> str:
-    return "\n".join(line.text + line.bar for line in columns.lines(table, width))
+    return "\n".join(line.text + line.bar for line in text_table.lines(table, width))
 
 
 def numbers(table: Table) -> list[str]:
@@ -53,12 +53,12 @@ def test_no_number_is_cut_and_no_line_is_too_long(palm, width):
         shown = text(table, width)
         assert sorted(re.findall(r"(?<![\w·])\d[\d,]{4,}(?!\w)", shown)) == numbers(table)
         for line in shown.splitlines():
-            assert columns._length(line) <= width, line
+            assert text_table._length(line) <= width, line
 
 
 def test_a_pipe_has_one_line_for_each_row(palm):
     table = show.of_components(palm)
-    shown = columns.lines(table, None)
+    shown = text_table.lines(table, None)
     assert len(shown) == len(table.rows) + 1
     assert not any(line.bar for line in shown)
     assert shown[1].text.split() == [word for cell in table.rows[0] for word in cell.split()]

@@ -4,8 +4,8 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.api.changes import candidates, changes
-from modelbudget.api.command.columns import lines
 from modelbudget.api.command.show import of_changes, of_fits
+from modelbudget.api.command.text_table import lines
 
 QLORA = {
     "weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16, "batch": 4, "length": 2048,

@@ -11,7 +11,7 @@ from helpers.project import ROOT
 
 import modelbudget as mb
 from modelbudget.api.command import app
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 
 MODULE = """
 from torch import nn

@@ -19,7 +19,7 @@ import pytest
 from torch import nn
 
 import modelbudget as mb
-from modelbudget.api.budget import check
+from modelbudget.api.budget_lock import check
 from modelbudget.api.command import app as command
 from modelbudget.common.errors import MAX_LINE
 

@@ -29,7 +29,7 @@ def llama(vector):
 
 def test_each_vector_has_a_witness_and_no_formula_is_one():
     """What is called published equals the number of the model's page that configs/models has."""
-    from modelbudget.catalogue.models import Catalogue
+    from modelbudget.catalogue.named_models import Catalogue
     from modelbudget.common.paths import CONFIGS
 
     content = json.loads(PATH.read_text(encoding="utf-8"))
@@ -56,7 +56,7 @@ def test_formulas_say_what_was_seen():
 @pytest.mark.parametrize("name", ["smollm-2-135m-parameters", "pythia-14m-parameters"])
 def test_a_class_that_is_counted_again_has_the_recorded_number(name):
     """A file that was made with another version, or by a formula, would differ."""
-    from modelbudget.measurement.reference.witness import witness
+    from modelbudget.measurement.reference.class_counts import witness
 
     one = next(one for one in VECTORS if one.name == name)
     config = {k: v for k, v in one.config.items() if k not in ("architectures", "model_type")}
@@ -65,7 +65,7 @@ def test_a_class_that_is_counted_again_has_the_recorded_number(name):
 
 def test_a_class_that_is_traced_again_has_the_recorded_bytes():
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.measurement.reference.traced import trace_class
+    from modelbudget.measurement.reference.class_trace import trace_class
 
     one = next(one for one in VECTORS if one.name == "qwen-2.5-0.5b-cache_bytes")
     config = {k: v for k, v in one.config.items() if k not in ("architectures", "model_type")}

@@ -5,12 +5,12 @@ In inference, of prefill and of one token.
 
 from unittest.mock import patch
 
-from modelbudget.components.decoder import program as decoder
-from modelbudget.measurement.arrange import arrange
+from modelbudget.components.decoder import decoder_program as decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.infer import infer
-from modelbudget.measurement.step_trace import StepTrace
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.train import train
+from modelbudget.measurement.trace.inference import infer
+from modelbudget.measurement.trace.step_trace import StepTrace
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.quantities.inference_step import Inference, inference
 from modelbudget.quantities.training_step import training_step
@@ -43,7 +43,7 @@ def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
         traces.append(ListingTrace(model))
         return traces[-1]
 
-    with patch("modelbudget.measurement.train.Trace", make):  # after the modules are arranged
+    with patch("modelbudget.measurement.step.train.Trace", make):  # after the modules are arranged
         train(model, run, {"gradient_bytes"})
     return _from_embedding(traces[0], without)
 

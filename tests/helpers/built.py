@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from modelbudget.catalogue.models import Catalogue
-from modelbudget.measurement.module_tree import tree
-from modelbudget.measurement.walkthrough import walkthrough
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.measurement.trace.module_tree import tree
+from modelbudget.measurement.trace.walkthrough import walkthrough
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import expand
 

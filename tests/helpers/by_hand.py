@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from helpers.live_bytes import LiveBytes
 from modelbudget.huggingface.construct import config_object, set_dropout
 from modelbudget.huggingface.offline import transformers
-from modelbudget.measurement.backend import backend
+from modelbudget.measurement.trace.backend import backend
 
 
 def built(kind: str, config: dict[str, Any], eager: bool = False) -> torch.nn.Module:

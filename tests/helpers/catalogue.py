@@ -1,6 +1,6 @@
 """The models of the project, which a process reads once."""
 
 from helpers.project import ROOT
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")

@@ -5,7 +5,7 @@ import torch
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.build import build
-from modelbudget.measurement.infer import infer
+from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.check_quantities import constraints_of_cache

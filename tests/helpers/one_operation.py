@@ -16,8 +16,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from modelbudget.operations.activation_checkpoint import Promise
 from modelbudget.operations.autograd import NEWEST, Node, backward, nodes_from
-from modelbudget.operations.checkpoint import Promise
 from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, running_on
 
 FLOPS = flop_registry | {

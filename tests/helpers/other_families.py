@@ -14,9 +14,9 @@ from modelbudget.families import families
 from modelbudget.families.encoder import Encoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.hybrid import Hybrid
-from modelbudget.families.matrix_rwkv import RWKV5, RWKV6, RWKV7
 from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
 from modelbudget.families.rwkv import RWKV
+from modelbudget.families.rwkv5_to_7 import RWKV5, RWKV6, RWKV7
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
 from modelbudget.families.transformer_xl import TransformerXL
 from modelbudget.families.zamba import Zamba, Zamba2

@@ -8,8 +8,8 @@ import polars as pl
 import sympy
 from pydantic import ValidationError
 
-from modelbudget.architecture.readings import graph, intervals, symbols
-from modelbudget.architecture.readings.repeats import with_repeats
+from modelbudget.architecture.evaluators import graph, intervals, symbols
+from modelbudget.architecture.evaluators.repeats import with_repeats
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.predict.predict import predict

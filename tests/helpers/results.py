@@ -4,19 +4,19 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.compare.classes import values_of_classes
+from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
 from modelbudget.plan.targets import is_zoo
 from modelbudget.predict.predict import predict
+from modelbudget.report.charts.published_models import zoo_charts
 from modelbudget.report.charts.select import charts
-from modelbudget.report.charts.zoo import zoo_charts
-from modelbudget.report.results import SweepResult
+from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.class_config import FIELDS
 from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION
-from modelbudget.sweeps.summary import summary, swept_fields
+from modelbudget.sweeps.sweep_json import summary, swept_fields
 
 
 def compared(path: Path, catalogue) -> tuple[Expanded, pl.DataFrame, pl.DataFrame]:

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
-from modelbudget.operations.checkpoint import checkpoint
+from modelbudget.operations.activation_checkpoint import checkpoint
 from modelbudget.operations.elementwise import add, exp, gelu, mul, sigmoid, silu, tanh
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.products import linear, matmul

@@ -3,7 +3,7 @@
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.predict.formula import formula
 

@@ -1,14 +1,14 @@
 """Where the timeline of a backward pass and its trace differ."""
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.decoder.training_peaks import timelines
+from modelbudget.components.decoder.decoder_training_peaks import timelines
 from modelbudget.measurement.build import build
-from modelbudget.measurement.loss import forward
-from modelbudget.measurement.optimizer import Optimizer
-from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import operations, switch, texts
+from modelbudget.measurement.step.loss_of_step import forward
+from modelbudget.measurement.step.torch_optimizer import Optimizer
+from modelbudget.measurement.step.train import operations, switch, texts
+from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory.timeline import first_difference
-from modelbudget.memory.training import backward_timeline
+from modelbudget.memory.training_peak import backward_timeline
 from modelbudget.modules.initialise import uninitialised
 
 

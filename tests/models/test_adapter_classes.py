@@ -8,8 +8,8 @@ from helpers.tiers import ALL
 
 import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, method_of
-from modelbudget.components.decoder.program import program
-from modelbudget.measurement.train import train
+from modelbudget.components.decoder.decoder_program import program
+from modelbudget.measurement.step.train import train
 from modelbudget.quantities.training_step import declared, training_step
 
 NOT_ON_META = ("shira", "boft")

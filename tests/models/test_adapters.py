@@ -15,11 +15,11 @@ import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, method_of
 from modelbudget.architecture.run_adapter import PARTS, TARGETS
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime

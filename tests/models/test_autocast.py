@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.autocast import autocast
-from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.trace.emulated_autocast import autocast
+from modelbudget.measurement.trace.module_trace import Trace
 
 RUN = RunConfig(autocast="bfloat16")
 EMULATED = (lambda: autocast(RUN)), (lambda: autocast(RUN, caches=False))

@@ -5,7 +5,7 @@ import torch
 from helpers.catalogue import CATALOGUE
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised

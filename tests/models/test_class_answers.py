@@ -9,7 +9,7 @@ from helpers.live_bytes import LiveBytes
 from helpers.small_classes import OTHERS, SMALL
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.reference.class_trace import trace_class
 
 CLASSES = SMALL | OTHERS
 BATCH, LENGTH = 2, 10

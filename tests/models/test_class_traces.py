@@ -6,13 +6,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.huggingface.construct import config_object
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
-from modelbudget.measurement.backend import backend
-from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.trace.backend import backend
 from modelbudget.sweeps.derive import named_architecture
 
 SMALL = {
@@ -100,7 +100,7 @@ def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
 def test_a_class_needs_more_than_our_modules(name, sizes, saved, peak):
     """GPT-2's activation function and loss, and Llama's norms and loss, are not fused."""
     from modelbudget.measurement.build import build
-    from modelbudget.measurement.train import train
+    from modelbudget.measurement.step.train import train
 
     base = Catalogue(MODELS).bases[name]
     a = named_architecture(base)

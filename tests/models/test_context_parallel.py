@@ -15,9 +15,9 @@ from helpers.readings import in_first_row
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.backend import kernels
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel import rank as distributed
+from modelbudget.measurement.trace.backend import kernels
 from modelbudget.modules.initialise import initialise
 from modelbudget.predict.layouts import LAYOUT, layouts
 from modelbudget.predict.predict import predict

@@ -7,10 +7,10 @@ import pytest
 from helpers.readings import as_bounds, in_first_row, of_graph, of_symbols, sizes, two_rows, words
 
 import modelbudget as mb
-from modelbudget.architecture.conventions import BY_NAME
-from modelbudget.architecture.readings import graph, intervals, symbols
+from modelbudget.architecture.counting_conventions import BY_NAME
+from modelbudget.architecture.evaluators import graph, intervals, symbols
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import MODELS
 from modelbudget.predict.predict import predict

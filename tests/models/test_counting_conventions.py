@@ -6,12 +6,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import modelbudget as mb
-from modelbudget.architecture.readings import columns
+from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.terms import Term, total
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.conventions import BY_NAME, CONVENTIONS
+from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS
 
 T = 1024
 D, L, V, FF = 768, 12, 50257, 3072
@@ -129,11 +129,11 @@ def test_a_grid_at_once():
         for n_layer, n_vocab in zip(*sizes.values(), strict=True)
     ]
     fields = points[0].model_dump() | {name: pl.Series(values) for name, values in sizes.items()}
-    grid = columns.namespace(type(points[0]), fields)
+    grid = polars_columns.namespace(type(points[0]), fields)
     terms = type(points[0]).parameters(grid)
     for one in CONVENTIONS:
         by_row = [one.value(a.parameters(a), a, 64) for a in points]
-        assert columns.series(one.value(terms, grid, 64), 3).to_list() == by_row
+        assert polars_columns.series(one.value(terms, grid, 64), 3).to_list() == by_row
 
 
 def test_where_a_convention_says_nothing():

@@ -5,7 +5,7 @@ from helpers.training import measured_as_predicted
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.huggingface.translate import NoFormulaError, fields_of
 from modelbudget.sweeps.derive import named_architecture

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from torch.nn import functional as F
 
 import modelbudget as mb
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.measurement.build import build
-from modelbudget.measurement.fused_linear_loss import FusedLinearLoss
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
+from modelbudget.modules.fused_linear_loss import FusedLinearLoss
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.training_step import training_step

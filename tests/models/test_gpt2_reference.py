@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from modelbudget.compare.ledger import ledger
-from modelbudget.compare.surgery import surgery
+from modelbudget.compare.gpt2_ledger import ledger
+from modelbudget.compare.untied_head import surgery
 from modelbudget.sweeps.derive import named_architecture
 
 

@@ -11,15 +11,15 @@ from helpers.training import measured, predicted, without_zeros
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms, of_model, total
 from modelbudget.catalogue.implementations import implementations
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.translate import fields_of, unknown_keys
-from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
-from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.step.arrange import arrange
 from modelbudget.modules.initialise import initialise
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.compared import not_compared

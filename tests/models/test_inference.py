@@ -22,7 +22,7 @@ from transformers import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.infer import infer
+from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.derive import named_architecture

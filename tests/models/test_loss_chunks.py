@@ -8,7 +8,7 @@ from helpers.why import why
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.loss import forward
+from modelbudget.measurement.step.loss_of_step import forward
 from modelbudget.modules.initialise import initialise
 
 SMALL = {

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement import in_place_loss
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
+from modelbudget.modules import in_place_loss
 from modelbudget.modules.feed_forward.fused_gate import fused_gate
 
 LLAMA = {

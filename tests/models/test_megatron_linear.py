@@ -11,8 +11,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import megatron_linear
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.megatron_linear import Linear
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
+from modelbudget.modules.megatron_linear import Linear
 
 BUFFER = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
 FUSED = BUFFER | {"gradient_accumulation_fusion": True}

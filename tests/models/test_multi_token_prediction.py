@@ -8,7 +8,7 @@ from helpers.training import PREDICTED, measured_as_predicted
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build

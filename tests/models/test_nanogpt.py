@@ -15,9 +15,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.backend import backend
-from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
+from modelbudget.measurement.trace.backend import backend
+from modelbudget.measurement.trace.module_trace import Trace
 
 QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
 SMALL = {

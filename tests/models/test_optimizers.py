@@ -14,14 +14,14 @@ from helpers.training import without_zeros
 
 import modelbudget as mb
 from modelbudget.architecture import optimizers
+from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.optimizers import optimizer_named, sizes_of
-from modelbudget.architecture.readings import graph
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.build import build
-from modelbudget.measurement.optimizer import TorchOptimizers
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.torch_optimizer import TorchOptimizers
+from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.predict import predict
 from modelbudget.quantities.training_step import training_step
@@ -55,7 +55,7 @@ def of_one_tensor(name: str, shape: tuple[int, ...], dtype: str, rank: int = 128
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_states_equal_those_of_the_library(name):
-    """The only witness of libraries that are not installed (tools/record_optimizer_states.py)."""
+    """Of libraries that are not installed, only rows of scripts/dev/record_optimizer_states.py."""
     for row in RECORDED[name]:
         shape = tuple(map(int, row["shape"].split("x")))
         found = of_one_tensor(name, shape, row["dtype"], int(row["rank"] or 128))

@@ -30,7 +30,7 @@ from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
 from modelbudget.huggingface.translate import config_of
 from modelbudget.measurement.build import build
-from modelbudget.measurement.reference.witness import build as build_class
+from modelbudget.measurement.reference.class_counts import build as build_class
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket

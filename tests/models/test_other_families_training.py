@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.rwkv import RWKV
-from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.sweeps.derive import named_architecture
 
 

@@ -9,7 +9,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.per_layer_input import PerLayerInput
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
 from modelbudget.modules.per_layer_input import AltUp, Laurel
 
 SIZES = {

@@ -10,10 +10,10 @@ from helpers.tiers import examples
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement.device import Room
+from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.one_model import measure_one
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.table import measured_table
+from modelbudget.measurement.process.device import Room
+from modelbudget.measurement.process.pool import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, expand

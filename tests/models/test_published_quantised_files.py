@@ -104,7 +104,7 @@ def is_one_matrix(config) -> bool:
 def test_bytes_that_transformers_holds(recorded, tmp_path):
     """Which modules a library converts: experts and Conv1D stay, MLA's projections do not.
 
-    Recorded by tools/record_quantised_models.py.
+    Recorded by scripts/dev/record_quantised_models.py.
     """
     (tmp_path / "config.json").write_text(json.dumps(recorded["config"]))
     found = mb.model(tmp_path).predict("parameter_bytes", {"implementation": "modelbudget"})

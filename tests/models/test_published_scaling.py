@@ -9,7 +9,7 @@ import torch
 from modelbudget.catalogue.published_scaling import published_scaling
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
-from modelbudget.compare.published_scaling import (
+from modelbudget.compare.scaling_studies import (
     DIFFERS,
     EXACT,
     MISSING,

@@ -13,10 +13,10 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.stored_formats import FORMATS
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.infer import infer
+from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.inference_step import inference

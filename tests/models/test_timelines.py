@@ -4,7 +4,7 @@ import pytest
 from helpers.why import why
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components import attention_core
+from modelbudget.components import scaled_dot_product
 from modelbudget.families.decoder import Decoder
 from modelbudget.memory.timeline import Allocation, first_difference, live_bytes
 
@@ -49,7 +49,7 @@ def test_every_operation_is_in_the_trace(kind, run):
 
 
 def test_a_wrong_allocation_is_named(monkeypatch):
-    right = attention_core._unfused_backward
+    right = scaled_dot_product._unfused_backward
 
     def wrong(*given):
         return [
@@ -57,7 +57,7 @@ def test_a_wrong_allocation_is_named(monkeypatch):
             for one in right(*given)
         ]
 
-    monkeypatch.setattr(attention_core, "_unfused_backward", wrong)
+    monkeypatch.setattr(scaled_dot_product, "_unfused_backward", wrong)
     difference = why(Decoder(**SIZES), RunConfig(batch=2, length=10))
     assert difference.startswith("layer 1: attention: softmax gradient: ")
 

@@ -18,7 +18,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
 
 QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
 SMALL = {

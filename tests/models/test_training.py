@@ -20,10 +20,10 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.backend import backend
 from modelbudget.measurement.build import build
-from modelbudget.measurement.gradients import GradientBuffer, gradients
-from modelbudget.measurement.train import switch
+from modelbudget.measurement.step.gradients import GradientBuffer, gradients
+from modelbudget.measurement.step.train import switch
+from modelbudget.measurement.trace.backend import backend
 from modelbudget.sweeps.derive import named_architecture
 
 

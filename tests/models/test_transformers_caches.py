@@ -78,7 +78,7 @@ def test_formats_that_torch_has_are_measured(sweep):
         )
         (point,) = expanded.points
         from modelbudget.measurement.build import build
-        from modelbudget.measurement.infer import infer
+        from modelbudget.measurement.trace.inference import infer
         from modelbudget.predict.formula import formula
 
         a, run = point.architecture, point.run

@@ -19,7 +19,7 @@ from modelbudget.components.weight_formats import Matrix, fit, matrix_bytes
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement import one_model
 from modelbudget.measurement.count import count
-from modelbudget.measurement.device import Room
+from modelbudget.measurement.process.device import Room
 from modelbudget.modules.weight_formats import quantise
 from modelbudget.predict import of_point
 from modelbudget.predict.predict import predict
@@ -137,7 +137,7 @@ RECORDED = pl.read_csv("tests/golden/stored_matrices.csv", null_values="")
 
 @pytest.mark.parametrize("word", RECORDED["format"].unique(maintain_order=True))
 def test_tensors_are_those_that_the_library_holds(word):
-    """Bytes by dtype, against what tools/record_stored_matrices.py recorded."""
+    """Bytes by dtype, against what scripts/dev/record_stored_matrices.py recorded."""
     rows = RECORDED.filter(pl.col("format") == word).rows(named=True)
     for row in rows:
         run = RunConfig(

@@ -4,13 +4,13 @@ import polars as pl
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference.cached import count_all
-from modelbudget.measurement.table import measured_table
+from modelbudget.measurement.measured_table import measured_table
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference.cached_classes import count_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.derive import named_architecture

@@ -4,8 +4,8 @@ import pytest
 import torch
 from helpers.one_operation import META, Case, differences
 
-from modelbudget.measurement import backend
-from modelbudget.operations import attention as ops
+from modelbudget.measurement.trace import backend
+from modelbudget.operations import attention_kernels as ops
 
 aten = torch.ops.aten
 HEADS = {"d": (8, 16), "e": (8, 16), "l": (1, 2, 3, 33)}

@@ -17,7 +17,7 @@ from helpers.small_programs import (
 )
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement import autocast as emulated
+from modelbudget.measurement.trace import emulated_autocast as emulated
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.tape import Active
 

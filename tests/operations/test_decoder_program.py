@@ -8,7 +8,7 @@ from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import inference

@@ -6,7 +6,7 @@ import pytest
 from helpers.one_operation import Case, differences
 from torch.nn import functional as F
 
-from modelbudget.measurement import in_place_loss
+from modelbudget.modules import in_place_loss
 from modelbudget.operations import losses as ops
 from modelbudget.operations.views import flatten
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.decoder import program as decoder
+from modelbudget.components.decoder import decoder_program as decoder
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.quantities import inference_step, length, training_step
 

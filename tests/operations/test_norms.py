@@ -4,7 +4,7 @@ import pytest
 from helpers.one_operation import DENSE, META, UNREPEATED, Case, differences
 from torch.nn import functional as F
 
-from modelbudget.measurement import backend
+from modelbudget.measurement.trace import backend
 from modelbudget.operations import norms as ops
 
 

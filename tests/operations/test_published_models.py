@@ -6,7 +6,7 @@ import pytest
 from helpers.catalogue import CATALOGUE
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.tape import Tape, running_on
 from modelbudget.predict.of_point import predicted

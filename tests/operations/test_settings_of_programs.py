@@ -7,10 +7,10 @@ from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.decoder.program import program
+from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.train import train
+from modelbudget.measurement.step.train import train
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict.of_point import predicted
 from modelbudget.quantities.training_step import training_step

@@ -18,8 +18,8 @@ from helpers.small_programs import (
 )
 from torch.profiler import ProfilerActivity, profile
 
-from modelbudget.measurement.backend import attention_math
-from modelbudget.operations import attention
+from modelbudget.measurement.trace.backend import attention_math
+from modelbudget.operations import attention_kernels
 from modelbudget.operations.autograd import backward, make_leaf
 from modelbudget.operations.tape import Tape, empty, running_on
 
@@ -85,7 +85,7 @@ def test_the_mask_of_attention_is_added_in_place():
     def in_torch(q, k, v):
         return attention_math(q, k, v, is_causal=True)
 
-    on_tape = [n for n, _ in programmed(attention.math, [shape] * 3)]
+    on_tape = [n for n, _ in programmed(attention_kernels.math, [shape] * 3)]
     rows = batch * n_head * length
     inside_softmax = {rows * length, rows}  # which scores, and which rows, have no key
     asked = [n for n, _ in profiled(in_torch, [shape] * 3) if n not in {*inside_softmax, *SCALARS}]

@@ -48,7 +48,7 @@ def test_another_workflow_uses_it_as_a_module(make_project, tmp_path):
 
 def test_the_environment_of_conda_has_the_pins_of_the_lock():
     written = (ROOT / "environment.yml").read_text(encoding="utf-8")
-    assert written == runpy.run_path(str(ROOT / "tools/write_environment.py"))["text"]()
+    assert written == runpy.run_path(str(ROOT / "scripts/dev/write_environment.py"))["text"]()
     *_, packages = yaml.safe_load(written)["dependencies"]
     lock = set((ROOT / "requirements.lock").read_text(encoding="utf-8").split())
     assert set(packages["pip"]) == lock

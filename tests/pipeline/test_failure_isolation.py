@@ -18,12 +18,12 @@ from helpers.risky import Risky
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
-from modelbudget.measurement import pool
-from modelbudget.measurement.cached import measure_new
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference import witness
-from modelbudget.measurement.reference.table import witness_table
-from modelbudget.measurement.table import failures, measured_table
+from modelbudget.measurement.cached_points import measure_new
+from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.process import pool
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference import class_counts
+from modelbudget.measurement.reference.class_table import witness_table
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure
@@ -60,16 +60,16 @@ def test_a_model_that_ends_its_process_costs_itself(n_workers):
 def test_a_class_that_ends_its_process_costs_itself(catalogue, monkeypatch):
     """Reference classes are counted in processes of the same kind."""
     architectures = [named_architecture(catalogue[f"gpt-2-{n}"]) for n in ("124m", "355m")]
-    build = witness.build
+    build = class_counts.build
 
     def deadly(kind, config):
         if config["n_embd"] == 768:
             os._exit(3)
         return build(kind, config)
 
-    monkeypatch.setattr(witness, "build", deadly)
+    monkeypatch.setattr(class_counts, "build", deadly)
     kind = "GPT2LMHeadModel"
-    dead, alive = witness.witnesses([(kind, class_config(kind, a)) for a in architectures], 2)
+    dead, alive = class_counts.witnesses([(kind, class_config(kind, a)) for a in architectures], 2)
     assert dead.failed
     assert dead.refusal == "not counted: its process ended with exit status 3"
     assert alive.parameters == 354_823_168

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from helpers.project import ROOT, SMALL, with_sweeps
 
-from modelbudget.common.provenance import measuring
+from modelbudget.common.run_metadata import measuring
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_make_names_both_commands():
         ["make", "-n", "report", "test"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "snakemake --cores 8" in plan.stdout
-    assert "python -m modelbudget.plan.agreement" in plan.stdout
+    assert "python -m modelbudget.plan.exit_code" in plan.stdout
     assert "pytest" in plan.stdout
 
 

@@ -104,7 +104,7 @@ def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
     project = make_project()
     project.write_sweep("five.yaml", SWEEP)
     rules = set(project.snakemake("--list-rules").stdout.split()) - {"all", "chart_files"}
-    profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
     alone, together = profile["set-resources"].keys(), profile["groups"].keys()
     assert not alone & together
     assert alone | together == rules

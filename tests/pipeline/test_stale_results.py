@@ -252,7 +252,7 @@ def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
     [
         ("report/charts/theme.py", "predict, compare and draw", "Instantiate and count"),
         ("report/templates/style.css", "Write the report", "predict, compare and draw"),
-        ("measurement/trace.py", "Instantiate and count", "Write out the points"),
+        ("measurement/trace/module_trace.py", "Instantiate and count", "Write out the points"),
     ],
 )
 def test_a_change_of_code_makes_again_what_reaches_it(whole, file, starts, spares):

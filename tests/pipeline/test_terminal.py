@@ -19,7 +19,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.progress import progress, read_progress, write_progress_to
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.plan.terminal.handler import Terminal
-from modelbudget.plan.terminal.summary import WorkflowRun, duration, verdict
+from modelbudget.plan.terminal.run_summary import WorkflowRun, duration, verdict
 
 TARGET = "results/small/comparison.parquet"
 JOB = re.compile(r" *(\d+)/(\d+) +(\d+ h \d+ min|\d+ min \d+ s|[\d.]+ s)  (.+)")
@@ -195,7 +195,7 @@ def on_a_terminal(project: Project, *arguments: str) -> str:
 def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
     insert(
         project,
-        "modelbudget/measurement/pool.py",
+        "modelbudget/measurement/process/pool.py",
         "    use_one_core()",
         "    __import__('time').sleep(1)",
     )

@@ -14,15 +14,15 @@ from modelbudget.common.paths import SWEEPS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.measurement.parallel.step_trace import RESIZED, trace_step_of_rank
-from modelbudget.measurement.step_trace import trace_step
-from modelbudget.measurement.train import train
+from modelbudget.measurement.parallel.step_of_rank import RESIZED, trace_step_of_rank
+from modelbudget.measurement.step.train import train
+from modelbudget.measurement.trace.step_trace import trace_step
+from modelbudget.report.model_stack import picture
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.report.sections.step import SHARED as SHARED_STEP
 from modelbudget.report.sections.step import STEP
 from modelbudget.report.sections.what_they_do import two_stacks
-from modelbudget.report.stack import picture
 
 MODELS = """
 headline: PaLM 540B

@@ -12,20 +12,20 @@ from helpers.tiers import examples
 from pydantic import ValidationError
 
 import modelbudget as mb
-from modelbudget.architecture.conventions import BY_NAME, CONVENTIONS, Convention
+from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS, Convention
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.translate import fields_of, keys_by_field
-from modelbudget.predict.fit import as_class
+from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_point import predicted
-from modelbudget.report.calculator import (
+from modelbudget.report.calculator_data import (
     ABSENT,
     CHOICES_OF_RUN,
     NEW_EXPERTS,
@@ -39,9 +39,9 @@ from modelbudget.report.calculator import (
     ZERO_OF_OTHERS,
     ZERO_OF_STAGES,
 )
-from modelbudget.report.config_file import default_decoders
+from modelbudget.report.config_translation import default_decoders
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture, resolve, resolved, whole
 from modelbudget.sweeps.device_defaults import device_defaults
 

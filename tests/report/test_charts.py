@@ -15,11 +15,11 @@ import vl_convert
 from helpers.project import ROOT
 
 from modelbudget.components.groups import GROUPS, MEMORY, group_of
-from modelbudget.report.charts import area
-from modelbudget.report.charts.bars import largest_part
-from modelbudget.report.charts.budget import budget, evenly_spaced
-from modelbudget.report.charts.files import draw, load, save
+from modelbudget.report.charts import area_chart
+from modelbudget.report.charts.bar_chart import largest_part
+from modelbudget.report.charts.chart_files import draw, load, save
 from modelbudget.report.charts.format import percent
+from modelbudget.report.charts.grouped_values import budget, evenly_spaced
 from modelbudget.report.charts.headline import headline, largest
 from modelbudget.report.charts.palette import PALETTE
 from modelbudget.report.charts.select import charts, charts_of_sweep
@@ -158,7 +158,7 @@ def test_the_finding_is_about_the_panel_that_changes_most():
         return pl.DataFrame(rows, ["d_model", "group", "share"], orient="row")
 
     panels = {"tied": panel((8, 0.2), (64, 0.7)), "not tied": panel((8, 0.5), (64, 0.5))}
-    found = area._largest_changes(panels, "d_model")
+    found = area_chart._largest_changes(panels, "d_model")
     assert "the share of MLP rises from 20.0 % to 70.0 %" in found
     assert "(tied)" in found
 
@@ -454,7 +454,7 @@ def test_a_picture_does_not_depend_on_the_fonts_of_the_machine(tmp_path):
     }
     # In a process of its own: the fonts are those of its first picture.
     code = (
-        "from pathlib import Path; from modelbudget.report.charts.files import draw; "
+        "from pathlib import Path; from modelbudget.report.charts.chart_files import draw; "
         f"draw({{'picture': {spec!r}}}, Path({str(tmp_path)!r}))"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

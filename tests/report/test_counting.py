@@ -9,7 +9,7 @@ from helpers.results import result
 
 from modelbudget.common.paths import CONFIGS
 from modelbudget.report.assets import Assets
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.report.section import Page
 from modelbudget.report.sections import sections
 from modelbudget.report.tables import environment

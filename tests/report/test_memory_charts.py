@@ -9,7 +9,7 @@ import vl_convert
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.report.charts.checkpointing import memory_against_flops
-from modelbudget.report.charts.inference import inference_parts
+from modelbudget.report.charts.inference_memory import inference_parts
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.charts.vs_length import by_length

@@ -7,10 +7,10 @@ from helpers.results import result
 from torch import nn
 
 from modelbudget.architecture.terms import total
-from modelbudget.measurement.module_tree import tree
-from modelbudget.report import sample
+from modelbudget.measurement.trace.module_tree import tree
+from modelbudget.report import sampled_models
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture
 
 NAMES = ("gpt-2-124m", "palm-540b")
@@ -156,19 +156,19 @@ def test_it_reads_as_a_list_too(opened, script):
 
 
 def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
-    monkeypatch.setattr(sample, "MOST_TREES", 7)
+    monkeypatch.setattr(sampled_models, "MOST_TREES", 7)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
-    found = sample.sampled({"small": [gpt_2] * 9, "large": deep})
+    found = sampled_models.sampled({"small": [gpt_2] * 9, "large": deep})
     assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
 
 
 def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypatch):
-    monkeypatch.setattr(sample, "LARGE", 4)
-    monkeypatch.setattr(sample, "FEW", 3)
+    monkeypatch.setattr(sampled_models, "LARGE", 4)
+    monkeypatch.setattr(sampled_models, "FEW", 3)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
-    found = sample.sampled({"whole": deep[:4], "large": deep[4:]})
+    found = sampled_models.sampled({"whole": deep[:4], "large": deep[4:]})
     assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
 
 

@@ -13,16 +13,16 @@ from helpers.results import LEDGER, PARTS, result
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.compare.comparison import compare
-from modelbudget.plan.agreement import DISAGREES, UNKNOWN, exit_code
+from modelbudget.plan.exit_code import DISAGREES, UNKNOWN, exit_code
 from modelbudget.plan.targets import OF_ALL
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
-from modelbudget.report.charts.predicted import predicted_charts
+from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.select import charts
 from modelbudget.report.page import render
-from modelbudget.report.results import PredictedResult, Results, SweepResult
+from modelbudget.report.page_results import PredictedResult, Results, SweepResult
 from modelbudget.report.sections import counting, gpu_readings
 from modelbudget.report.sections.step import SHARED, STEP
 from modelbudget.report.verdict import failure_lines, line, verdict_file, verdicts

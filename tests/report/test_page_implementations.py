@@ -5,16 +5,16 @@ import json
 import polars as pl
 import pytest
 
-from modelbudget.compare.classes import REFERENCE, with_classes
+from modelbudget.compare.by_implementation import implementations
+from modelbudget.compare.class_verdict import REFERENCE, with_classes
 from modelbudget.compare.comparison import compare
-from modelbudget.compare.implementations import implementations
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference import cached
-from modelbudget.measurement.table import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
-from modelbudget.report.implementations import implementations_section, of_all_sweeps
-from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
+from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.sections.verdicts import verdict_section
 from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
@@ -34,9 +34,9 @@ measure: {device: meta, quantities: [activation_bytes, peak_training_bytes, flop
 def result(sweep, tmp_path):
     expanded = sweep(SWEEP)
     points, measure = points_table(expanded), expanded.sweep.measure
-    needed = cached.needed(classes_of(points), measure)
-    cached.trace_new(needed.runs, [measure], 1, tmp_path)
-    traces = cached.reference_table(needed, {}, tmp_path)
+    needed = cached_classes.needed(classes_of(points), measure)
+    cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
+    traces = cached_classes.reference_table(needed, {}, tmp_path)
     found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
     predicted = predict(points, measure.quantities)
     table = measured_table(found, measure.quantities)

@@ -11,11 +11,11 @@ from helpers.results import result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import SWEEPS
-from modelbudget.predict.fit import cells, fit_table
+from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.report.charts.select import charts_of_sweep
-from modelbudget.report.formulas import formulas
+from modelbudget.report.formula_tables import formulas
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.sweeps.expand import expand
 
 NAMES = ("training-budget", "kv-cache", "recomputation")

@@ -8,7 +8,7 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 
 MOST_BYTES, MOST_ELEMENTS = 2_100_000, 15_000
 

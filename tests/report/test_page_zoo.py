@@ -7,8 +7,8 @@ import pytest
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
 from modelbudget.report.charts.labels import names
-from modelbudget.report.charts.zoo import zoo_charts
-from modelbudget.report.zoo import zoo_section
+from modelbudget.report.charts.published_models import zoo_charts
+from modelbudget.report.zoo_tables import zoo_section
 
 SOURCES = {"class": None, "exact_source": None, "published_source": None}
 

@@ -10,11 +10,11 @@ from helpers.page import Text, scroll_and_wait, unfold, violations
 from helpers.results import PROVENANCE, result
 
 from modelbudget import __version__
-from modelbudget.common.provenance import provenance
+from modelbudget.common.run_metadata import provenance
 from modelbudget.common.spreadsheet import csv
 from modelbudget.report import payload
 from modelbudget.report.page import render
-from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
 
 

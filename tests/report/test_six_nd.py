@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from helpers.results import compared
 
-from modelbudget.report.results import SweepResult
+from modelbudget.report.page_results import SweepResult
 from modelbudget.report.six_nd import STEP, six_n_d_section
 
 SWEEP = """title: Two

@@ -13,7 +13,7 @@ from modelbudget.common.paths import SWEEPS
 from modelbudget.measurement.reference.torch_layers import torch_layers
 from modelbudget.plan.targets import counted_by_hand
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 from modelbudget.sweeps.expand import expand
 
 LADDER = SWEEPS / "counting-ladder.yaml"

@@ -12,8 +12,8 @@ from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.components.groups import group_of
 from modelbudget.report.charts.format import UNITS
 from modelbudget.report.charts.select import DRAWN, charts_of_sweep
-from modelbudget.report.results import SweepResult
-from modelbudget.sweeps.summary import summary
+from modelbudget.report.page_results import SweepResult
+from modelbudget.sweeps.sweep_json import summary
 
 NAMES = [
     "counting-ladder", "named-models", "scaling-ladder", "vocabulary-width-tying", "width-depth",

@@ -68,7 +68,7 @@ chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 (cd "$work/here" && snakemake --cores "$cores" --config "${chosen[@]}")
 # Threads and memory given here replace all of the profile's.
 on_slurm() {
-    (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
+    (cd "$work/cluster" && snakemake --profile profiles/slurm \
         --set-threads measure="$cores" reference_counts="$cores" \
         module_trees=1 \
         --set-resources measure:mem_mb=12000 reference_counts:mem_mb=12000 \

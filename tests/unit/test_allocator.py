@@ -3,9 +3,9 @@
 import pytest
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.device import Room
 from modelbudget.measurement.one_model import measure_one
-from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.process.device import Room
+from modelbudget.measurement.process.pool import measure_all
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.plan import preflight
 from modelbudget.plan.chosen_sweeps import PARTS_OF_SWEEP, REPORT, chosen_sweeps, reserved_names

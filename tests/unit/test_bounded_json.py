@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from modelbudget.api.budget import Change, check, table
+from modelbudget.api.budget_lock import Change, check, table
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.printable import markdown

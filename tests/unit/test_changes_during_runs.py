@@ -9,7 +9,7 @@ import pytest
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import records
-from modelbudget.sweeps.summary import check_planned, content
+from modelbudget.sweeps.sweep_json import check_planned, content
 
 
 @pytest.mark.parametrize(("started", "is_kept"), [(0.0, True), (-100.0, False)])

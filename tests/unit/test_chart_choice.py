@@ -6,7 +6,7 @@ from helpers.results import compared
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.chosen import chosen_charts
 from modelbudget.report.charts.select import EVERY, charts_of_sweep
-from modelbudget.sweeps.summary import summary
+from modelbudget.sweeps.sweep_json import summary
 
 GRID = """base: embedding
 grid: {{n_vocab: [16, 64, 256], d_model: [4, 8], tied: [true, false]}}

@@ -12,10 +12,10 @@ import modelbudget as mb
 from modelbudget.api.command import measure
 from modelbudget.architecture.terms import total
 from modelbudget.huggingface import classes
-from modelbudget.measurement.reference.witness import witness
+from modelbudget.measurement.reference.class_counts import witness
 from modelbudget.sweeps.class_config import FIELDS, FILE, classes_of
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.summary import content
+from modelbudget.sweeps.sweep_json import content
 
 FEW_KEYS = LLAMA | {"num_key_value_heads": 2}
 WRITTEN = FEW_KEYS | {

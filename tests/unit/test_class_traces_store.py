@@ -3,11 +3,11 @@
 import polars as pl
 import pytest
 
+from modelbudget.compare.by_implementation import implementations, peaks, witnesses
 from modelbudget.compare.comparison import compare
-from modelbudget.compare.implementations import implementations, peaks, witnesses
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference import cached, many
-from modelbudget.measurement.table import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference import cached_classes, traces_of_classes
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
@@ -30,10 +30,10 @@ measure:
 def traced(sweep, tmp_path):
     expanded = sweep(SWEEP)
     points, measure = points_table(expanded), expanded.sweep.measure
-    needed = cached.needed(classes_of(points), measure)
-    failed = cached.trace_new(needed.runs, [measure], 1, tmp_path)
+    needed = cached_classes.needed(classes_of(points), measure)
+    failed = cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
     assert not failed
-    return points, measure, needed, cached.reference_table(needed, failed, tmp_path)
+    return points, measure, needed, cached_classes.reference_table(needed, failed, tmp_path)
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def joined(traced, sweep):
 
 def test_a_second_run_traces_nothing(traced, tmp_path, monkeypatch):
     _, measure, needed, table = traced
-    monkeypatch.setattr(many, "trace_all", None)
-    assert cached.trace_new(needed.runs, [measure], 1, tmp_path) == {}
-    assert cached.reference_table(needed, {}, tmp_path).equals(table)
+    monkeypatch.setattr(traces_of_classes, "trace_all", None)
+    assert cached_classes.trace_new(needed.runs, [measure], 1, tmp_path) == {}
+    assert cached_classes.reference_table(needed, {}, tmp_path).equals(table)
 
 
 def test_reasons_of_refusals(traced):
@@ -71,16 +71,16 @@ def test_a_process_that_dies_is_a_failure_that_is_tried_again(traced, tmp_path, 
     import os
 
     points, measure, _, table = traced
-    monkeypatch.setattr(many, "_trace", lambda *_: os._exit(3))
-    needed = cached.needed(classes_of(points), measure)
+    monkeypatch.setattr(traces_of_classes, "_trace", lambda *_: os._exit(3))
+    needed = cached_classes.needed(classes_of(points), measure)
     folder = tmp_path / "empty"
-    failed = cached.trace_new(needed.runs, [measure], 1, folder)
+    failed = cached_classes.trace_new(needed.runs, [measure], 1, folder)
     assert failed.keys() == needed.runs.keys()
-    found = cached.reference_table(needed, failed, folder)
+    found = cached_classes.reference_table(needed, failed, folder)
     assert "its process ended with exit status 3" in set(found["refusal"])
     monkeypatch.undo()
-    assert cached.trace_new(needed.runs, [measure], 1, folder) == {}
-    assert cached.reference_table(needed, {}, folder).equals(table)
+    assert cached_classes.trace_new(needed.runs, [measure], 1, folder) == {}
+    assert cached_classes.reference_table(needed, {}, folder).equals(table)
 
 
 def test_peaks_join_by_phase_and_components_where_they_correspond(joined):
@@ -131,14 +131,18 @@ def test_of_a_peak_the_largest_phase_of_each_implementation_counts(joined):
 def test_longer_sequences_are_not_tried_after_too_many_operations(monkeypatch):
     from modelbudget.architecture.run_config import RunConfig
 
-    monkeypatch.setattr(many, "LIMIT", 2_000)
+    monkeypatch.setattr(traces_of_classes, "LIMIT", 2_000)
     config = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
     tried = []
-    trace = many._trace
-    monkeypatch.setattr(many, "_trace", lambda w, run, q, n: tried.append(q) or trace(w, run, q, n))
+    trace = traces_of_classes._trace
+    monkeypatch.setattr(
+        traces_of_classes, "_trace", lambda w, run, q, n: tried.append(q) or trace(w, run, q, n)
+    )
     quantities = frozenset({"cache_bytes", "parameters"})
     runs = [(RunConfig(length=length), quantities) for length in (8, 400, 800)]
-    found = many._trace_runs(many.Wanted("MambaForCausalLM", config, runs), 0)
+    found = traces_of_classes._trace_runs(
+        traces_of_classes.Wanted("MambaForCausalLM", config, runs), 0
+    )
     assert tried == [quantities, quantities, {"parameters"}]
     assert "cache_bytes" in found[0].values
     for one in found[1:]:
@@ -169,7 +173,7 @@ def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted
     def traced(text: str) -> list[str]:
         expanded = sweep(text)
         classes = classes_of(points_table(expanded))
-        return sorted(cached.needed(classes, expanded.sweep.measure).keys["point"])
+        return sorted(cached_classes.needed(classes, expanded.sweep.measure).keys["point"])
 
     assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]
     assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [f"{n:06}" for n in range(1, 9)]

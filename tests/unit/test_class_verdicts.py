@@ -6,10 +6,15 @@ import pytest
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
-from modelbudget.compare.classes import judged, values_of_classes
+from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, verdict
-from modelbudget.measurement.reference.cached import count_all, needed, reference_table, trace_new
-from modelbudget.predict.fit import cells, fit_table
+from modelbudget.measurement.reference.cached_classes import (
+    count_all,
+    needed,
+    reference_table,
+    trace_new,
+)
+from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import predicted
 from modelbudget.report.verdict import line, of_sweep

@@ -25,7 +25,7 @@ def results(folder: Path, **parameters: int) -> Path:
 
 
 def compared(*folders: Path) -> str:
-    command = [sys.executable, "tools/compare_results.py", *map(str, folders)]
+    command = [sys.executable, "scripts/dev/compare_results.py", *map(str, folders)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 
 

@@ -7,7 +7,7 @@ from helpers.config_files import LLAMA, XLNET
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
-from modelbudget.huggingface import bounded
+from modelbudget.huggingface import bounded_check
 from modelbudget.huggingface.config_file import read
 
 
@@ -96,8 +96,8 @@ def test_keys_that_the_class_does_not_read_stop_no_import(notes, tmp_path, sweep
 
 
 def test_a_key_that_the_class_reads_is_refused_if_it_cannot_be_built(notes, monkeypatch):
-    assert bounded.read_by_class("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
-    monkeypatch.setattr(bounded, "read_by_class", lambda kind, keys: keys)
+    assert bounded_check.read_by_class("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
+    monkeypatch.setattr(bounded_check, "read_by_class", lambda kind, keys: keys)
     with pytest.raises(InputError, match="add_qkv_heads = 3: unknown key"):
         notes(PHI_4_MINI | {"add_qkv_heads": 3})
 
@@ -133,7 +133,7 @@ WIDE = {
 
 
 def test_limits_are_on_what_costs(notes):
-    from modelbudget.huggingface.unknown import _absurd
+    from modelbudget.huggingface.unknown_class import _absurd
 
     assert list(_absurd(WIDE)) == []
     for key in ("num_hidden_layers", "n_layer", "encoder_layers", "num_blocks", "depths"):
@@ -192,7 +192,7 @@ def test_a_class_that_is_only_on_model_pages(notes, sweep):
 
 def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
     from modelbudget.report.sweep_facts import facts
-    from modelbudget.sweeps.summary import summary
+    from modelbudget.sweeps.sweep_json import summary
 
     found, _ = notes(LLAMA)
     expanded = sweep("points: [{base: config.json}]\nmeasure: {quantities: [parameter_bytes]}")

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from modelbudget.architecture.constraint import Constraint, first_mistake
-from modelbudget.architecture.readings import vega_constraints
+from modelbudget.architecture.evaluators import vega_constraints
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.catalogue.models import Base
+from modelbudget.catalogue.named_models import Base
 from modelbudget.families import families
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.grid import Grid
 from modelbudget.sweeps.check_quantities import quantity_constraints
-from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.sweep_file import Sweep
+from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 QUANTITIES = ("gradient_bytes",)
 PATTERNS = {

@@ -7,10 +7,11 @@ import torch
 from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement import allocator, cuda, one_model
+from modelbudget.measurement import one_model
 from modelbudget.measurement.build import build
-from modelbudget.measurement.device import Room
 from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.process import allocator, cuda
+from modelbudget.measurement.process.device import Room
 from modelbudget.memory.caching_allocator import Layout, layout
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
@@ -97,7 +98,7 @@ def test_the_allocator_is_read_before_anything_computes_there(monkeypatch, catal
 @pytest.fixture(params=RECORDED or [None], ids=lambda path: path.stem if path else "none")
 def recorded(request) -> dict:
     if request.param is None:
-        pytest.skip("nothing recorded: benchmarks/record_cuda.py does it where a GPU is")
+        pytest.skip("nothing recorded: benchmarks/once/record_cuda.py does it where a GPU is")
     return json.loads(request.param.read_text())
 
 

@@ -9,10 +9,10 @@ import modelbudget as mb
 from modelbudget.architecture.run_cache import CACHE_DTYPES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.predict.cached import kinds
-from modelbudget.serving.formats import cache_formats
+from modelbudget.predict.cache_bytes import kinds
+from modelbudget.serving.cache_formats import cache_formats
+from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.kinds import Kind
-from modelbudget.serving.layouts import cache_terms, pages_of
 
 GOLDEN = ROOT / "tests" / "golden"
 

@@ -14,7 +14,8 @@ import pytest
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command.app import main
-from modelbudget.api.explaining import explain, named_model
+from modelbudget.api.explained import named_model
+from modelbudget.api.explaining import explain
 from modelbudget.common.errors import InputError
 from modelbudget.files.log_lines import read_log
 

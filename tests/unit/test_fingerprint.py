@@ -31,7 +31,7 @@ READ_BY_NAME = {
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
     "api/vectors.py": ROOT / "configs" / "vectors.json",
-    "serving/formats.py": ROOT / "configs" / "cache_formats.yaml",
+    "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
@@ -91,7 +91,7 @@ def loadable(path: Path) -> set[Path]:
             waiting |= set(here.parent.glob("*.py")) - found
         if here == LIBRARY / "report" / "tables.py":
             waiting |= set((here.parent / "templates").iterdir()) - found
-        if here == LIBRARY / "report" / "charts" / "files.py":
+        if here == LIBRARY / "report" / "charts" / "chart_files.py":
             waiting |= {here.with_name("fonts.conf")} - found
         if here == LIBRARY / "huggingface" / "classes.py":
             waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
@@ -116,7 +116,7 @@ def test_imports_are_found_as_python_finds_them():
         found = fingerprint._names_imported(path.read_text(encoding="utf-8"))
         assert imports(path) <= found, path
         others = {name for name in found - imports(path) if of_module(name)}
-        assert others <= {"modelbudget.measurement.rss"}, path
+        assert others <= {"modelbudget.measurement.process.rss"}, path
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -178,13 +178,13 @@ def test_one_function_writes_every_csv():
 
 OF_MEASURING = {
     "architecture/run_config.py", "architecture/terms.py", "architecture/record.py",
-    "sweeps/sweep_file.py", "measurement/trace.py",
+    "sweeps/sweep_file.py", "measurement/trace/module_trace.py",
 }  # fmt: skip
 
 
 def test_the_key_of_a_measurement_depends_on_what_measures():
     reached = {os.path.relpath(path, LIBRARY) for path in
-               fingerprint.reached([LIBRARY / "measurement" / "pool.py"])}  # fmt: skip
+               fingerprint.reached([LIBRARY / "measurement" / "process" / "pool.py"])}  # fmt: skip
     assert reached >= OF_MEASURING
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
 

@@ -24,16 +24,25 @@ from modelbudget.catalogue.accelerators import (
     named_or_sized,
 )
 from modelbudget.common.errors import InputError
-from modelbudget.compare.fitted import measure_solutions
+from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.infer import infer
-from modelbudget.measurement.reference.traced import trace_class
-from modelbudget.measurement.train import train
+from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.step.train import train
+from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.conventions import BY_NAME, relative_error
-from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
-from modelbudget.report.fits import fits_section
+from modelbudget.predict.counts_by_convention import BY_NAME, relative_error
+from modelbudget.predict.largest_that_fits import (
+    ENDLESS,
+    SCHEMA,
+    Solution,
+    at,
+    cells,
+    fit_table,
+    needed,
+    solve,
+)
+from modelbudget.report.fit_tables import fits_section
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 

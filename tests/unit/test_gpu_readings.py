@@ -6,10 +6,10 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.gpu_readings import gpu_readings
 from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.catalogue.published_readings import gpu_readings
 from modelbudget.common.errors import InputError
-from modelbudget.compare.gpu_readings import CLOSE, GIB, Row, rows
+from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row, rows
 from modelbudget.report.sections.gpu_readings import READINGS, _of_models
 from modelbudget.report.tables import environment
 

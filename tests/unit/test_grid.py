@@ -17,8 +17,8 @@ from modelbudget.predict import grid as grids
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.formula import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
-from modelbudget.report.charts.predicted import predicted_charts
-from modelbudget.sweeps import mistakes
+from modelbudget.report.charts.predicted_ranges import predicted_charts
+from modelbudget.sweeps import sweep_mistakes
 from modelbudget.sweeps.expand import expand, expanded
 from modelbudget.sweeps.read import read
 from modelbudget.sweeps.sweep_file import MAX_POINTS
@@ -144,7 +144,7 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chu
     monkeypatch.setattr("modelbudget.predict.streamed.terms_by_program", lambda *_: None)
     monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
     for most in ("MAX_SHOWN", "MAX_FOUND"):
-        monkeypatch.setattr(mistakes, most, 10**9)
+        monkeypatch.setattr(sweep_mistakes, most, 10**9)
     quantities = sweep["measure"]["quantities"]
     points, refused = outcome(expanded, read(written(tmp_path, sweep, "meta"), catalogue))
     whole, lines = outcome(predicted, read(written(tmp_path, sweep, "none"), catalogue))

@@ -21,13 +21,13 @@ from helpers.config_files import LLAMA, XLNET
 from helpers.project import ROOT
 from helpers.results import result
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.spreadsheet import csv as as_csv
-from modelbudget.huggingface import unknown
+from modelbudget.huggingface import unknown_class
 from modelbudget.measurement.build import build
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.report.page import render
-from modelbudget.report.results import Results
+from modelbudget.report.page_results import Results
 
 HEAD = "title: t\nquestion: q\n"
 GOOD = HEAD + "base: gpt-2-124m\ngrid: {n_layer: [1]}\n"
@@ -258,7 +258,7 @@ def built() -> list[str]:
 @pytest.fixture(scope="module")
 def loaded() -> None:
     """The library is loaded here, and not again in each process."""
-    unknown.fields_of(XLNET)
+    unknown_class.fields_of(XLNET)
 
 
 @pytest.mark.usefixtures("loaded")

@@ -19,15 +19,15 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.workers import Helper
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
-from modelbudget.huggingface import bounded
+from modelbudget.huggingface import bounded_check
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_of
-from modelbudget.measurement import pool
 from modelbudget.measurement.count import count
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference.witness import build, witness
-from modelbudget.measurement.table import measured_table
+from modelbudget.measurement.measured_table import measured_table
+from modelbudget.measurement.process import pool
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference.class_counts import build, witness
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import FILE, class_config, classes_of
 from modelbudget.sweeps.points_table import points_table
@@ -315,7 +315,7 @@ def test_there_and_back(kind, data):
 
 
 def resolved(family, fields: dict):
-    from modelbudget.catalogue.models import Base
+    from modelbudget.catalogue.named_models import Base
     from modelbudget.sweeps.derive import named_architecture
 
     return named_architecture(Base("", "", family, fields, {}))
@@ -563,15 +563,15 @@ def test_a_config_that_fills_the_memory_is_refused_elsewhere(from_config):
 
 
 def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
-    helper = Helper(lambda _: time.sleep(600), 0.5, bounded.BOUND)
-    monkeypatch.setattr(bounded, "_helper", lambda _: helper)
+    helper = Helper(lambda _: time.sleep(600), 0.5, bounded_check.BOUND)
+    monkeypatch.setattr(bounded_check, "_helper", lambda _: helper)
     with pytest.raises(InputError, match=r"config.json: .*no answer within 0.5 s"):
         from_config(XLNET)
 
 
 def test_an_interrupted_check_leaves_no_answer_for_the_next():
     """As Ctrl-C in a notebook: the next config.json would get the answer about the one before."""
-    helper = Helper(lambda seconds: time.sleep(seconds) or seconds, 20, bounded.BOUND)
+    helper = Helper(lambda seconds: time.sleep(seconds) or seconds, 20, bounded_check.BOUND)
     try:
         assert helper(0) == 0
         signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -591,7 +591,7 @@ def test_one_process_checks_all_points(from_config, monkeypatch):
     monkeypatch.setattr(
         workers._Worker, "__init__", lambda *args: (started.append(1), start(*args))[1]
     )
-    bounded.end()
+    bounded_check.end()
     sizes = "{from: 11, to: 110, steps: 100}"
     assert len(from_config(XLNET, f"base: config.json\ngrid: {{n_layer: {sizes}}}").points) == 100
     assert len(started) == 1

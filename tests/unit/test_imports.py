@@ -1,11 +1,14 @@
-"""Imports: prediction without torch, measurement without formulas, folders without a circle."""
+"""Imports: prediction without torch, measurement without formulas, no circle; names of files."""
 
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from ctypes.util import find_library
 from graphlib import TopologicalSorter
+from pathlib import Path
 
+import yaml
 from helpers.project import ROOT
 
 
@@ -55,7 +58,9 @@ def test_operations_and_programs_import_no_torch_and_read_no_module():
 
 
 def test_measuring_a_model_alone_imports_no_parallel_code():
-    loaded = imported_by("import modelbudget.measurement.pool, modelbudget.measurement.table")
+    loaded = imported_by(
+        "import modelbudget.measurement.process.pool, modelbudget.measurement.measured_table"
+    )
     assert "torch.distributed.tensor" not in loaded  # half a second
 
 
@@ -65,7 +70,7 @@ def test_reading_a_sweep_needs_no_heavy_library():
 
 
 def test_noting_versions_asks_torch_only_where_a_driver_is():
-    loaded = imported_by("from modelbudget.common.provenance import provenance; provenance()")
+    loaded = imported_by("from modelbudget.common.run_metadata import provenance; provenance()")
     assert ("torch" in loaded) == bool(find_library("cuda"))
 
 
@@ -87,3 +92,48 @@ def test_imports_between_folders_have_no_circle():
     for path in library.iterdir():
         if path.is_dir() and path.name[0] != "_":
             assert f"| `modelbudget/{path.name}/` |" in listed, path
+
+
+LIBRARY = ROOT / "modelbudget"
+FILES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("[a-z]*.py"))
+
+
+def test_imports_between_files_have_no_circle():
+    """Also those inside of functions and for types alone, which hide a circle from Python.
+
+    An operation's gradient is computed by other operations: these know each other.
+    """
+    names = {".".join(path.with_suffix("").parts): path for path in FILES}
+    statement = re.compile(
+        r"^[ \t]*from modelbudget\.([\w.]+) import (\([^)]*\)|[^\n]+)", re.MULTILINE
+    )
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = statement.findall((LIBRARY / path).read_text())
+        imported = {
+            f"{module}.{word}" if f"{module}.{word}" in names else module
+            for module, members in found
+            for word in re.findall(r"\w+", members)
+        }
+        graph[name] = {one for one in imported & names.keys() if one != name}
+        if name.startswith("operations."):
+            graph[name] = {one for one in graph[name] if not one.startswith("operations.")}
+    assert [*TopologicalSorter(graph).static_order()]
+
+
+def test_files_have_names_of_their_own():
+    """But the two halves of a part, and a subcommand with the function that it calls."""
+    folders = defaultdict(set)
+    for path in FILES:
+        folders[path.name].add(path.parent.as_posix())
+    halves = {"components", "modules", "families"}
+    for name, places in folders.items():
+        kinds = [place.split("/")[0] for place in places]
+        is_part = set(kinds) <= halves and len(set(kinds)) == len(kinds)
+        assert len(places) == 1 or is_part or places == {"api", "api/command"}, (name, places)
+
+
+def test_the_quiz_of_the_tree_names_files_that_exist():
+    tasks = yaml.safe_load(Path(__file__).with_name("tree_quiz.yaml").read_text())
+    assert len({task["task"] for task in tasks}) == len(tasks) >= 40
+    assert not [task for task in tasks if not (ROOT / task["file"]).is_file()]

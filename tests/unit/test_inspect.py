@@ -7,8 +7,8 @@ import torch
 from helpers.risky import Risky
 from torch import nn
 
-from modelbudget.measurement.inspect import inspect
-from modelbudget.measurement.module_tree import tree
+from modelbudget.measurement.trace.inspection import inspect
+from modelbudget.measurement.trace.module_tree import tree
 from modelbudget.sweeps.derive import named_architecture
 
 

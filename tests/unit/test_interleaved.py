@@ -7,13 +7,13 @@ import pytest
 from helpers.readings import of_graph, sizes, words
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
-from modelbudget.architecture.readings import graph
+from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import stage_index
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.memory import interleaved
-from modelbudget.memory.pipeline import Passes, Stage, backward_levels
+from modelbudget.memory.pipeline_stages import Passes, Stage, backward_levels
 from modelbudget.memory.timeline import Allocation
 
 SIZES = (0, 1, 10, 100, 1000)

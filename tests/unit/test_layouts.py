@@ -24,8 +24,8 @@ from modelbudget.predict.layouts import (
     smallest,
 )
 from modelbudget.predict.of_point import NO_FORMULA
-from modelbudget.report.charts.layouts import layouts_charts
-from modelbudget.report.layouts import layouts_section
+from modelbudget.report.charts.layouts_of_devices import layouts_charts
+from modelbudget.report.layout_table import layouts_section
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 

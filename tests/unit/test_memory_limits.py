@@ -9,8 +9,8 @@ import polars as pl
 import psutil
 import pytest
 
-from modelbudget.measurement.device import room
-from modelbudget.measurement.limits import Limit, control_groups, limits, slurm_job
+from modelbudget.measurement.process.device import room
+from modelbudget.measurement.process.limits import Limit, control_groups, limits, slurm_job
 from modelbudget.sweeps.sweep_file import Measure
 
 MB, GB = 10**6, 10**9
@@ -156,7 +156,7 @@ def test_a_step_that_was_not_told_asks_its_job(job):
 def test_under_auto_what_is_free_decides_nothing(monkeypatch):
     """The stated limit does, or a share of all memory; what is free where a device is named."""
     job, process = Limit("a job", 100 * GB, 8 * GB), Limit("a process", 90 * GB, 60 * GB)
-    monkeypatch.setattr("modelbudget.measurement.device.limits", lambda: [job, process])
+    monkeypatch.setattr("modelbudget.measurement.process.device.limits", lambda: [job, process])
     by_default, small, share = (
         room(Measure(**settings)) for settings in ({}, {"memory_gb": 1.5}, {"memory_share": 0.01})
     )

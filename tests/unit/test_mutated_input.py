@@ -18,15 +18,15 @@ from helpers.project import ROOT
 from helpers.tiers import examples
 
 from modelbudget.common.errors import MAX_LINE, InputError
-from modelbudget.huggingface import bounded as checks_of_configs
-from modelbudget.measurement.device import Room
+from modelbudget.huggingface import bounded_check as checks_of_configs
 from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.process.device import Room
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.expand import Expanded
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.summary import summary
 from modelbudget.sweeps.sweep_file import Measure
+from modelbudget.sweeps.sweep_json import summary
 
 SWEEPS = [
     {
@@ -485,7 +485,7 @@ def test_mutated_configs_run_or_are_refused(project):
 def outcomes_of_configs(sweep: str, configs: list[dict]) -> list:
     found = []
     # One worker imports transformers for all of them.
-    with patch("modelbudget.huggingface.bounded.end"):
+    with patch("modelbudget.huggingface.bounded_check.end"):
         for config in configs:
             Path("configs/sweeps/config.json").write_text(json.dumps(config))
             found += outcomes("sweeps", [sweep.encode()])

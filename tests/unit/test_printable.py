@@ -9,7 +9,7 @@ import pytest
 from modelbudget.api.command.output import print_csv, print_json, print_note
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.catalogue.accelerators import all_accelerators
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import MODELS
 

@@ -9,9 +9,9 @@ from helpers.config_files import LLAMA, XLNET
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference.traced import trace_class
-from modelbudget.measurement.table import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.points_table import points_table
 

@@ -23,7 +23,7 @@ from helpers.tiers import examples
 from helpers.training import without_zeros
 from hypothesis import given, settings
 
-from modelbudget.architecture.readings import graph, intervals, polynomials, symbols
+from modelbudget.architecture.evaluators import graph, intervals, polynomials, symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder

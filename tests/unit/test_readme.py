@@ -13,12 +13,12 @@ from markdown_it import MarkdownIt
 from modelbudget.api.command.app import main
 from modelbudget.compare import zoo
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement import table as measured
-from modelbudget.measurement.reference import table as reference
+from modelbudget.measurement import measured_table as measured
+from modelbudget.measurement.reference import class_table as reference
 from modelbudget.plan import targets
-from modelbudget.predict import fit, solve
+from modelbudget.predict import largest_that_fits, shape_search
 from modelbudget.predict.predict import predict
-from modelbudget.report.charts import solve as charts
+from modelbudget.report.charts import frontier as charts
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION, Quantity
@@ -57,13 +57,13 @@ def test_a_printed_sweep_expands(text, tmp_path, catalogue):
 
 def check_answer(checked: CheckedSweep) -> None:
     """Solve a printed sweep, and find its counts in the page."""
-    found = solve.solved(solve.checked_grids(checked), 2)
+    found = shape_search.solved(shape_search.checked_grids(checked), 2)
     (page,) = [page for page in TEXTS.values() if f"title: {checked.sweep.title}" in page]
     counts = [found.proof[name] for name in ("shapes", "solutions")]
     assert all(f"{n:,} " in page for n in counts)
     answer = charts.answer(found.frontier, checked.sweep.solve.best)
     assert re.search(r"[\d.]+ %", answer)[0] in page
-    assert solve.of_points(checked, found.frontier).points
+    assert shape_search.of_points(checked, found.frontier).points
 
 
 def links(text: str) -> set[str]:
@@ -144,7 +144,7 @@ def columns(section: str) -> list[str]:
 
 def test_result_columns_are_explained(sweep):
     assert columns("Columns of the zoo") == sorted(zoo.COLUMNS)
-    assert columns("Columns of `fit`") == sorted(fit.SCHEMA)
+    assert columns("Columns of `fit`") == sorted(largest_that_fits.SCHEMA)
     points = points_table(sweep("points: [{base: gpt-2-124m}]"))
     predicted = predict(points, ["parameters"])
     traced = {*reference.OF_POINT, *reference.TRACED}

@@ -7,7 +7,7 @@ from helpers.project import ROOT
 
 from modelbudget.families import families
 
-WRITER = runpy.run_path(str(ROOT / "tools" / "write_reference.py"))
+WRITER = runpy.run_path(str(ROOT / "scripts" / "dev" / "write_reference.py"))
 PAGES, BUILT = WRITER["PAGES"], WRITER["BUILT"]
 
 

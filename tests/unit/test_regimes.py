@@ -11,15 +11,15 @@ from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelbudget.architecture.evaluators import graph, intervals
 from modelbudget.architecture.operations import highest
-from modelbudget.architecture.readings import graph, intervals
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime
 from modelbudget.predict.of_program import quantities
-from modelbudget.readings.regime import traced
-from modelbudget.readings.sizes import Symbols, symbol
+from modelbudget.regimes.regime import traced
+from modelbudget.regimes.symbolic_sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture
 
 SIZES = {name for name in Decoder.numeric() if Decoder.model_fields[name].annotation is int}

@@ -2,7 +2,7 @@
 
 import random
 
-from modelbudget.architecture.readings.repeats import with_repeats, without_repeats
+from modelbudget.architecture.evaluators.repeats import with_repeats, without_repeats
 
 
 def test_a_sequence_comes_back_and_repeats_are_left_out():

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from modelbudget.common.workers import Failure, spread
-from modelbudget.measurement import rss as module
 from modelbudget.measurement.build import build
-from modelbudget.measurement.fresh import fresh
-from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.table import failures
+from modelbudget.measurement.measured_table import failures
+from modelbudget.measurement.process import rss as module
+from modelbudget.measurement.process.fresh import fresh
+from modelbudget.measurement.process.pool import measure_all
 from modelbudget.sweeps.sweep_file import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
@@ -115,7 +115,7 @@ def test_a_call_that_fails_or_crashes_leaves_the_others():
 
 def test_the_server_ends_with_the_process_that_started_it():
     server_of_worker = (
-        "__import__('modelbudget.measurement.fresh', fromlist=['fresh']).fresh(eval, q)"
+        "__import__('modelbudget.measurement.process.fresh', fromlist=['fresh']).fresh(eval, q)"
     )
     question = {"q": "__import__('os').getppid()"}
     ((_, server),) = spread(lambda text: eval(text, question), [server_of_worker], 1, 60)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from modelbudget.catalogue.published_scaling import published_scaling
 from modelbudget.common.errors import InputError
 from modelbudget.predict import grid as grids
-from modelbudget.predict import solve
-from modelbudget.report.charts.solve import solve_charts
-from modelbudget.report.solve import solve_section
+from modelbudget.predict import shape_search
+from modelbudget.report.charts.frontier import solve_charts
+from modelbudget.report.solve_tables import solve_section
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
-from modelbudget.sweeps.summary import summary
+from modelbudget.sweeps.sweep_json import summary
 
 LENGTH = 24
 D_HEAD = 8
@@ -105,7 +105,7 @@ def text(question: dict) -> str:
 def solved(path: Path, catalogue, content: str):
     path.write_text(content)
     checked = read(path, catalogue)
-    return checked, solve.solved(solve.checked_grids(checked), 2)
+    return checked, shape_search.solved(shape_search.checked_grids(checked), 2)
 
 
 def dominates(one: dict, other: dict, best: dict) -> bool:
@@ -146,7 +146,7 @@ def test_all_shapes_within_the_bounds_and_the_best_of_them(
     for has in front:
         key = tuple(has[name] for name in best)
         expected[key] = expected.get(key, 0) + 1
-    shapes = found.frontier.select(*best, solve.SHAPES).rows()
+    shapes = found.frontier.select(*best, shape_search.SHAPES).rows()
     assert {tuple(map(int, row[:-1])): row[-1] for row in shapes} == expected
     assert len(shapes) == len(expected) == found.proof["frontier"]
 
@@ -162,11 +162,11 @@ def test_the_frontier_is_that_of_the_definition_in_one_table_or_two(rows, cut):
         for one in named
         if not any(dominates(other, one, best) for other in named)
     }
-    whole = solve.best_of(table, best)
-    parts = [solve.best_of(part, best) for part in (table[:cut], table[cut:]) if part.height]
-    for found in (whole, solve.best_of(pl.concat(parts), best)):
+    whole = shape_search.best_of(table, best)
+    parts = [shape_search.best_of(part, best) for part in (table[:cut], table[cut:]) if part.height]
+    for found in (whole, shape_search.best_of(pl.concat(parts), best)):
         assert found.select(*best).rows() == sorted(expected, key=lambda row: (-row[0], row[1]))
-        assert found[solve.SHAPES].sum() == sum(row[:3] in expected for row in rows)
+        assert found[shape_search.SHAPES].sum() == sum(row[:3] in expected for row in rows)
 
 
 def ladder(name: str) -> list:
@@ -239,13 +239,13 @@ QUESTION = {
 
 def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, catalogue):
     checked, found = solved(tmp_path / "small.yaml", catalogue, text(QUESTION))
-    expanded = solve.of_points(checked, found.frontier)
+    expanded = shape_search.of_points(checked, found.frontier)
     points = points_table(expanded)
     assert (
         points.select("n_vocab", "n_layer").rows()
         == found.frontier.select("n_vocab", "n_layer").rows()
     )
-    published = solve.published(catalogue, checked.sweep)
+    published = shape_search.published(catalogue, checked.sweep)
     assert not (published["beyond"] == 0).any()  # none is so small
     nearest = published.filter(pl.col("parameters") >= 40_000).sort("parameters")["label"][0]
     about = summary(expanded) | {"solved": found.proof}
@@ -265,7 +265,7 @@ def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, cat
     assert f"the nearest is {nearest}" in said
     assert solve_charts(found.solutions, found.frontier, published, {"n_layer": "most"}) == {}
     three = QUESTION["best"] | {"parameters": "least"}
-    front = solve.best_of(found.solutions, three)
+    front = shape_search.best_of(found.solutions, three)
     (chart,) = solve_charts(found.solutions, front, published.clear(), three).values()
     assert "No published model has" in chart.to_dict()["description"]
     about["solve"] = {"best": three}
@@ -278,7 +278,7 @@ def test_a_published_model_within_the_bounds_is_compared_with_the_frontier(tmp_p
     content["grid"] |= {"n_vocab": [32768, 50257, 65536], "d_ff": [1536, 3072]}
     checked, found = solved(tmp_path / "a.yaml", catalogue, yaml.safe_dump(content))
     best = content["solve"]["best"]
-    published = solve.published(catalogue, checked.sweep)
+    published = shape_search.published(catalogue, checked.sweep)
     assert {"GPT-2 124M", "OPT 125M"} <= set(published.filter(beyond=0)["label"])
     deepest = found.solutions.filter(pl.col("n_vocab") >= 50257)["n_layer"].to_numpy().max()
     (chart,) = solve_charts(found.solutions, found.frontier, published, best).values()

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement import meta_cache
 from modelbudget.measurement.build import build
-from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import OF_FORWARD, train
+from modelbudget.measurement.step.train import OF_FORWARD, train
+from modelbudget.measurement.trace import meta_cache
+from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.sweeps.derive import named_architecture
 
 RUN = RunConfig(batch=2, length=16)

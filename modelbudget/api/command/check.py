@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modelbudget.api.budget import LOCK, check, table
+from modelbudget.api.budget_lock import LOCK, check, table
 from modelbudget.api.command.output import DIFFERS
 
 

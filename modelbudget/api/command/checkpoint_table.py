@@ -1,7 +1,7 @@
 """A checkpoint held against the formula, as a table and as the line that sums it up."""
 
-from modelbudget.api.checkpoint import Checkpoint
-from modelbudget.api.command.columns import Table
+from modelbudget.api.checkpoint_tensors import Checkpoint
+from modelbudget.api.command.text_table import Table
 from modelbudget.report.charts.format import count
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
 from modelbudget.api.command.show import as_dict, notes, of_totals, quantities
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import Predictions
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
+from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count
 
 OfA = Annotated[

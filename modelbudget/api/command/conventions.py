@@ -1,10 +1,10 @@
 """`modelbudget conventions MODEL`: parameters and FLOPs per token as others count them."""
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.conventions import Counts
 from modelbudget.api.model import model_with
-from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
+from modelbudget.predict.counts_by_convention import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.report.charts.format import count, percent
 
 

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
-from modelbudget.api.explaining import Explained, explain
+from modelbudget.api.command.text_table import Table
+from modelbudget.api.explained import Explained
+from modelbudget.api.explaining import explain
 
 
 def run(

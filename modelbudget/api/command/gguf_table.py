@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from modelbudget.api.command import output
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command.text_table import Table
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 

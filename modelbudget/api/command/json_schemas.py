@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.json_schema import models_json_schema
 
-from modelbudget.api.explaining import Verdict
+from modelbudget.api.explained import Verdict
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.common.strict import Strict

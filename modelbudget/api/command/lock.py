@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modelbudget.api.budget import LOCK, lock
+from modelbudget.api.budget_lock import LOCK, lock
 from modelbudget.api.command import options
 
 

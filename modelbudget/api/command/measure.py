@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.show import quantities
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.report.charts.format import count, percent

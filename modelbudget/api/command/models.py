@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
-from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 

@@ -19,7 +19,7 @@ def version(wanted: bool) -> None:
 
 def known_names(incomplete: str) -> list[str]:
     """Return the names of published models that begin so, for a shell's completion."""
-    from modelbudget.catalogue.models import Catalogue
+    from modelbudget.catalogue.named_models import Catalogue
 
     bases = Catalogue(CONFIGS / "models").bases.values()
     return [base.name for base in bases if base.model and base.name.startswith(incomplete)]

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from modelbudget.api.command.columns import Table, lines
+from modelbudget.api.command.text_table import Table, lines
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.common.printable import printable, printable_json
 

@@ -1,9 +1,9 @@
 """The table of `modelbudget MODEL --serve ACCELERATOR`."""
 
 from modelbudget.api.command import output
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
-from modelbudget.common.sizes import GIVEN
+from modelbudget.common.byte_sizes import GIVEN
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
 

@@ -8,11 +8,11 @@ from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import Fit, sharing
 from modelbudget.api.fitting import fit as fit_to
-from modelbudget.api.layouts import Layouts
+from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import (
@@ -25,9 +25,9 @@ from modelbudget.api.predictions import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
+from modelbudget.common.byte_sizes import GIVEN
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
-from modelbudget.common.sizes import GIVEN
+from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,

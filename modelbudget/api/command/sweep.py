@@ -16,7 +16,7 @@ def run(
     Exit code 1 if a comparison disagrees.
     """
     from modelbudget.api.sweeping import sweep
-    from modelbudget.plan.agreement import VERDICT, exit_code
+    from modelbudget.plan.exit_code import VERDICT, exit_code
 
     found = sweep(file, folder, cores)
     typer.echo(str(found.report))

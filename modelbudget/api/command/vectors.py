@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.columns import Table
+from modelbudget.api.command.text_table import Table
 from modelbudget.api.vectors import vectors as all_vectors
 from modelbudget.report.charts.format import count
 

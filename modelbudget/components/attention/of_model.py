@@ -1,11 +1,16 @@
 """What the model makes once for all layers: masks, tables of RoPE, positions."""
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, bytes_of
 from modelbudget.components import rope
-from modelbudget.components.attention.layout import d_rotary, has_rope, is_written_out, own_tables
+from modelbudget.components.attention.attention_layout import (
+    d_rotary,
+    has_rope,
+    is_written_out,
+    own_tables,
+)
 
 
 def model_mask(r: Run):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,

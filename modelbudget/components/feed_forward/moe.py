@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -35,14 +35,14 @@ from modelbudget.memory.timeline import (
     times,
     within,
 )
+from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
 from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
-from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.linear_layer import make_linear, stored_parameters
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
-from modelbudget.operations.quantised import dequantised
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view

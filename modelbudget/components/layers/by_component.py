@@ -1,11 +1,11 @@
 """Values of all layers by component, from the values of each part."""
 
-from modelbudget.architecture.fields import Fields
+from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.architecture.terms import Terms, join, merged, part
 from modelbudget.components import norm
 from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import mlp
-from modelbudget.components.layers.parts import component_name, n_layers
+from modelbudget.components.layers.layer_parts import component_name, n_layers
 from modelbudget.components.mixers import attention, mixers
 
 

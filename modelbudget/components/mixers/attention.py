@@ -1,18 +1,18 @@
 """Causal attention: query, key, value and output projections, with GQA or MQA if wanted."""
 
-from modelbudget.components.attention.backward import backward
-from modelbudget.components.attention.fields import CONSTRAINTS, AttentionFields
-from modelbudget.components.attention.flops import (
+from modelbudget.components.attention.attention_backward import backward
+from modelbudget.components.attention.attention_fields import CONSTRAINTS, AttentionFields
+from modelbudget.components.attention.attention_flops import (
     flops,
     flops_backward,
     flops_decode,
     flops_recomputed,
 )
-from modelbudget.components.attention.forward import forward
-from modelbudget.components.attention.inference import inference
-from modelbudget.components.attention.parameters import matrices, parameters, tensors
-from modelbudget.components.attention.program import program
-from modelbudget.components.attention.saved import cache, saved
+from modelbudget.components.attention.attention_forward import forward
+from modelbudget.components.attention.attention_inference import inference
+from modelbudget.components.attention.attention_parameters import matrices, parameters, tensors
+from modelbudget.components.attention.attention_program import program
+from modelbudget.components.attention.attention_saved import cache, saved
 
 __all__ = [
     "CONSTRAINTS",

@@ -4,16 +4,16 @@ Zuo et al. 2025 (arXiv 2507.22448), §2.1. Both read the same states; their comp
 after the part.
 """
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import join
-from modelbudget.components.attention.conditions import (
+from modelbudget.components.attention.attention_conditions import (
     SAVED_IF,
     is_not_written_out,
     math_for_masks,
     no_mask_on_scores,
     no_sinks,
 )
-from modelbudget.components.attention.layout import has_rope, is_packed, own_tables
+from modelbudget.components.attention.attention_layout import has_rope, is_packed, own_tables
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.gated_deltanet import fused_norm

@@ -6,10 +6,10 @@ factor weighs the second half of the heads against the first.
 """
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
-from modelbudget.components import attention_core, kv_cache, norm, rope
-from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores
-from modelbudget.components.attention.fields import AttentionFields
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
+from modelbudget.components.attention.attention_conditions import math_for_masks, no_mask_on_scores
+from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.memory.parameter_tensors import Tensor, matrix
@@ -108,7 +108,7 @@ def program(a: Fields, r: Run):
     key = make_linear("key", a.d_model, d_key, a.key_bias)
     value = make_linear("value", a.d_model, d_key, a.value_bias)
     output = make_linear("output", d_query, a.d_model, a.output_bias)
-    core = make_part("core", attention_core.program, r)
+    core = make_part("core", scaled_dot_product.program, r)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
     cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm, recurrent_state
@@ -34,8 +34,8 @@ from modelbudget.operations.elementwise import (
     to,
 )
 from modelbudget.operations.joining import cat, pad, stack
-from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over

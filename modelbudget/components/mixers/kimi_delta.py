@@ -3,7 +3,7 @@
 Kimi Team 2025 (arXiv 2510.26692). Fields are those of Gated DeltaNet; values are as wide as keys.
 """
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
@@ -18,8 +18,8 @@ from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
-from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty, steps

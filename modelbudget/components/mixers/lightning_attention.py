@@ -4,10 +4,10 @@ Qin et al. 2024 (arXiv 2401.04658); MiniMax 2025 (arXiv 2501.08313), §2.2. Head
 attention, each with its own key and value.
 """
 
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import recurrent_state
-from modelbudget.components.attention.fields import AttentionFields
+from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
-from modelbudget.components import mamba2
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.components import mamba2_block
 from modelbudget.components.contract import (
     ALONE,
     Place,
@@ -64,26 +64,26 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
 
 def parameters(a: Fields) -> Values:
     """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
-    found = mamba2.parameters(as_mamba2(a))
+    found = mamba2_block.parameters(as_mamba2(a))
     return found | {"norm": a.mamba_norm * found["norm"]}
 
 
 def tensors(a: Fields) -> list[Tensor]:
     """As of Mamba-2's own family, with or without the norm."""
-    found = mamba2.tensors(as_mamba2(a))
+    found = mamba2_block.tensors(as_mamba2(a))
     return [one._replace(is_there=a.mamba_norm) if one.name == "norm" else one for one in found]
 
 
 @valid_if(fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component."""
-    found = mamba2.saved(as_mamba2(a), r)
+    found = mamba2_block.saved(as_mamba2(a), r)
     return found | {"norm": a.mamba_norm * found["norm"]}
 
 
 def flops(a: Fields, r: Run) -> Values:
     """Two operations for each weight and token, and for each state that is read."""
-    return mamba2.flops(as_mamba2(a), r)
+    return mamba2_block.flops(as_mamba2(a), r)
 
 
 flops_backward = backward_of(flops)
@@ -93,12 +93,12 @@ flops_decode = decode_of(flops)
 
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
-    return mamba2.cached(as_mamba2(a), r)
+    return mamba2_block.cached(as_mamba2(a), r)
 
 
-TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
+TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
-    return mamba2.program(as_mamba2(a), r, a.mamba_norm)
+    return mamba2_block.program(as_mamba2(a), r, a.mamba_norm)

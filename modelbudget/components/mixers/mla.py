@@ -6,10 +6,10 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
-from modelbudget.components import attention_core, kv_cache, norm, rope
+from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.position import causal_bias
 from modelbudget.components.weight_formats import Matrix
@@ -162,13 +162,13 @@ def matrices(a: Fields) -> list[Matrix]:
     ]
 
 
-def heads(a: Fields) -> attention_core.Heads:
+def heads(a: Fields) -> scaled_dot_product.Heads:
     """Return the inputs of scaled dot-product attention.
 
     A value is stored with the key channels without RoPE.
     """
     d_key = a.d_nope + a.d_rope
-    return attention_core.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
+    return scaled_dot_product.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
 
 
 @valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
@@ -189,8 +189,8 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         "": 2 * rope.tables(r, a.d_rope),
         "kv_norm": norm.saved(a, r, a.kv_lora_rank) + size * a.d_rope,
         "kv_up": size * a.kv_lora_rank,
-        "core": attention_core.saved(heads(a), r),
-        "output": attention_core.copied_result(heads(a), r),
+        "core": scaled_dot_product.saved(heads(a), r),
+        "output": scaled_dot_product.copied_result(heads(a), r),
     }
 
 
@@ -217,7 +217,7 @@ def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
 @valid_if(no_indexer, values_fit_kernel)
 def flops_backward(a: Fields, r: Run) -> Values:
     """Each product twice; scores that a kernel computes again have a query's channels."""
-    return doubled(flops(a, r, attention_core.backward_products(r) - 2))
+    return doubled(flops(a, r, scaled_dot_product.backward_products(r) - 2))
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:
@@ -226,7 +226,7 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     Selective: scaled dot-product attention; full: the whole part.
     """
     if r.recompute == "selective":
-        return {"core": flops(a, r, 2, attention_core.recomputed_products(r) - 2)["core"]}
+        return {"core": flops(a, r, 2, scaled_dot_product.recomputed_products(r) - 2)["core"]}
     return flops(a, r) if r.recompute == "full" else {}
 
 
@@ -255,8 +255,8 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     size, math = bytes_of(r.dtype) * tokens(r), int(r.attention_kernel == "math")
     queries, stored = size * a.n_head * h.d_key, size * a.n_head * h.d_stored
     rotary, down = size * a.d_rope, size * (a.kv_lora_rank + a.d_rope)
-    copied = attention_core.result_apart(h, r) * size * a.n_head * a.d_value
-    of_query, of_key, of_value = attention_core.kept_inputs(h, r)
+    copied = scaled_dot_product.result_apart(h, r) * size * a.n_head * a.d_value
+    of_query, of_key, of_value = scaled_dot_product.kept_inputs(h, r)
     freed = (2 - of_query + 1 - of_key) * queries + rotary + (1 - of_value) * stored
     return [
         Allocation("query and kv_down", held["query_norm"] + held["query_up"] + queries + down),
@@ -265,7 +265,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
         *rope.forward(r, a.n_head, a.d_rope, a.d_rope),
         Allocation("query concatenation", queries, a.n_head * rotary),
         Allocation("key concatenation", queries),
-        *attention_core.forward(h, r),
+        *scaled_dot_product.forward(h, r),
         Allocation("result contiguous per token", copied),
         Allocation("output", size * a.d_model, freed + math * copied),
     ]
@@ -286,7 +286,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         size * n * a.n_head * width for width in (h.d_key, h.d_value, h.d_stored)
     )
     latent, down = size * n * a.kv_lora_rank, size * n * (a.kv_lora_rank + a.d_rope)
-    copied, several = attention_core.apart(h, r), positive(a.n_head - 1)
+    copied, several = scaled_dot_product.apart(h, r), positive(a.n_head - 1)
     output = size * a.n_head * a.d_value * a.d_model
     kv_up, kv_down = size * a.kv_lora_rank * a.n_head * h.d_stored, size * a.d_model
     kv_down *= a.kv_lora_rank + a.d_rope
@@ -295,7 +295,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     return [
         *linear_backward("output", output, 0, values, place.given, held["output"], early),
         *gradients_done("output", output),
-        *attention_core.backward(h, r),
+        *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
         *rope.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
@@ -377,7 +377,7 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *rope.inference(r, new, a.n_head, a.d_rope, per_query * a.d_rope),
         Allocation("query concatenation", query, per_query * a.d_rope),
         Allocation("key concatenation", key),
-        *attention_core.inference(h, r, new, 0, value_copied),
+        *scaled_dot_product.inference(h, r, new, 0, value_copied),
         Allocation("output", copied * result + states, freed),
     ]
 
@@ -396,7 +396,7 @@ def program(a: Fields, r: Run):
     kv_down = make_linear("kv_down", a.d_model, a.kv_lora_rank + a.d_rope)
     kv_norm = norm.make("kv_norm", a, r, (a.kv_lora_rank,))
     kv_up = make_linear("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value))
-    core = make_part("core", attention_core.program, r)
+    core = make_part("core", scaled_dot_product.program, r)
     output = make_linear("output", a.n_head * a.d_value, a.d_model)
     hidden_scores = _indexer(a, r) if a.n_index_head else lambda x, queries: None
     cache = kv_cache.declare([(1, a.kv_lora_rank), (1, a.d_rope)])

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import state_bytes, tokens
 from modelbudget.components import recurrent_state

@@ -6,7 +6,7 @@ RG-LRU: a real-gated linear recurrent unit, one state for each channel.
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values

@@ -7,9 +7,9 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
-from modelbudget.components import mamba
+from modelbudget.components import mamba_block
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers.gated_deltanet import fused_norm, head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
@@ -78,7 +78,7 @@ def parameters(a: Fields) -> Values:
     Heads select from their own channels and have steps for these alone, so that their number makes
     no difference to the count (Glorioso et al. 2024, Zamba's code).
     """
-    return mamba.parameters(_as_mamba(a)) | _norms(a)
+    return mamba_block.parameters(_as_mamba(a)) | _norms(a)
 
 
 def tensors(a: Fields) -> list[Tensor]:
@@ -104,7 +104,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """
     size, n = bytes_of(r.dtype), tokens(r)
     normed = a.scan_norm * size * n
-    found = mamba.saved(_as_mamba(a), r, a.n_scan_head)
+    found = mamba_block.saved(_as_mamba(a), r, a.n_scan_head)
     found["input"] = place.saves_input * found["input"]
     selected, of_step = found["step"], normed * a.d_scan_step
     found["step"] = of_step + (1 - a.scan_norm) * selected
@@ -118,7 +118,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 def flops(a: Fields, r: Run) -> Values:
     """Two operations for each weight and token, and for each state that is read."""
-    return mamba.flops(_as_mamba(a), r)
+    return mamba_block.flops(_as_mamba(a), r)
 
 
 flops_backward = backward_of(flops)
@@ -128,18 +128,18 @@ flops_decode = decode_of(flops)
 
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
-    return mamba.cached(_as_mamba(a), r)
+    return mamba_block.cached(_as_mamba(a), r)
 
 
-TOKENS_PER_STEP = mamba.TOKENS_PER_STEP
+TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
     if not a.scan_norm:
-        return mamba.program(_as_mamba(a), r, n_head=a.n_scan_head)
+        return mamba_block.program(_as_mamba(a), r, n_head=a.n_scan_head)
 
     def norms():
         return [make_part(name, head_norm, r, width) for name, width in _norms(a).items()]
 
-    return mamba.program(_as_mamba(a), r, norms)
+    return mamba_block.program(_as_mamba(a), r, norms)

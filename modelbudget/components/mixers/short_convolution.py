@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values

@@ -3,11 +3,11 @@
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Size
-from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of
-from modelbudget.components import attention_core
-from modelbudget.components.attention.conditions import (
+from modelbudget.components import scaled_dot_product
+from modelbudget.components.attention.attention_conditions import (
     INFERENCE_IF,
     PEAK_IF,
     SAVED_IF,
@@ -67,7 +67,7 @@ def _hides(a: Fields, r: Run):
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
     held = attention.saved(a, r, place)
-    mask = int(r.recompute == "selective") * attention_core.mask_of_window(r, _hides(a, r))
+    mask = int(r.recompute == "selective") * scaled_dot_product.mask_of_window(r, _hides(a, r))
     return held | {"core": held["core"] + mask}
 
 

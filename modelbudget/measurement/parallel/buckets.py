@@ -10,10 +10,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.at_peak import BUFFERS
 from modelbudget.measurement.parallel.private import reduce_on_meta
-from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import Pass, one_pass, texts
+from modelbudget.measurement.step.train import Pass, one_pass, texts
+from modelbudget.measurement.trace.at_peak import BUFFERS
+from modelbudget.measurement.trace.module_trace import Trace
 
 
 def make_pass(mesh: DeviceMesh, trace: Trace, model: nn.Module, run: RunConfig) -> Pass:

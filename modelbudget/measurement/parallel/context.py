@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.parallel.ring import RingAttention
-from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.embedding import RotaryPositions
 from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 
 def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:

@@ -43,7 +43,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from modelbudget.measurement.meta_cache import MOST_SHARED
+from modelbudget.measurement.trace.meta_cache import MOST_SHARED
 
 METHOD = "fake process group"
 _STRIDED = "_propagate_use_strided_shard_flag"

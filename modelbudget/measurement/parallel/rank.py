@@ -1,9 +1,9 @@
 """Training steps and inference of one of several devices that divide a model, on meta.
 
-Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline.py`), devices that
-compute sequences of their own and those that divide the tokens of a sequence (`context.py`), both
-of which hold shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and
-those that compute one part together (`tensor.py`).
+Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline_schedule.py`), devices
+that compute sequences of their own and those that divide the tokens of a sequence (`context.py`),
+both of which hold shards of the same part (`fully_shard.py`), those that divide experts
+(`expert.py`), and those that compute one part together (`tensor.py`).
 Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 
@@ -33,20 +33,27 @@ from modelbudget.architecture.run_values import (
     replicas,
     stage_index,
 )
-from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.infer import infer
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.parallel import buckets, context, expert, fsdp, pipeline, tensor
+from modelbudget.measurement.parallel import (
+    buckets,
+    context,
+    expert,
+    fully_shard,
+    pipeline_schedule,
+    tensor,
+)
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
     fsdp_on_meta,
     pipeline_without_votes,
     serve_meta,
 )
-from modelbudget.measurement.parallel.trace import ShardedTrace
-from modelbudget.measurement.train import by_component, train
+from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.train import by_component, train
+from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.pipeline_stage import stages
@@ -117,7 +124,7 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         if is_divided(run):
             tensor.divide(one, run, mesh["tensor"])
         if is_sharded(run):
-            fsdp.shard(one, run, mesh)
+            fully_shard.shard(one, run, mesh)
     return nn.ModuleList(parts) if is_interleaved(run) else model
 
 
@@ -137,7 +144,7 @@ def traced(
     trace = ShardedTrace(model)
     make_pass = None
     if is_pipelined(run):
-        make_pass = partial(pipeline.make_pass, vars(a)["d_model"], mesh["stage"])
+        make_pass = partial(pipeline_schedule.make_pass, vars(a)["d_model"], mesh["stage"])
     elif has_buckets(run):
         make_pass = partial(buckets.make_pass, mesh["data"])
     if quantities & OF_TRAINING:

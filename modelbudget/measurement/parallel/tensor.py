@@ -39,7 +39,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement import megatron_linear
+from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from modelbudget.common.workers import Bound, Failure, spread
-from modelbudget.measurement.reference.witness import build
+from modelbudget.measurement.reference.class_counts import build
 
 TIMEOUT_S = 60
 BOUND = Bound(2**31, "loading names and shapes of a checkpoint")

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import Mask, causal, shift, sinusoids
 from modelbudget.modules.rope import complex_table, rotate, rotate_complex, rotate_with
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 
 class Attention(nn.Module):

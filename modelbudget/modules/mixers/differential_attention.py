@@ -4,9 +4,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.rope import rotate
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 INITIAL = 0.8
 """What is added to the learned factor; the code of the paper lets it grow with the layer."""

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from torch import nn
 
-from modelbudget.modules.mamba2 import StateSpaceDualMixer
+from modelbudget.modules.mamba2_block import StateSpaceDualMixer
 
 
 def make(a) -> StateSpaceDualMixer:

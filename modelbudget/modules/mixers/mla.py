@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
 from modelbudget.modules.rope import rotate
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 
 class MLA(nn.Module):

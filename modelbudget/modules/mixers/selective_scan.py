@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.mamba import SelectiveScanMixer, scan
+from modelbudget.modules.mamba_block import SelectiveScanMixer, scan
 
 
 class NormalisedScanMixer(SelectiveScanMixer):

@@ -13,7 +13,7 @@ from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.plan.interrupt import interrupted
-from modelbudget.plan.terminal.summary import Job, WorkflowRun, duration
+from modelbudget.plan.terminal.run_summary import Job, WorkflowRun, duration
 
 OF_FAILED_JOBS = (
     "Exiting because a job execution failed",
@@ -190,7 +190,7 @@ class Terminal(Summary):
 
     def _start_bars(self) -> None:
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            from modelbudget.plan.terminal.bars import Bars  # imports rich
+            from modelbudget.plan.terminal.progress_bars import Bars  # imports rich
 
             self.bars = Bars(self.run, self.nocolor)
 

@@ -5,8 +5,8 @@ import polars as pl
 
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import percent, si_bytes
+from modelbudget.report.charts.grouped_values import least_and_most
 
 KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "segments (reserved)"}
 REQUESTED = "peak_requested_bytes"

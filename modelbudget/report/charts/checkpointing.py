@@ -4,8 +4,8 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
+from modelbudget.report.charts.grouped_values import least_and_most
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}

@@ -8,7 +8,6 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.compare.comparison import value
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import evenly_spaced, least_and_most, values
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
@@ -19,6 +18,7 @@ from modelbudget.report.charts.format import (
     times,
     value_of,
 )
+from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most, values
 
 MARGIN = 62
 COLUMNS = 3

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from modelbudget.architecture.conventions import CONVENTIONS
+from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 

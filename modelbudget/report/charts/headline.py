@@ -4,8 +4,8 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import budget
 from modelbudget.report.charts.format import count, percent
+from modelbudget.report.charts.grouped_values import budget
 
 COLUMNS = 45
 _UNITS = {0: "one", 1: "ten", 2: "a hundred"}

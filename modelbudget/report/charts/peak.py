@@ -9,9 +9,9 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bars import room_of
-from modelbudget.report.charts.budget import groups_in
+from modelbudget.report.charts.bar_chart import room_of
 from modelbudget.report.charts.format import percent, si_bytes
+from modelbudget.report.charts.grouped_values import groups_in
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))

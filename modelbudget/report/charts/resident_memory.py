@@ -5,8 +5,8 @@ import polars as pl
 
 from modelbudget.compare.comparison import TOLERANCE
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import count, signed_percent
+from modelbudget.report.charts.grouped_values import least_and_most
 
 KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two training steps"}
 MARGIN = 70

@@ -7,27 +7,27 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.compare.by_implementation import implementations
 from modelbudget.compare.comparison import value
-from modelbudget.compare.implementations import implementations
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts import (
     allocator_overhead,
     checkpointing,
-    inference,
+    inference_memory,
     peak,
     theme,
     vs_length,
 )
 from modelbudget.report.charts import devices as devices_chart
-from modelbudget.report.charts.area import shares_along, totals_along
-from modelbudget.report.charts.bars import amounts, bars
-from modelbudget.report.charts.budget import budget, evenly_spaced, values
+from modelbudget.report.charts.area_chart import shares_along, totals_along
+from modelbudget.report.charts.bar_chart import amounts, bars
+from modelbudget.report.charts.bytes_by_implementation import by_implementation
 from modelbudget.report.charts.chosen import every_point
 from modelbudget.report.charts.format import value_of
-from modelbudget.report.charts.grid import MOST_VALUES, share_over, total_over
-from modelbudget.report.charts.implementations import by_implementation
+from modelbudget.report.charts.grouped_values import budget, evenly_spaced, values
+from modelbudget.report.charts.heatmaps import MOST_VALUES, share_over, total_over
 from modelbudget.report.charts.resident_memory import resident_memory_charts
-from modelbudget.report.charts.strip import strip
+from modelbudget.report.charts.strip_chart import strip
 
 SIDE_BY_SIDE = 3
 """A size with up to this number of values is split into panels; with more it is an axis."""
@@ -100,8 +100,8 @@ def _of_several(
     if few and not (parts := peak.peak_parts(comparison)).is_empty():
         found["peak-parts"] = peak.training_memory(parts)
         found["peak-accelerators"] = peak.against_accelerators(parts, devices)
-    if few and not (parts := inference.inference_parts(comparison)).is_empty():
-        found["inference-parts"] = inference.inference_memory(parts)
+    if few and not (parts := inference_memory.inference_parts(comparison)).is_empty():
+        found["inference-parts"] = inference_memory.inference_memory(parts)
     known = set(comparison.filter(value().is_not_null())["quantity"])
     if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = allocator_overhead.overhead(comparison)

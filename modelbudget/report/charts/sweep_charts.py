@@ -7,10 +7,10 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.chosen import chosen_charts
-from modelbudget.report.charts.layouts import layouts_charts
+from modelbudget.report.charts.frontier import solve_charts
+from modelbudget.report.charts.layouts_of_devices import layouts_charts
+from modelbudget.report.charts.published_models import zoo_charts
 from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
-from modelbudget.report.charts.solve import solve_charts
-from modelbudget.report.charts.zoo import zoo_charts
 
 
 def sweep_charts(

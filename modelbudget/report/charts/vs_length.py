@@ -9,7 +9,6 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
@@ -18,6 +17,7 @@ from modelbudget.report.charts.format import (
     percent,
     si_bytes,
 )
+from modelbudget.report.charts.grouped_values import least_and_most
 
 MARGIN = 70
 TITLES = {

@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.compare import published_scaling
-from modelbudget.compare.published_scaling import (
+from modelbudget.compare import scaling_studies
+from modelbudget.compare.scaling_studies import (
     DIFFERS,
     EXACT,
     MISSING,
@@ -19,7 +19,7 @@ from modelbudget.compare.published_scaling import (
     Row,
 )
 from modelbudget.predict import nanochat_runs
-from modelbudget.predict.conventions import (
+from modelbudget.predict.counts_by_convention import (
     BY_NAME,
     CONVENTIONS,
     FLOPS,
@@ -29,8 +29,7 @@ from modelbudget.predict.conventions import (
 )
 from modelbudget.predict.optimal_size import FITS, Shapes, exponent
 from modelbudget.report import tables
-from modelbudget.report.charts.budget import evenly_spaced
-from modelbudget.report.charts.conventions import departures
+from modelbudget.report.charts.flops_by_convention import departures
 from modelbudget.report.charts.format import (
     count,
     field_title,
@@ -39,6 +38,7 @@ from modelbudget.report.charts.format import (
     short,
     signed_percent,
 )
+from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.sweep_file import Value
@@ -79,7 +79,7 @@ def _contents(page: Page) -> list[dict]:
     if not {*LADDER, *SHOWN, SHAPES} <= page.catalogue.bases.keys():
         return []
     sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
-    found = published_scaling.rows(PUBLISHED, sweeps)
+    found = scaling_studies.rows(PUBLISHED, sweeps)
     spec, parts = _of_models(page.catalogue)
     more = {
         "id": "counting",

@@ -1,7 +1,7 @@
 """All terms with their definitions."""
 
-from modelbudget.report.glossary import glossary_section
 from modelbudget.report.section import Page, Section
+from modelbudget.report.terms_explained import glossary_section
 
 
 def _contents(_: Page) -> list[dict]:

@@ -4,10 +4,10 @@ from functools import cache
 
 from markupsafe import Markup
 
-from modelbudget.catalogue.gpu_readings import Settings, gpu_readings
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.catalogue.published_readings import Settings, gpu_readings
 from modelbudget.common.paths import CONFIGS
-from modelbudget.compare.gpu_readings import CLOSE, Row, rows
+from modelbudget.compare.readings_of_gpus import CLOSE, Row, rows
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.section import Page, Section

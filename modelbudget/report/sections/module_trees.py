@@ -1,6 +1,6 @@
 """Module trees of some instantiated models."""
 
-from modelbudget.report.module_tree import tree_of
+from modelbudget.report.module_tree_html import tree_of
 from modelbudget.report.section import Page, Section
 
 TREES = "module_trees/trees.json"

@@ -4,13 +4,13 @@ import polars as pl
 
 from modelbudget.compare.comparison import value
 from modelbudget.components.groups import MEMORY
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
 from modelbudget.report.recipe import recipe
-from modelbudget.report.results import SweepResult
 from modelbudget.report.section import Page, Section
-from modelbudget.report.specs import variable_of_group
 
 STATES = ("parameters", "optimizer states", "gradients", "temporary")
 """What is live in the optimizer's step, in the order of the stack."""

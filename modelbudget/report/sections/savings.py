@@ -6,13 +6,13 @@ import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
+from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
 from modelbudget.report.recipe import device_lines, recipe
-from modelbudget.report.results import SweepResult
 from modelbudget.report.section import Page, Section
-from modelbudget.report.specs import variable_of_group
 
 ALONE, EIGHT_BIT = "8-bit states of AdamW", {"optimizer": "adamw-8bit"}
 """A change that no package here measures: AdamW of bitsandbytes."""

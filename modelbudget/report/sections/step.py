@@ -6,10 +6,10 @@ from typing import Any
 import polars as pl
 
 from modelbudget.components.groups import MEMORY, group_of
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.recipe import device_lines, recipe
 from modelbudget.report.section import Page, Section
-from modelbudget.report.specs import variable_of_group
 
 STEP = ("training_step/step.json", "training_step/allocations.parquet")
 SHARED = ("training_step/shared_step.json", "training_step/shared_allocations.parquet")

@@ -7,23 +7,23 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.failures import by_reason
 from modelbudget.components.groups import group_of
-from modelbudget.report import example_point, formulas, tables
+from modelbudget.report import example_point, formula_tables, tables
 from modelbudget.report.charts.format import count
-from modelbudget.report.fits import fits_section
-from modelbudget.report.implementations import implementations_section
-from modelbudget.report.layouts import layouts_section
+from modelbudget.report.fit_tables import fits_section
+from modelbudget.report.implementation_tables import implementations_section
+from modelbudget.report.layout_table import layouts_section
 from modelbudget.report.numbers import numbers_section
+from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
 from modelbudget.report.payload import comparison_tables
-from modelbudget.report.predicted import predicted_section
+from modelbudget.report.predicted_section import predicted_section
 from modelbudget.report.recipe import precision
-from modelbudget.report.results import PredictedResult, SweepResult, ordered
 from modelbudget.report.section import FIRST, Page, Section
 from modelbudget.report.six_nd import six_n_d_section
-from modelbudget.report.solve import solve_section
+from modelbudget.report.solve_tables import solve_section
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.sweep_facts import facts, implementer, question
 from modelbudget.report.verdict import Verdict, device_text, sentence
-from modelbudget.report.zoo import zoo_section
+from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantities import OF_RUN
 
 PRINTED, WALKTHROUGHS = "module_trees/modules.json", "module_trees/walkthroughs.json"
@@ -160,7 +160,7 @@ def _example(
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
-    rows = formulas.component_rows(point, sweep.of_point(point))
+    rows = formula_tables.component_rows(point, sweep.of_point(point))
     groups = sorted({group_of(name) for name in _components_of(sweep, point)})
     is_new = rows and any(group not in shown for group in groups)
     for group in groups if is_new else ():
@@ -168,8 +168,8 @@ def _example(
     return {
         "title": f"{label}: {count(point['total'])} parameters" if rows else label,
         "before": None if is_new or not rows else shown[groups[0]],
-        "table": formulas.component_table(
-            [*rows, formulas.whole("all", rows)], f"Components of {label}"
+        "table": formula_tables.component_table(
+            [*rows, formula_tables.whole("all", rows)], f"Components of {label}"
         )
         if is_new
         else None,

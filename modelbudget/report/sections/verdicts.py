@@ -6,12 +6,12 @@ from markupsafe import Markup
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
 from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count
-from modelbudget.report.implementations import most_of_classes, of_all_sweeps
+from modelbudget.report.implementation_tables import most_of_classes, of_all_sweeps
+from modelbudget.report.page_results import Results, ordered
 from modelbudget.report.ratios import ratios
-from modelbudget.report.results import Results, ordered
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.gpu_readings import readings_of
-from modelbudget.report.trust import trust_section
+from modelbudget.report.what_others_say import trust_section
 
 MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20

@@ -3,11 +3,11 @@
 import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count, percent, short
-from modelbudget.report.results import SweepResult
+from modelbudget.report.model_stack import VERBS, Stack, drawing, picture, stack_of
+from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section
-from modelbudget.report.specs import variable_of_group
-from modelbudget.report.stack import VERBS, Stack, drawing, picture, stack_of
 
 _TENTHS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "all")
 

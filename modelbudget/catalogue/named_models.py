@@ -1,0 +1,320 @@
+"""Named models: reads `configs/models/*.yaml`, one file for each series of models.
+
+A sweep's base is a family (code), a series (a file), a model (an entry of a file) or a
+config.json from a model page.
+"""
+
+import json
+from pathlib import Path
+from typing import Literal, NamedTuple, Self, cast
+
+from pydantic import Field, model_validator
+
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import read_text, yaml_files
+from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.families import families
+from modelbudget.huggingface import config_file
+from modelbudget.huggingface.classes import CLASSES, translations
+from modelbudget.huggingface.run_settings import Note
+
+KEYS = "workflow/schemas/model.schema.json"
+FAMILIES = "modelbudget/families"
+Value = bool | int | str
+Fields = dict[str, Value]
+
+
+class Provenance(Strict):
+    """Sources of numbers. Those of a series are defaults for its models."""
+
+    source: str | None = Field(None, description="where the fields were published")
+    published_source: str | None = Field(None, description="where the size was printed")
+    published_checked: Literal["read", "partly", "recalled"] | None = Field(
+        None, description="whether the printed size was read in its source or is from memory"
+    )
+    published_tolerance: Size | None = Field(
+        None,
+        description="a count this far from published_value agrees; none: the print was not checked",
+    )
+    exact_source: str | None = Field(None, description="who counted `exact`")
+    transformers: str | None = Field(
+        None, description="the class of Hugging Face transformers that is this model"
+    )
+    stand_in: str | None = Field(
+        None, description="a class of the same shape, where the model's own code is not public"
+    )
+    remark: str | None = Field(None, description="what a reader should know about the numbers")
+    same_shape_source: str | None = Field(
+        None, description="where it was read that the models in same_shape have this shape"
+    )
+
+
+class Model(Provenance):
+    """One published model: its numbers and their sources."""
+
+    label: str
+    fields: Fields = Field({})
+    config: str | None = Field(
+        None,
+        description="a config.json in the folder of this file, as downloaded from a model page, "
+        "that sets the fields; those given here override it",
+    )
+    published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
+    published_value: Count | None = Field(None, description="the printed size as a number")
+    published_active: Count | None = Field(
+        None, description="the printed size of what one token uses, as a number"
+    )
+    exact: Count | None = Field(None, description="a parameter count that others have counted")
+    independent: Count | None = Field(
+        None, description="where nobody published a count: another closed form, from the sizes"
+    )
+    reason: str | None = Field(
+        None, description="why the printed size differs from the count by more than its tolerance"
+    )
+    same_shape: list[str] = Field(
+        [],
+        description="names of models that have all sizes of this one, on huggingface.co with their "
+        "owner before a slash; the command answers for them with this shape",
+    )
+
+    def has_shape_of(self, name: str) -> bool:
+        """Whether `same_shape` has a name, which may lack its owner."""
+        named = {one.casefold() for one in self.same_shape}
+        return name.casefold() in named | {one.rpartition("/")[2] for one in named}
+
+
+class Series(Provenance):
+    """Models that share fields.
+
+    Without a `family`, each model has that of its config.json.
+    """
+
+    title: str
+    family: str | None = None
+    fields: Fields = Field({}, description="what all models of the series have in common")
+    derive: dict[str, str] = Field({}, description="fields that follow from others")
+    models: dict[str, Model] = Field({})
+
+    @model_validator(mode="after")
+    def inherits_sources(self) -> Self:
+        """Give the sources of the series to each model that has none of its own."""
+        provenance = {name: getattr(self, name) for name in Provenance.model_fields}
+        for name, model in self.models.items():
+            own = model.model_dump(exclude_none=True)
+            self.models[name] = model.model_copy(update=provenance | own)
+            if self.models[name].source is None:
+                raise ValueError(f"models.{name}.source: missing; give it here or to the series")
+            if model.same_shape and self.models[name].same_shape_source is None:
+                raise ValueError(f"models.{name}.same_shape_source: missing; same_shape needs it")
+            if self.family is None and model.config is None:
+                raise ValueError(f"family: missing; models.{name} has no config to give it")
+        return self
+
+
+class Base(NamedTuple):
+    """The start of a sweep: a family, fields already set, and expressions for derived fields.
+
+    `path` is the file of a named model. `notes` are those of its config.json, and `config` has its
+    keys, as JSON, if its class can be built from them.
+    """
+
+    name: str
+    label: str
+    family: type[Architecture]
+    fields: Fields
+    derive: dict[str, str]
+    model: Model | None = None
+    transformers: str | None = None
+    series: str | None = None
+    path: Path | None = None
+    notes: tuple[Note, ...] = ()
+    config: str | None = None
+
+
+class Catalogue:
+    """All bases by name. Raises InputError with the mistakes of all files."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
+        mistakes = []
+        for path in yaml_files(folder):
+            try:
+                found = _read(path)
+            except InputError as error:
+                mistakes += error.mistakes
+                continue
+            for base in found:
+                if base.name in self.bases:
+                    mistakes.append(f"{path}: the name {base.name!r} is already taken")
+                self.bases[base.name] = base
+        if mistakes:
+            raise InputError(mistakes)
+
+    def __getitem__(self, name: str) -> Base:
+        """Return a base. Raises ValueError with similar names."""
+        if name not in self.bases:
+            raise ValueError(
+                f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
+            )
+        return self.bases[name]
+
+
+def find(folder: Path, name: str) -> Base:
+    """Return one base, reading only the files that mention its name.
+
+    Reads and checks all files if none of them has it. Raises ValueError with similar names, or
+    InputError.
+    """
+    for path in yaml_files(folder):
+        if name == path.stem or f"{name}:" in read_text(path):
+            for base in _bases(path):
+                if base.name == name:
+                    return base
+    if name in families():
+        return Base(name, name, families()[name], {}, {})
+    return of_same_shape(folder, name) or Catalogue(folder)[name]
+
+
+def of_same_shape(folder: Path, name: str) -> Base | None:
+    """Return the model whose shape a model of another name has, under that name."""
+    for path in yaml_files(folder):
+        if name.casefold() in read_text(path).casefold():
+            for base in _bases(path):
+                if base.model and base.model.has_shape_of(name):
+                    line = f"has the shape of {base.name} ({base.model.same_shape_source})"
+                    return base._replace(
+                        name=name,
+                        label=f"{name} (shape of {base.label})",
+                        notes=(*base.notes, Note(line)),
+                    )
+    return None
+
+
+def of_series(folder: Path, name: str) -> list[str]:
+    """Return the names of the models of a series; none if there is no such series."""
+    paths = [path for path in yaml_files(folder) if path.stem == name]
+    return [base.name for path in paths for base in _bases(path) if base.model]
+
+
+def _read(path: Path) -> list[Base]:
+    bases = _bases(path)
+    mistakes = [line for base in bases for line in _wrong_class(path, base)]
+    if mistakes:
+        raise InputError(mistakes)
+    return bases
+
+
+def _bases(path: Path) -> list[Base]:
+    series = read_strict(path, Series, Model, rest=KEYS)
+    if series.family is not None and series.family not in families():
+        raise InputError(
+            [
+                f"{path}: family = {show(series.family)}: unknown family"
+                f"{offered(series.family, families(), FAMILIES)}"
+            ]
+        )
+    shared = _shared(path, series)
+    named = (_named(path, series, name, model) for name, model in series.models.items())
+    return [*shared, *named]
+
+
+def _shared(path: Path, series: Series) -> list[Base]:
+    """Return the base of a whole series, if its models have one family."""
+    if series.family is None:
+        return []
+    family, kind = families()[series.family], series.transformers
+    return [Base(path.stem, series.title, family, series.fields, series.derive, transformers=kind)]
+
+
+def _named(path: Path, series: Series, name: str, model: Model) -> Base:
+    """Build a base from an entry: its fields override its config.json, and that the series."""
+    family = families().get(series.family or "")
+    configured, notes, keys = {}, (), None
+    kind = model.transformers
+    if model.config:
+        base = configured_base(path.parent, model.config)
+        if family not in (None, base.family):
+            raise InputError(
+                [
+                    f"{path}: models.{name}.config = {model.config!r}: is of family "
+                    f"{base.family.name()!r}, and the series is of family {series.family!r}"
+                ]
+            )
+        family = base.family
+        configured, notes = base.fields, base.notes
+        keys = base.config if kind in (None, base.transformers) else None
+        kind = kind or base.transformers
+    # Without a config there is a family: `inherits_sources` has checked that.
+    return Base(
+        name,
+        model.label,
+        cast(type[Architecture], family),
+        series.fields | configured | model.fields,
+        series.derive,
+        model,
+        kind,
+        series.title,
+        path,
+        notes,
+        keys,
+    )
+
+
+def configured_base(folder: Path, name: str) -> Base:
+    """Read a config.json in a folder or below it as a base. Raises InputError."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
+    label = path.absolute().parent.name if path.stem == "config" else path.stem
+    return base_of_config(path, label, config_file.read(path))
+
+
+def base_of_config(path: Path, label: str, configured: config_file.Configured) -> Base:
+    """Return the base of what was read of a file."""
+    family, fields, kind, run, notes, keys = configured
+    return Base(
+        str(path),
+        label,
+        families()[family],
+        fields | run,
+        {},
+        transformers=kind,
+        notes=tuple(notes),
+        config=keys,
+    )
+
+
+def base_of_class(base: Base, mistakes: list[str]) -> Base:
+    """Return a config.json whose values its family does not allow as its class alone.
+
+    Raises ValueError with the mistakes if the class has no config or cannot be built.
+    """
+    if base.transformers is None or base.config is None:
+        raise ValueError("\n".join(mistakes))
+    read = config_file.as_class(base.transformers, json.loads(base.config), mistakes)
+    return base._replace(
+        family=families()[read.family],
+        fields=read.fields | read.run,
+        transformers=None,
+        notes=tuple(dict.fromkeys((*base.notes, *read.notes))),
+        config=None,
+    )
+
+
+def _wrong_class(path: Path, base: Base) -> list[str]:
+    """Return a mistake if no config can be written for the `transformers` class of a base."""
+    name, family = base.transformers, base.family.name()
+    translation = translations().get(name or "")
+    is_known = translation and translation.in_transformers and translation.family == family
+    if name is None or is_known:
+        return []
+    of_family = (n for n, one in translations().items() if one.family == family)
+    known = sorted(name for name in of_family if translations()[name].in_transformers)
+    return [
+        f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "
+        f"{family}{offered(name, known, CLASSES)}"
+    ]

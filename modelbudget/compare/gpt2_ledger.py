@@ -1,0 +1,151 @@
+"""Ledger of GPT-2: expected and true parameters of every module of Hugging Face's model."""
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+from torch import nn
+from transformers import GPT2LMHeadModel
+
+from modelbudget.architecture.evaluators import symbols
+from modelbudget.architecture.terms import Term
+from modelbudget.components import embedding, norm
+from modelbudget.components.feed_forward import mlp
+from modelbudget.components.mixers import attention
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.count import count
+from modelbudget.measurement.reference.gpt2 import build_gpt2
+
+LAYER = "transformer.h.*"
+
+
+def expected(a) -> dict[str, Any]:
+    """Return the expected parameters of each module by its path in Hugging Face's model.
+
+    Dropout and activations are listed with zero. Query, key and value are one matrix there.
+    """
+    projections, hidden = attention.parameters(a), mlp.parameters(a)
+    fused = projections["query"] + projections["key"] + projections["value"]
+    one_norm = norm.parameters(a)
+    in_attention = {
+        "c_attn": fused,
+        "c_proj": projections["output"],
+        "attn_dropout": 0,
+        "resid_dropout": 0,
+    }
+    in_mlp = {"c_fc": hidden["up"], "c_proj": hidden["down"], "act": 0, "dropout": 0}
+    in_layer = {
+        "ln_1": one_norm,
+        "attn": sum(in_attention.values()),
+        **{f"attn.{name}": value for name, value in in_attention.items()},
+        "ln_2": one_norm,
+        "mlp": sum(in_mlp.values()),
+        **{f"mlp.{name}": value for name, value in in_mlp.items()},
+    }
+    return {
+        "transformer.wte": embedding.token(a),
+        "transformer.wpe": embedding.position(a),
+        "transformer.drop": 0,
+        LAYER: 2 * one_norm + in_layer["attn"] + in_layer["mlp"],
+        **{f"{LAYER}.{name}": value for name, value in in_layer.items()},
+        "transformer.ln_f": one_norm,
+        "lm_head": embedding.head(a),
+    }
+
+
+def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
+    """Return a row for each kind of module, in the order of the model, and one for the total.
+
+    Columns: model, module (`*` stands for the layer's number), kind (class), instances,
+    each_expected, each_true, expected, true, shared_with, formula (as text and as MathML), agrees,
+    device.
+    """
+    model = build_gpt2(a, device)
+    formulas = expected(_symbols(a))
+    rows = [
+        _row(path, modules, expected(a)[path], formulas[path], model)
+        for path, modules in _by_path(model).items()
+    ]
+    total = sum(c.parameters for c in count(model).values())
+    whole = sum(row["expected"] for row in rows if row["module"] in _top_level())
+    rows.append(_total_row(type(model).__name__, whole, total))
+    return pl.DataFrame(rows).select(
+        pl.lit(label).alias("model"),
+        pl.all(),
+        (pl.col("expected") == pl.col("true")).alias("agrees"),
+        pl.lit(device).alias("device"),
+    )
+
+
+def _top_level() -> set[str]:
+    return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
+
+
+def _row(path: str, modules: list[nn.Module], each: int, formula, model: GPT2LMHeadModel) -> dict:
+    own = [_owned(module, model) for module in modules]
+    return {
+        "module": path,
+        "kind": type(modules[0]).__name__,
+        "instances": len(modules),
+        "each_expected": each,
+        "each_true": own[0],
+        "expected": each * len(modules),
+        "true": sum(own),
+        "shared_with": _shared_with(modules[0], model),
+        "formula": str(formula),
+        "mathml": symbols.to_mathml(Term(formula)),
+    }
+
+
+def _total_row(kind: str, whole: int, total: int) -> dict:
+    return {
+        "module": "total",
+        "kind": kind,
+        "instances": 1,
+        "each_expected": whole,
+        "each_true": total,
+        "expected": whole,
+        "true": total,
+        "shared_with": None,
+        "formula": "",
+        "mathml": "",
+    }
+
+
+def _by_path(model: nn.Module) -> dict[str, list[nn.Module]]:
+    """Group modules with the same path in every layer; ModuleLists are left out."""
+    found: dict[str, list[nn.Module]] = {}
+    for path, module in model.named_modules():
+        if path and not isinstance(module, nn.ModuleList) and path != "transformer":
+            found.setdefault(re.sub(r"\.\d+", ".*", path), []).append(module)
+    return found
+
+
+def _owned(module: nn.Module, model: GPT2LMHeadModel) -> int:
+    """Count the parameters of a module, except those that the token embedding owns."""
+    words = model.transformer.wte
+    return sum(
+        parameter.numel()
+        for parameter in module.parameters()
+        if module is words or parameter is not words.weight
+    )
+
+
+def _shared_with(module: nn.Module, model: GPT2LMHeadModel) -> str | None:
+    words = model.transformer.wte
+    shares = module is not words and any(p is words.weight for p in module.parameters())
+    return "transformer.wte" if shares else None
+
+
+def _symbols(a: Decoder) -> SimpleNamespace:
+    """Return sizes as symbols, and the switches of this model as numbers.
+
+    GPT-2 has one key head for each query head, and n_head · d_head is d_model.
+    """
+    family = type(a)
+    words = {word: getattr(a, word) for word in family.categorical()}
+    named = symbols.namespace(family, words, symbols.settled(family, a.model_dump()))
+    named.n_kv_head = named.n_head
+    named.d_head = named.d_model / named.n_head
+    return named

@@ -1,0 +1,54 @@
+"""Measurement of the solutions of a sweep's `fit`: the largest that fit, and the next larger."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from modelbudget.measurement.cached_points import measure_new
+from modelbudget.predict.largest_that_fits import Cell, Model, depth, totals
+from modelbudget.sweeps.quantities import FITS
+from modelbudget.sweeps.sweep_file import Measure
+
+MOST_LAYERS = 128
+"""Layers of the deepest model that is traced: a trace takes a second for each hundred layers."""
+
+
+class Solutions(NamedTuple):
+    """Measured bytes by purpose and model, or the reason why there are none."""
+
+    n_bytes: dict[tuple[str, Model], int]
+    missing: dict[tuple[str, Model], str]
+
+
+def measure_solutions(
+    cells: Iterable[Cell], settings: Measure, n_workers: int, folder: Path
+) -> Solutions:
+    """Trace the model of each solution and the next larger one on meta."""
+    n_bytes, missing = {}, {}
+    cells = list(cells)
+    for purpose, needs in FITS.items():
+        # A dictionary, since the same model may be too large for one device and fit another.
+        wanted = dict.fromkeys(
+            model
+            for cell in cells
+            if cell.purpose == purpose
+            for model in (cell.held, cell.beyond)
+            if model
+        )
+        models = [model for model in wanted if depth(model) <= MOST_LAYERS]
+        too_deep = f"not traced (more than {MOST_LAYERS} layers)"
+        missing |= {(purpose, model): too_deep for model in wanted if depth(model) > MOST_LAYERS}
+        if not models:
+            continue
+        where = settings.model_copy(update={"quantities": sorted(needs), "device": "meta"})
+        found = measure_new(models, where, n_workers, folder)
+        reasons = {(row["architecture"], row["run"]): row["failure"] for row in found.failures}
+        of_digests = totals(found.table, purpose)
+        for model in models:
+            architecture, run = model
+            digests = architecture.digest(), run.digest()
+            if digests in reasons:  # the other quantities are only a part of what it needs
+                missing[purpose, model] = f"not traced ({reasons[digests]})"
+            else:
+                n_bytes[purpose, model] = of_digests[digests]
+    return Solutions(n_bytes, missing)

@@ -1,0 +1,113 @@
+"""Printed numbers of scaling studies next to the same models, predicted and measured."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.terms import Term
+from modelbudget.catalogue.published_scaling import Ladder, Published, published_scaling
+from modelbudget.common.errors import InputError
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.predict.counts_by_convention import BY_NAME, PARAMETERS, Convention, relative_error
+
+EXACT, ROUNDED, DIFFERS = "exact", "within rounding", "differs"
+NO_COUNT, RECALLED, MISSING = "not a count", "recalled", "not in this run"
+
+
+class Row(NamedTuple):
+    """One printed number under its convention; None where the run has not counted the model."""
+
+    ladder: Ladder
+    printed: Published
+    convention: Convention
+    predicted: int | None
+    measured: int | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the number is reproduced, by prediction and, if there is one, measurement."""
+        if self.predicted is None:
+            return MISSING
+        if self.ladder.reason:
+            return NO_COUNT
+        if self.ladder.checked == "recalled":
+            return RECALLED
+        counts = {self.predicted, self.predicted if self.measured is None else self.measured}
+        off = max(abs(one - self.printed.published) for one in counts)
+        return DIFFERS if off > self.rounding else EXACT if off == 0 else ROUNDED
+
+    @property
+    def rounding(self) -> int:
+        """Half of the last printed digit."""
+        own = self.printed.rounding
+        return self.ladder.rounding if own is None else own
+
+    @property
+    def error(self) -> float | None:
+        """Return (printed − predicted) / predicted."""
+        return self.predicted and relative_error(self.printed.published, self.predicted)
+
+    @property
+    def notes(self) -> str:
+        """What a reader should know of the number."""
+        known = (self.printed.note, self.ladder.note, self.ladder.reason)
+        return "; ".join(one for one in known if one)
+
+
+def rows(path: Path, sweeps: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Row]:
+    """Count every model of the file from points and comparisons of sweeps. Raises InputError."""
+    counted: dict[str, tuple[SimpleNamespace, pl.DataFrame]] = {}
+    for points, comparison in sweeps:
+        parameters = comparison.filter(pl.col("quantity") == "parameters")
+        by_label = parameters.partition_by("label", as_dict=True)
+        for point in points.iter_rows(named=True):
+            if (label := point["label"]) not in counted and (label,) in by_label:
+                counted[label] = SimpleNamespace(**point), by_label[(label,)]
+    return [
+        _row(path, ladder, printed, counted.get(printed.model))
+        for ladder in published_scaling(path)
+        for printed in ladder.rows
+    ]
+
+
+def _row(path: Path, ladder: Ladder, printed: Published, counted) -> Row:
+    name = printed.convention or ladder.convention
+    if name not in BY_NAME:
+        raise InputError(
+            [f"{path}: convention = {show(name)}: unknown{offered(name, BY_NAME, '')}"]
+        )
+    if counted is None:
+        return Row(ladder, printed, BY_NAME[name], None, None)
+    a, table = counted
+    found = (_count(ladder, printed, BY_NAME[name], a, table, of) for of in WITNESSES)
+    return Row(ladder, printed, BY_NAME[name], *found)
+
+
+WITNESSES = ("predicted", "measured")
+
+
+def _count(
+    ladder: Ladder,
+    printed: Published,
+    convention: Convention,
+    a: SimpleNamespace,
+    table: pl.DataFrame,
+    witness: str,
+) -> int | None:
+    """Return the count from one column of a model's comparison, None if values are missing.
+
+    An estimate from sizes alone, which no component enters, is not measured.
+    """
+    if table[witness].has_nulls():
+        return None
+    terms = {name: Term(n) for name, n in table.select("component", witness).iter_rows()}
+    length = printed.length or ladder.length or 0
+    found = convention.value(terms, a, length)
+    if witness == "measured" and found == convention.value({}, a, length):
+        return None
+    found *= printed.tokens or 1
+    return found + printed.added * (convention.unit == PARAMETERS)

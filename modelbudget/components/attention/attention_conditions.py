@@ -1,0 +1,154 @@
+"""Conditions of attention's formulas: 1 where one holds, else 0 (`valid_if`)."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import (
+    MASKS,
+    bytes_of,
+    exact_bytes,
+    is_sharded,
+    tokens,
+)
+from modelbudget.components import norm
+from modelbudget.components.attention.attention_layout import (
+    d_rotary,
+    has_rope,
+    is_complex,
+    is_packed,
+    is_written_out,
+    own_tables,
+    position_of,
+    repeats,
+    shares_storage,
+)
+
+
+def no_mask_on_scores(a: Fields, r: Run):
+    """ALiBi, T5's buckets and relative positions add to the scores."""
+    return int(position_of(a) not in MASKS)
+
+
+def math_for_masks(a: Fields, r: Run):
+    """1 unless scores that something is added to meet a kernel that never writes them out."""
+    return int(position_of(a) not in MASKS or r.attention_kernel == "math")
+
+
+def mask_is_not_saved(a: Fields, r: Run):
+    """1 unless checkpointing saves what is added to the scores, which only some layers compute."""
+    own = position_of(a) == "relative" and r.recompute == "full"
+    return int(position_of(a) not in MASKS or r.recompute == "none" or own)
+
+
+def no_sinks(a: Fields, r: Run):
+    """Sinks add a key to the scores."""
+    return 1 - a.sinks
+
+
+def gates_channels(a: Fields, r: Run):
+    """Return 1 unless a gate of a whole head is repeated for its channels."""
+    return 1 - a.gate_per_head
+
+
+def no_inner_norm(a: Fields, r: Run):
+    """Return 1 unless the result is normalised, which no timeline has."""
+    return 1 - a.inner_norm
+
+
+def is_not_written_out(a: Fields, r: Run):
+    """Attention that is written out has no timeline of inference."""
+    return 1 - is_written_out(r)
+
+
+def rope_is_real(a: Fields, r: Run):
+    """RoPE is not a product of complex numbers."""
+    return 1 - is_complex(a, r)
+
+
+def rotates_whole_heads(a: Fields, r: Run):
+    """With tables of the model or complex numbers, RoPE rotates all channels of a head."""
+    in_part = positive(a.d_head - d_rotary(a))
+    return 1 - has_rope(a) * (1 - own_tables(a, r)) * in_part
+
+
+def packs(a: Fields, r: Run):
+    """Packed, the projections have a bias each or none has, and queries and keys have no norms."""
+    biases = a.query_bias, a.key_bias, a.value_bias
+    equal = 1 - positive(sum(biases)) + biases[0] * biases[1] * biases[2]
+    return 1 - is_packed(r) * (1 - equal * int(a.qk_norm == "none"))
+
+
+def copies_are_made(a: Fields, r: Run):
+    """Not with a single token, whose query, key and value are contiguous as they are."""
+    return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
+
+
+def is_not_copied(a: Fields, r: Run):
+    """Query, key and value are no copies."""
+    return int(r.projections != "copied")
+
+
+def single_tokens_are_viewed(a: Fields, r: Run):
+    """Products in the dtype copy packed values of single tokens: they stand between sequences."""
+    in_dtype = is_written_out(r) or bytes_of(r.dtype) == exact_bytes(r.dtype)
+    copies = int(r.attention_kernel in ("math", "written_out") and in_dtype)
+    single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
+    return 1 - shares_storage(r) * copies * single
+
+
+def heads_are_not_scaled_exactly(a: Fields, r: Run):
+    """Norms of queries and keys do not multiply by their scale in single precision."""
+    return 1 - norm.scales_exactly(a, r) * int(a.qk_norm != "none")
+
+
+def keys_are_not_repeated(a: Fields, r: Run):
+    """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
+    return 1 - shares_storage(r) * (1 - has_rope(a)) * repeats(a, r)
+
+
+def shards_are_separate(a: Fields, r: Run):
+    """Sharded, query, key and value are three matrices."""
+    return 1 - is_sharded(r) * is_packed(r)
+
+
+SAVED_IF = (
+    math_for_masks,
+    mask_is_not_saved,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    single_tokens_are_viewed,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    copies_are_made,
+)
+"""Conditions of the bytes that are saved."""
+
+
+PEAK_IF = (
+    no_mask_on_scores,
+    no_sinks,
+    no_inner_norm,
+    gates_channels,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    copies_are_made,
+)
+"""Conditions of the timelines."""
+
+
+INFERENCE_IF = (
+    no_mask_on_scores,
+    no_sinks,
+    no_inner_norm,
+    gates_channels,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    rope_is_real,
+    is_not_copied,
+    is_not_written_out,
+)
+"""Conditions of the timelines of inference."""

@@ -1,0 +1,96 @@
+"""Timeline of attention's forward pass in training."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    gathers_again,
+    tokens,
+)
+from modelbudget.components import context_parallel, rope, scaled_dot_product
+from modelbudget.components.attention.attention_conditions import PEAK_IF
+from modelbudget.components.attention.attention_layout import (
+    d_rotary,
+    has_rope,
+    heads,
+    own_tables,
+    shares_storage,
+)
+from modelbudget.components.attention.attention_saved import saved
+from modelbudget.components.contract import Place, valid_if
+from modelbudget.memory.timeline import Allocation, Timeline, all_gather, all_reduce, times
+
+DISTANCE = 8 + 1
+"""Bytes of the distance from a query to a key (int64), and of whether it is outside the window."""
+
+
+@valid_if(*PEAK_IF)
+def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
+    """Return the timeline of the forward pass, from the input to the output and all that is saved.
+
+    Projections, norms, RoPE, the mask of a window that hides some scores (`hides` 1), scaled
+    dot-product attention, a copy of its result that is contiguous per token, the output projection.
+    """
+    held = saved(a, r)
+    size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
+    query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
+    copied = context_parallel.result_apart(heads(a, r), r) * query
+    of_query, of_key, of_value = context_parallel.kept_inputs(heads(a, r), r)
+    freed = _inputs_freed(a, r, of_query, of_key, of_value)
+    mask, distances = (
+        scaled_dot_product.mask_of_window(r, hides),
+        hides * DISTANCE * r.length * r.length,
+    )
+    freed += int(r.recompute != "selective") * mask
+    joined, copies, shared = query + 2 * key, int(r.projections == "copied"), shares_storage(r)
+    gate = [
+        Allocation("gate", query),
+        Allocation("sigmoid", query, query),
+        Allocation("gated result", query),
+    ]
+    return [
+        *times(gathers_again(r), all_gather(r, size * n * a.d_model)),
+        Allocation(
+            "query, key, value",
+            joined + held["query_norm"] + held["key_norm"],
+            gathers_again(r) * size * n * a.d_model,
+        ),
+        Allocation("their copies", copies * joined, copies * joined),
+        *_rope_forward(a, r),
+        Allocation("query and key before RoPE", 0, has_rope(a) * (1 - shared) * (query + key)),
+        Allocation("mask of the window", 2 * mask + distances, mask + distances),
+        *context_parallel.forward(heads(a, r), r, hides),
+        Allocation("result contiguous per token", copied, math * copied),
+        *times(a.attention_gate, gate),
+        Allocation("output", size * n * a.d_model),
+        *all_reduce(r, size * n * a.d_model),
+        Allocation("inputs of attention", 0, freed),
+    ]
+
+
+def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
+    """Bytes of queries, keys and values that are freed after attention, which saves copies instead.
+
+    The arguments are 1 where it saves these themselves. Packed, all are freed with the last one.
+    """
+    query, key = (
+        bytes_of(r.dtype) * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head)
+    )
+    own = (1 - of_query) * query + (1 - of_key) * key
+    if not shares_storage(r):
+        return own + (1 - of_value) * key
+    if has_rope(a):
+        return own + (1 - of_value) * (query + 2 * key)
+    return (1 - of_query) * (1 - of_value) * (query + 2 * key)
+
+
+def _rope_forward(a: Fields, r: Run) -> Timeline:
+    """RoPE of queries, and of keys."""
+    if r.rope_tables == "complex":
+        return times(has_rope(a), rope.forward_complex(r, a.n_head + a.n_kv_head, a.d_head))
+    found = []
+    for n_head in (a.n_head, a.n_kv_head):
+        if own_tables(a, r):
+            found += rope.forward(r, n_head, a.d_head, d_rotary(a))
+        else:
+            found += rope.forward_whole(r, n_head, a.d_head)
+    return times(has_rope(a), found)

@@ -1,0 +1,89 @@
+"""How a run lays out attention: positions, RoPE, packed projections, scores."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.components import norm, scaled_dot_product
+
+
+def position_of(a: Fields) -> str:
+    """Return the position embedding; families without positions have no such field."""
+    return getattr(a, "position", "none")
+
+
+def has_rope(a: Fields) -> int:
+    return int(position_of(a) == "rotary")
+
+
+def d_rotary(a: Fields):
+    if not has_rope(a):
+        return 0
+    return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
+
+
+def d_gate(a: Fields):
+    """Return the width of the projection that gates the result, if there is one."""
+    return a.n_head * (a.d_head - a.gate_per_head * (a.d_head - 1))
+
+
+def is_written_out(r: Run) -> int:
+    """1 where attention is one operation at a time, with masks that the model makes."""
+    return int(r.attention_kernel == "written_out")
+
+
+def own_tables(a: Fields, r: Run) -> int:
+    """1 where each layer makes the tables of RoPE."""
+    return int(r.rope_tables == "layer")
+
+
+def is_complex(a: Fields, r: Run) -> int:
+    """1 where RoPE multiplies complex numbers."""
+    return has_rope(a) * int(r.rope_tables == "complex")
+
+
+def rope_by_head(a: Fields, r: Run) -> int:
+    """1 where RoPE ends with a concatenation, whose result is contiguous per head."""
+    with_tables_of_model = r.rope_tables == "model" and r.rope_layout == "head"
+    return has_rope(a) * int(r.rope_tables == "layer" or with_tables_of_model)
+
+
+def repeats(a: Fields, r: Run):
+    """1 where attention saves keys and values repeated for each query head, as computed."""
+    repeats = r.attention_kernel in ("efficient", "written_out")
+    return int(repeats) * positive(a.n_head - a.n_kv_head)
+
+
+def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
+    """Return the inputs of scaled dot-product attention.
+
+    Packed, a value is stored with its query and key; these are counted with it unless they are
+    inputs of attention themselves.
+    """
+    copies = r.attention_kernel == "math" and r.recompute != "selective"
+    stored = a.d_head
+    if shares_storage(r) and (copies or has_rope(a)):
+        own = repeats(a, r) * int(r.attention_kernel == "efficient" and r.recompute != "selective")
+        stored += (1 - own) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
+    by_head = rope_by_head(a, r)
+    together = shares_storage(r) * (1 - has_rope(a))
+    return scaled_dot_product.Heads(
+        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together
+    )
+
+
+def is_packed(r: Run) -> int:
+    """1 where query, key and value are one matrix product."""
+    return int(r.projections != "separate")
+
+
+def shares_storage(r: Run) -> int:
+    """1 where query, key and value are views of one tensor."""
+    return int(r.projections in ("packed", "sliced"))
+
+
+def n_vectors(a: Fields, n_token, n_head):
+    return n_token * (1 if a.qk_norm == "joint" else n_head)
+
+
+def scaled_apart(a: Fields, r: Run):
+    """1 where the scale is a multiplication of its own after the norm, and saves its input."""
+    return int(a.qk_norm == "separate") * (1 - norm.is_composed(a, r)) * a.norm_scale

@@ -1,0 +1,91 @@
+"""Parameters of attention: their number, tensors and matrices."""
+
+from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.components import norm
+from modelbudget.components.attention.attention_conditions import shards_are_separate
+from modelbudget.components.attention.attention_layout import d_gate, position_of
+from modelbudget.components.contract import Values, valid_if
+from modelbudget.components.weight_formats import Matrix
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, vector
+
+
+def parameters(a: Fields) -> Values:
+    """Four projections (Vaswani et al. 2017, §3.2.2; grouped heads: Ainslie et al. 2023, §2.2).
+
+    Queries and output have n_head heads of d_head, keys and values n_kv_head of them. One matrix
+    or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
+    §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
+    OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
+    code has it in the query's matrix. One for each head: LFM3's code. Norm of the result: Wang et
+    al. 2022 (Magneto), §2.
+    """
+    d_query = a.n_head * a.d_head
+    d_key = a.n_kv_head * a.d_head
+    of_query = {"none": 0, "shared": a.d_head, "separate": d_query, "joint": d_query}
+    of_key = {"none": 0, "shared": a.d_head, "separate": d_key, "joint": d_key}
+    return {
+        "query": a.d_model * d_query + a.query_bias * d_query,
+        "gate": a.attention_gate * (a.d_model + a.query_bias) * d_gate(a),
+        "key": a.d_model * d_key + a.key_bias * d_key,
+        "value": a.d_model * d_key + a.value_bias * d_key,
+        "output": d_query * a.d_model + a.output_bias * a.d_model,
+        "query_norm": (a.norm_scale + a.qk_norm_bias) * of_query[a.qk_norm],
+        "key_norm": (a.norm_scale + a.qk_norm_bias) * of_key[a.qk_norm],
+        "norm": a.inner_norm * norm.parameters(a, d_query),
+        "sinks": a.sinks * a.n_head,
+        **_relative_positions(a),
+    }
+
+
+def _relative_positions(a: Fields) -> Values:
+    """Count the parameters of Transformer-XL's relative positions, if the family has them.
+
+    A fifth matrix, from sinusoids of the distance to keys, and two query biases, u for content and
+    v for position (Dai et al. 2019, §3.3).
+    """
+    if position_of(a) != "relative":
+        return {}
+    d_query = a.n_head * a.d_head
+    return {
+        "position": a.d_model * d_query,
+        "content_bias": d_query,
+        "position_bias": d_query,
+    }
+
+
+@valid_if(shards_are_separate)
+def tensors(a: Fields) -> list[Tensor]:
+    """Biases of queries and sinks; weights and biases of the projections; norms; positions."""
+    query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    relative = int(position_of(a) == "relative")
+    found = [
+        Tensor("content_bias", query, relative),
+        Tensor("position_bias", query, relative),
+        vector("sinks", a.n_head, a.sinks),
+        *linear_tensors("query", a.d_model, query, a.query_bias),
+        matrix("gate", d_gate(a), a.d_model, a.attention_gate),
+        vector("gate", d_gate(a), a.attention_gate * a.query_bias),
+        *linear_tensors("key", a.d_model, key, a.key_bias),
+        *linear_tensors("value", a.d_model, key, a.value_bias),
+        *linear_tensors("output", query, a.d_model, a.output_bias),
+    ]
+    if a.qk_norm != "none":
+        n_query, n_key = (1, 1) if a.qk_norm == "shared" else (a.n_head, a.n_kv_head)
+        for name, n in (("query_norm", n_query), ("key_norm", n_key)):
+            shared = vector(name, a.d_head)
+            of_heads = shared if a.qk_norm == "shared" else matrix(name, n, a.d_head)
+            found += [of_heads._replace(is_there=one) for one in (a.norm_scale, a.qk_norm_bias)]
+    found += norm.tensors(a, "norm", a.inner_norm, query)
+    return [*found, Tensor("position", a.d_model * query, relative)]
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections."""
+    query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    return [
+        Matrix("query", a.d_model, query, bias=a.query_bias),
+        Matrix("gate", a.d_model, d_gate(a), a.attention_gate, bias=a.query_bias),
+        Matrix("key", a.d_model, key, bias=a.key_bias),
+        Matrix("value", a.d_model, key, bias=a.value_bias),
+        Matrix("output", query, a.d_model, bias=a.output_bias),
+    ]

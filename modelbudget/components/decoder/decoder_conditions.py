@@ -1,0 +1,54 @@
+"""Conditions of a decoder's formulas that are about devices which share it."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import layer_groups
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import is_sharded, stays_gathered
+from modelbudget.components import chunked_loss, embedding, layer
+from modelbudget.components.layers.layer_fields import BEFORE
+from modelbudget.memory import shards
+
+SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
+"""Quantities of which a device holds only its shard, and what it gathers."""
+
+
+OF_ONE_DEVICE = (
+    "parameter_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+    "activation_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+)
+"""Quantities of one stage of a pipeline, or of one of several devices that compute one model."""
+
+
+def knows_shards(quantity: str, a: Fields, r: Run):
+    """1 where a quantity of a device's shards has a formula, else 0.
+
+    The rows of each tensor are known; the peak, where all layers are of one group and there are at
+    least two, in each stage, and where head and loss are computed for all tokens at once.
+    """
+    if quantity not in SHARDED:
+        return 1
+    tensors = [tensor for one in layer.parts(a).values() for tensor in one.tensors(a)]
+    known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
+    if quantity == "peak_training_bytes":
+        n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
+        of_layers = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        return of_layers * (1 - chunked_loss.is_chunked(r))
+    return int(known) * layer.has_formula("parameter_bytes", a, r)
+
+
+def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
+    """Whether a quantity of one stage has a formula: all layers are of one group.
+
+    The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
+    in which the first layer finds it is not freed with it. Of shards, where parameters are gathered
+    once.
+    """
+    is_peak = quantity == "peak_training_bytes"
+    keeps_shards = is_sharded(r) and not stays_gathered(r)
+    known = not is_peak or (a.norm_placement in BEFORE and not keeps_shards)
+    return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1

@@ -1,0 +1,115 @@
+"""The decoder as a program: embedding, layers, final norm, head."""
+
+from itertools import chain, cycle, islice, repeat
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.components import embedding, multi_token_prediction, norm, rope
+from modelbudget.components.layers import layer_program as layer
+from modelbudget.components.position import distances
+from modelbudget.operations.elementwise import clone, compare, dropout, without_gradient
+from modelbudget.operations.part import make_group, make_part
+from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.views import expand, narrow
+
+
+def program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    mixers = a.mixers.split()
+    embed = make_group(make_part, "embedding", embedding.program, a, r)
+    mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
+    patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
+    layers = []
+    for number, names in enumerate(patterns):
+        Active.tape.layer = number
+        layers.append(make_group(make_part, "layer", layer.program, a, r, *names))
+    ahead = []
+    with Active.tape.without_caches():  # inference leaves them out
+        for number in range(a.n_mtp_layer):
+            Active.tape.layer = a.n_layer + number
+            names = mixers[-1], a.mlps.split()[-1]
+            ahead.append(make_part("mtp", multi_token_prediction.program, a, r, *names))
+    Active.tape.layer = None
+    embedding_norm = make_group(norm.make, "norm.embedding", a, r) if a.embedding_norm else None
+    final_norm = make_group(norm.make, "norm.final", a, r) if a.final_norm else None
+    head = make_group(make_part, "head", embedding.head_program, a, r, embed.token)
+    d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
+    attends = {"attention", "sliding_attention"} & {mixer for mixer, _ in patterns}
+    shares_tables = d_rotary and r.rope_tables == "model" and attends
+    # As they are used, and as they were before any scaling.
+    frequencies = empty((2, -(-d_rotary // 2)), "float32") if shares_tables else None
+    gives_places = d_rotary and r.rope_tables == "complex" and attends
+    has_dropout = r.dropout and r.dropout_in == "model"
+    drop = make_part("dropout", lambda: lambda x: dropout(x, has_dropout, r.backend))
+    windows = {"attention": 0, "sliding_attention": a.window}
+
+    def forward(tokens):
+        return head(states(tokens))
+
+    def states(tokens):
+        """Return the states (batch, length, d_model) that the head reads."""
+        x, *_others = stream(tokens)  # live until the states are there
+        return normed(x)
+
+    def logits_ahead(tokens):
+        """Yield the logits of the next token, and of the tokens that follow it."""
+        x, masks, bias, rotation, _held = stream(tokens)
+        yield head(normed(x))
+        for number, part in enumerate(ahead):
+            Active.tape.layer = a.n_layer + number
+            mask = masks.get(windows.get(mixers[-1], -1), bias)
+            x = part(x, embed(without_gradient(tokens)), mask, rotation)
+            Active.tape.layer = None
+            yield head(part.final(x))
+
+    def normed(x):
+        return x if final_norm is None else final_norm(x)
+
+    def stream(tokens):
+        """Return what the last layer returns, and what else is live."""
+        tape = Active.tape
+        held = [] if r.embeddings == "held" and tape.cache_length is None else None
+        x = drop(embed(tokens, held))
+        if embedding_norm is not None:
+            x = embedding_norm(x)
+        bias, rotation = embed.bias(x), None
+        if gives_places:
+            rotation = (rope.positions(*tokens.shape),)
+        elif frequencies is not None:
+            dtype = x.dtype if r.rope_dtype == "dtype" else "float32"
+            rotation = rope.tables_of_model(tokens.shape[1], frequencies, dtype)
+        masks = {}
+        if r.attention_kernel == "written_out":
+            masks = masks_of_sequences({windows[name] for name in mixers if name in windows}, x)
+        for number, (mixer, _) in enumerate(patterns):
+            tape.layer = number
+            x = layers[number](x, masks.get(windows.get(mixer, -1), bias), rotation)
+        tape.layer = None
+        return x, masks, bias, rotation, held
+
+    def next_token(tokens):
+        """Return the logits of the last token, of which the head reads a copy."""
+        x = states(tokens)  # live with its copy
+        return head(clone(narrow(x, 1, 1, is_first=False)))
+
+    forward.states, forward.head, forward.next_token = states, head, next_token
+    forward.logits_ahead = logits_ahead if ahead else None
+    return forward
+
+
+def masks_of_sequences(windows: set, x: Tensor) -> dict:
+    """Return masks (batch, 1, length, length) by window, each in a tuple."""
+    batch, length, _ = x.shape
+    distance = distances(length)
+    masks = {}
+    for window in sorted(windows):
+        is_seen = compare(compare(distance), compare(distance))
+        is_seen = expand(is_seen, (batch, 1, length, length))
+        zero = empty((), x.dtype)
+        masks[window] = (_zero_where(is_seen, x.dtype),)
+    return masks
+
+
+def _zero_where(is_seen: Tensor, dtype: str) -> Tensor:
+    """torch.where(is_seen, 0, −∞): the number becomes a tensor without dimensions."""
+    infinity = empty((), dtype)
+    return empty(is_seen.shape, dtype)

@@ -1,0 +1,191 @@
+"""What surrounds a decoder's layers in time: ends of the passes, neighbours in the optimizer."""
+
+from types import SimpleNamespace
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import layer_groups
+from modelbudget.architecture.operations import largest
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    has_part_of_experts,
+    is_pipelined,
+    is_sharded,
+    masks_tokens,
+    replicas,
+    replicas_of_experts,
+)
+from modelbudget.components import (
+    embedding,
+    expert_parallel,
+    layer,
+    loss,
+    norm,
+    tensor_parallel,
+)
+from modelbudget.components.layers.layer_fields import BEFORE
+from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
+from modelbudget.memory.inference_peak import Step
+from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.timeline import Allocation, change, times
+from modelbudget.memory.training_peak import Model
+
+
+def _rest_tensors(a: Fields) -> list[Tensor]:
+    """Parameter tensors behind the layers, in the order of the module."""
+    return [
+        *norm.tensors(a, "norm.embedding", a.embedding_norm),
+        *norm.tensors(a, "norm.final", a.final_norm),
+        *embedding.head_tensors(a),
+    ]
+
+
+def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
+    """Parameter tensors and the ones before them, in the order of the module.
+
+    Of a model that is sharded, the optimizer sees a device's own rows; of a pipeline, a stage.
+    """
+
+    def seen(found: list[Tensor]) -> list[Tensor]:
+        return [shards.own_tensor(r, one) for one in found] if is_sharded(r) else found
+
+    layers = [(group, seen(layer.tensors(a, r, group))) for group in layer_groups(a)]
+    ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
+    if is_pipelined(r):
+        ends = [[one for one in found if pipeline_stages.has(r, one.name)] for found in ends]
+    return parameter_tensors.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
+
+
+def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.Layer]:
+    """Return the parameters of one layer, and those outside of layers.
+
+    `is_held` 0: autograd does not hold the gradient of the norm that reads the layer's input. Of a
+    pipeline, the parameters of a stage.
+    """
+    g = r if is_held else accumulated_run(r)
+    # Untied: the gradient of a tied matrix is that of the head, too.
+    token = bytes_of(g.dtype) * (1 - a.tied) * embedding.table(a)
+    if is_pipelined(r):
+        token = token * pipeline_stages.is_first(r)
+    summed = tensor_parallel.summed_in_rest(a, g, token)
+    rest = fsdp.group(r, _rest_of(a, r), replicas(r), bytes_of(g.dtype), summed)
+    return _layer_gathered(a, r, g, is_held), [rest]
+
+
+def _rest_of(a: Fields, r: Run) -> list[Tensor]:
+    """Parameter tensors outside of layers: of a pipeline, those of a stage."""
+    found = [*embedding.tensors(a), *_rest_tensors(a)]
+    return [one for one in found if pipeline_stages.has(r, one.name)] if is_pipelined(r) else found
+
+
+def accumulated_run(r: Run) -> Run:
+    """Return the run with the dtype in which a stage's shards add gradients up."""
+    is_wide = r.reduce_dtype == "float32"
+    return SimpleNamespace(**vars(r) | {"dtype": "float32"}) if is_wide else r
+
+
+def _layer_gathered(a: Fields, r: Run, g: Run, is_held) -> fsdp.Layer:
+    """Return the groups of one layer, of which routed experts that devices divide are the last.
+
+    `g`: the run with the dtype of gradients.
+    """
+    (group,) = layer_groups(a)
+    size, tensors = bytes_of(g.dtype), layer.tensors(a, r, group)
+    of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
+    summed, held = tensor_parallel.summed_in_layer(a, g, of_norm, is_held)
+    if not has_part_of_experts(r):
+        return [fsdp.group(r, tensors, replicas(r), size, summed, held)]
+
+    def group_of(is_there, is_there_routed, n) -> fsdp.Group:
+        """Return the group of some tensors: 1 for those that are there, 0 for others."""
+        found = [
+            one._replace(is_there=(is_there_routed if one.is_routed else is_there) * one.is_there)
+            for one in tensors
+        ]
+        return fsdp.group(
+            r,
+            found,
+            n,
+            size,
+            times(is_there, summed),
+            is_there * held,
+            largest(is_there, is_there_routed),
+        )
+
+    divided = expert_parallel.exchanges(r)
+    return [
+        group_of(divided, 0, replicas(r)),
+        group_of(1 - divided, 1, replicas_of_experts(r)),
+    ]
+
+
+def sharded_stage_of(
+    a: Fields, r: Run, stage: pipeline_stages.Stage, model: Model
+) -> sharded_stage.ShardedStage:
+    """Return a stage with its shards. `model`: the timelines of one microbatch."""
+    one, is_last = pipeline_stages.microbatch(r), pipeline_stages.is_last(r)
+    if r.reduce_dtype == "float32":
+        stage = _accumulated_in_float32(a, r, stage)
+    ends = ends_of_shards(a, one)
+    (last,) = model.layers
+    after = model.saved_after_layers if is_last else model.states
+    in_layer = int(r.recompute != "full") * change(last.forward)
+    freed = int(r.outputs == "freed")
+    output = loss.number(r) + freed * stage.logits if is_last else model.states
+    return sharded_stage.ShardedStage(
+        stage,
+        *gathered_together(a, r, is_held=0),
+        times(pipeline_stages.is_first(r), ends.embedding),
+        -after - in_layer,
+        output,
+    )
+
+
+def _accumulated_in_float32(
+    a: Fields, r: Run, stage: pipeline_stages.Stage
+) -> pipeline_stages.Stage:
+    """Return the stage whose gradients of all microbatches are added up in single precision."""
+    (group,) = layer_groups(a)
+    whole = {"embedding.token": 1 + (1 - masks_tokens(r)) * (r.tensor_parallel - 1)}
+    of_layer, of_rest = (
+        [bytes_of(r.dtype) * one.is_there * one.numbers * whole.get(one.name, 1) for one in tensors]
+        for tensors in (layer.tensors(a, r, group), _rest_of(a, r))
+    )
+    first, again = (
+        sharded_stage.accumulated(stage.backward, of_layer, of_rest, is_first)
+        for is_first in (1, 0)
+    )
+    return stage._replace(backward=first, again=again)
+
+
+def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
+    """Return what happens before and after the layers, where the rest of the model is gathered."""
+    n_rows = embedding.rows(a)
+    shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
+    return fsdp.Ends(
+        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
+        loss.backward(r, n_rows),
+        loss.logits(r, n_rows),
+    )
+
+
+def forward_end(a: Fields, r: Run) -> tuple:
+    """Return the bytes live in the loss, at the end of the final norm, and before the head.
+
+    In addition to those live when backward begins.
+    """
+    others = layer.held_in_forward(a, r) + layer.first_input_held(a, r)
+    normed = embedding.final_norm(a, r, others)
+    return *embedding.forward_end(a, r), normed, embedding.gathered_for_head(a, r)
+
+
+def buffers(a: Fields, r: Run):
+    """Bytes of the model's buffers."""
+    return layer.buffers(a, r) + embedding.scale(r)
+
+
+def inference_steps(a: Fields, r: Run, new) -> list[Step]:
+    """Return the steps of a forward pass of `new` tokens, up to the logits of the last one."""
+    states = bytes_of(r.dtype) * r.batch * new * a.d_model
+    head = embedding.head_inference(a, r, new, layer.shared_inference(a, r, new))
+    ends = [Step(embedding.inference(a, r, new)), Step(head, states)]
+    return ends + layer.inference(a, r, new)

@@ -1,0 +1,79 @@
+"""Timeline of a layer's backward pass."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import (
+    computed_again,
+    divides,
+    gathers_again,
+    of_states,
+)
+from modelbudget.components import norm
+from modelbudget.components.attention.of_model import model_mask
+from modelbudget.components.layers.layer_fields import BEFORE
+from modelbudget.components.layers.layer_parts import all_parts, component_name
+from modelbudget.components.layers.layer_saved import read_by_all
+from modelbudget.components.layers.layer_states import (
+    is_summed,
+    output_backward,
+    place_of,
+    states_bytes,
+    whole_states_bytes,
+)
+from modelbudget.memory.timeline import Allocation, Timeline, accumulate, all_reduce, times, within
+
+
+def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
+    """From the gradient of the layer's output to that of its input."""
+    two_norms = a.parallel * (1 - a.shared_norm)
+    before = int(a.norm_placement in BEFORE)
+    of_mixer, of_second = (
+        output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
+    )
+    again, unsaved = computed_again(r), before * norm.copies_input(a, r) * states_bytes(a, r)
+    mixer, second = (
+        within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
+        for name in (group.mixer, group.feed_forward)
+    )
+    # The last reader of the output's gradient frees it.
+    stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
+    is_post = int(a.norm_placement == "post")
+    straight = int(a.norm_placement not in BEFORE)
+    summed = times(1 - gathers_again(r), all_reduce(r, whole_states_bytes(a, r)))
+    met = accumulate(states_bytes(a, r))
+    second_summed = is_summed(r, group.feed_forward)
+    has_first = 1 - positive(group.first)
+    mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]
+    return [
+        *of_second,
+        *times(is_post, stays),
+        *second,
+        *times(second_summed, [*summed, *times(straight, met)]),
+        *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
+        *of_mixer,
+        *mixer,
+        *summed,
+        *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
+        *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
+        *_input_backward(a, r),
+        *times(a.parallel, stays),
+        *times(again, [Allocation("layer's input", 0, unsaved, _freed_once(a, r, group))]),
+    ]
+
+
+def _freed_once(a: Fields, r: Run, group: LayerGroup):
+    """Return the bytes that the first layer of a group frees, as the last one that reads them."""
+    found = (1 - positive(group.first)) * read_by_all(a, r)
+    if component_name(group.mixer) != "attention":
+        return found
+    reads_last = 1
+    for other in layer_groups(a):
+        if other.mixer == group.mixer:
+            reads_last *= 1 - other.is_there * positive(group.first - other.first)
+    return found + reads_last * model_mask(r)
+
+
+def _input_backward(a: Fields, r: Run) -> Timeline:
+    """Return the backward timeline of the norm before a part; empty if there is none."""
+    return norm.backward(a, of_states(r), residual=1) if a.norm_placement in BEFORE else []

@@ -1,0 +1,80 @@
+"""Bytes that layers save for backward, or hold through forward and backward."""
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import computed_again, of_states
+from modelbudget.architecture.terms import Term, Terms, merged
+from modelbudget.components import dropout, embedding, norm
+from modelbudget.components.attention.of_model import (
+    complex_tables,
+    model_frequencies,
+    model_mask,
+    model_masks,
+    model_positions,
+    model_tables,
+)
+from modelbudget.components.layers.by_component import in_layers
+from modelbudget.components.layers.layer_fields import BEFORE
+from modelbudget.components.layers.layer_parts import n_layers, parts
+from modelbudget.components.layers.layer_states import place_of, states_bytes
+
+
+def saved_of_second_norm(a: Fields, r: Run):
+    """Return the bytes saved by the norm before a feed-forward part.
+
+    In a parallel layer, the mixer's norm has saved the input, unless each saves a copy of its own.
+    """
+    r = of_states(r)
+    return norm.saved(a, r) - a.parallel * (1 - norm.copies_input(a, r)) * states_bytes(a, r)
+
+
+def saved(a: Fields, r: Run) -> Terms:
+    """Bytes saved for backward by all layers, without full checkpointing."""
+    held = {name: one.saved(a, r, place_of(a, r, name)) for name, one in parts(a).items()}
+    second_norm, s = saved_of_second_norm(a, r), of_states(r)
+    found = in_layers(a, held, norm.saved(a, s), second_norm, dropout.saved(a, s))
+    tables = model_tables(a, r)
+    return merged(found, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else found
+
+
+def held_in_forward(a: Fields, r: Run):
+    """Bytes of positions, masks and embeddings that only the forward pass holds."""
+    again, masks = computed_again(r), model_masks(a, r)
+    positions = (1 - again) * model_positions(a, r, r.length)
+    return positions + masks - again * _masks_read(a, r) + embedding.held_apart(a, r)
+
+
+def _masks_read(a: Fields, r: Run):
+    """Bytes of the masks that layers read; fewer layers than mixers do not read all of them."""
+    n_layer = n_layers(a)
+    read = (positive(n_layer.get(name, 0)) for name in ("attention", "sliding_attention"))
+    return sum(read) * model_mask(r)
+
+
+def first_input_held(a: Fields, r: Run):
+    """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
+    unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * states_bytes(a, r)
+    return (1 - computed_again(r)) * embedding.is_held_input(a, r) * unsaved
+
+
+def buffers(a: Fields, r: Run):
+    """Bytes of buffers: frequencies of RoPE for all layers of a stage, or the table of each."""
+    return r.virtual_stages * model_frequencies(a, r) + complex_tables(a, r)
+
+
+def held(a: Fields, r: Run):
+    """Return the bytes that layers hold through forward and backward and that no operation saves.
+
+    Arguments of layers that are computed again: tables of RoPE, the positions, and masks.
+    """
+    return computed_again(r) * (read_by_all(a, r) + _masks_read(a, r)) - saved_masks(a, r)
+
+
+def saved_masks(a: Fields, r: Run):
+    """Return the bytes of masks that full checkpointing saves, as arguments of layers."""
+    return computed_again(r) * int(r.mask_argument == "saved") * _masks_read(a, r)
+
+
+def read_by_all(a: Fields, r: Run):
+    """Return the bytes that all layers read: tables of RoPE and positions, made before them."""
+    return model_tables(a, r) + model_positions(a, r, r.length)

@@ -1,0 +1,90 @@
+"""Parameter tensors of a layer, and matrices that a run packs into one."""
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components import norm
+from modelbudget.components.attention.attention_fields import PACKED
+from modelbudget.components.feed_forward import mlp, moe
+from modelbudget.components.layers.layer_parts import all_parts, component_name, n_layers
+from modelbudget.components.weight_formats import Matrix
+from modelbudget.memory.parameter_tensors import Tensor
+
+
+def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the name and the parts of what is one matrix in this run, by component."""
+    found = {}
+    if r.projections != "separate":
+        found["attention"] = "query_key_value", PACKED
+    if mlp.is_packed(r):
+        found["mlp"] = "gate_up", ("gate", "up")
+    if moe.gathers(r):
+        found["moe"] = "gate_up", ("gate", "up")
+    return found
+
+
+def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
+    """Return the terms with projections that are one matrix as one.
+
+    `join_values`: of two components' values; the sum, or `largest` for counts of tensors.
+    """
+    for component, (name, parts_of_one) in joins(r).items():
+        names = [f"layer.{component}.{one}" for one in parts_of_one]
+        found = [terms[one] for one in names if one in terms]
+        if found:
+            joined = Term(reduce(join_values, (term.each for term in found)), found[0].instances)
+            terms = {one: term for one, term in terms.items() if one not in names}
+            terms[f"layer.{component}.{name}"] = joined
+    return terms
+
+
+def products(a: Fields, r: Run) -> list[Matrix]:
+    """Return the matrices whose gradients a run can add to a buffer, those that are one as one."""
+    found = []
+    for name, n_layer in n_layers(a).items():
+        part = all_parts()[name]
+        own = part.matrices(a) if hasattr(part, "FUSES_GRADIENTS") else []
+        for joined, names in filter(None, [joins(r).get(component_name(name))]):
+            rows = sum(one.d_out for one in own if one.name in names)
+            own = [one for one in own if one.name not in names]
+            own.append(Matrix(joined, a.d_model, rows, positive(rows)))
+        found += [one._replace(n=one.n * positive(n_layer)) for one in own]
+    return found
+
+
+def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
+    """Parameter tensors of one layer that get a gradient, in the order of the module."""
+    n_after = 2 if a.norm_placement == "both" else 0
+    return [
+        *(
+            tensor
+            for name in (group.mixer, group.feed_forward)
+            if name != "none"
+            for tensor in _tensors_of_part(a, r, name)
+        ),
+        *norm.tensors(a, "norm"),
+        *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
+        *n_after * norm.tensors(a, "norm"),
+    ]
+
+
+def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
+    """Return the tensors of a part; those that are one matrix come as one.
+
+    It has the place of its first part; that of queries, keys and values comes last, as in Phi-3.
+    """
+    found = all_parts()[name].tensors(a)
+    for joined, names in filter(None, [joins(r).get(component_name(name))]):
+        own = [one for one in found if one.name in names]
+        weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
+        one_matrix = Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)
+        others = [one for one in found if one.name not in names]
+        first = next(i for i, one in enumerate(found) if one.name in names)
+        place = len(others) if names == PACKED else first
+        found = [*others[:place], *one_matrix, *others[place:]]
+    return found

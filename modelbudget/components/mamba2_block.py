@@ -1,0 +1,205 @@
+"""Mamba-2's mixer: one decay for each head, a matrix of states for each head."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Count, Parts
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
+from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.components.contract import Values
+from modelbudget.memory.parameter_tensors import Tensor, counts
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import (
+    flatten,
+    repeat_interleave,
+    split,
+    unbind,
+    unflatten,
+    unsqueeze,
+)
+
+
+class StateSpaceDualFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    d_inner: Count = Field(description="channels of the recurrence: n_head · d_head")
+    n_head: Parts = Field(description="heads, each with one decay and one step")
+    d_head: Count = Field(64, description="channels of one head")
+    d_state: Count = Field(128, description="states of each channel")
+    n_group: Count = Field(1, description="groups of heads; a group shares B, C and a norm")
+    d_convolution: Count = Field(4, description="tokens that the convolution spans")
+
+    derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "n_head": "d_inner / d_head"}
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_head * d_head == d_inner",
+            "n_head · d_head = {n_head * d_head} is not d_inner = {d_inner}; "
+            "the heads share the channels out among them",
+        ),
+        Constraint(
+            "n_head % n_group == 0",
+            "n_group = {n_group} does not divide n_head = {n_head}; "
+            "each group has the same number of heads",
+        ),
+    )
+
+
+def parameters(a) -> dict:
+    """Dao & Gu 2024, §7.1.
+
+    `input` gives a gate, the recurrence's input, B and C, and the steps, all at once; the
+    convolution runs over input, B and C and has a bias; `step` is the bias of the steps; `decay`
+    the logarithm of −A; `skip` is D; `norm` an RMSNorm before the
+    output, within each group.
+    """
+    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
+    return {
+        "input": a.d_model * (a.d_inner + d_convolved + a.n_head),
+        "convolution": d_convolved * a.d_convolution + d_convolved,
+        "step": a.n_head,
+        "decay": a.n_head,
+        "skip": a.n_head,
+        "norm": a.d_inner,
+        "output": a.d_inner * a.d_model,
+    }
+
+
+def tensors(a: Fields) -> list[Tensor]:
+    """Each component is one tensor, and the bias of the convolution another."""
+    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
+    found = parameters(a) | {"convolution": d_convolved * a.d_convolution}
+    return [
+        *(Tensor(name, numbers) for name, numbers in found.items()),
+        Tensor("convolution", d_convolved),
+    ]
+
+
+def n_tensors(a: Fields) -> Values:
+    """Count the parameter tensors of each component."""
+    return counts(tensors(a))
+
+
+def saved(a: Fields, r: Run) -> Values:
+    """Return the bytes saved for backward by each component.
+
+    Inputs of projections, and of the convolution with its padding; arguments of both SiLUs, of
+    softplus and of exp; and the factors of the recurrence: steps and decays of the heads, the
+    convolution's results, inputs times steps, write and read weights of every head, and all states
+    (Dao & Gu 2024, §2.4). The recurrence is written out, so that the states are saved. The norm
+    saves its input, the statistics of each group, and what its scale multiplies.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
+    inner, of_heads = size * n * a.d_inner, size * n * a.n_head
+    convolved = size * n * d_convolved
+    projected = inner + convolved + of_heads
+    states = size * r.batch * (r.length + 1) * a.d_inner * a.d_state
+    factors = 3 * of_heads + 2 * size * a.n_head + 2 * of_heads * a.d_state + inner
+    return {
+        "input": size * n * a.d_model,
+        "convolution": size * r.batch * d_convolved * (r.length + a.d_convolution - 1),
+        "": projected + 2 * convolved + factors + states + 2 * inner,
+        "norm": 2 * inner + exact_bytes(r.dtype) * n * a.n_group,
+        "output": inner,
+    }
+
+
+def flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight and token, and for each state that is read.
+
+    Reading the only state of a channel is no matrix product.
+    """
+    n = 2 * tokens(r)
+    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
+    return {
+        "input": n * a.d_model * (a.d_inner + d_convolved + a.n_head),
+        "convolution": n * d_convolved * a.d_convolution,
+        "": n * a.d_inner * a.d_state * positive(a.d_state - 1),
+        "output": n * a.d_inner * a.d_model,
+    }
+
+
+def cached(a, r) -> dict:
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
+
+    d_state states for each channel; the convolution also spans B and C (Dao & Gu 2024, §7.1 and
+    their code).
+    """
+    convolved = a.d_inner + 2 * a.n_group * a.d_state
+    return {
+        "": state_bytes(r) * r.batch * a.d_inner * a.d_state,
+        "convolution": bytes_of(r.dtype) * r.batch * convolved * a.d_convolution,
+    }
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a, r: Run, has_norm: bool = True):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    d_shared = a.n_group * a.d_state
+    d_convolved = a.d_inner + 2 * d_shared
+    step_bias, log_decay = parameter("step", a.n_head), parameter("decay", a.n_head)
+    skip = parameter("skip", a.n_head)
+    input_ = make_linear("input", a.d_model, a.d_inner + d_convolved + a.n_head)
+    convolve = make_part("convolution", causal_convolution.program, d_convolved, a.d_convolution)
+    norm = make_part("norm", _grouped_norm, a, r) if has_norm else lambda x: x
+    output = make_linear("output", a.d_inner, a.d_model)
+    shape_of_state = a.n_head, a.d_head, a.d_state
+    cache = recurrent_state.declare(shape_of_state, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        gate, x, step = split(input_(x), (a.d_inner, d_convolved, a.n_head))
+        x, write, read = split(silu(convolve(x)), (a.d_inner, d_shared, d_shared))
+        x = unflatten(x, -1, (a.n_head, a.d_head))
+        write, read = (by_head(y) for y in (write, read))
+        batch = x.shape[0]
+        state = cache.tensors[0] if cache else empty((batch, *shape_of_state), x.dtype)
+        y, state = _scan(x, softplus(add(step, step_bias)), neg(exp(log_decay)), write, read, state)
+        y = flatten(add(y, mul(unsqueeze(skip, -1), x)), 2)
+        return output(norm(mul(y, silu(gate))))
+
+    def by_head(x):
+        """(batch, length, n_group · d_state) to (batch, length, n_head, d_state)."""
+        groups = unflatten(x, -1, (a.n_group, a.d_state))
+        return repeat_interleave(groups, a.n_head // a.n_group, 2)
+
+    return forward
+
+
+def _grouped_norm(a, r: Run):
+    """RMSNorm within each group of channels: (…, d_inner) to the same shape."""
+    weight = parameter("weight", a.d_inner)
+
+    def forward(x):
+        groups = unflatten(x, -1, (a.n_group, a.d_inner // a.n_group))
+        return mul(flatten(norm.rms_norm(r)(groups, 1, None), -2), weight)
+
+    return forward
+
+
+def _scan(x, step, decay, write, read, state):
+    """h ← exp(step · decay) h + step · x ⊗ write;  y = h · read.
+
+    x (batch, length, n_head, d_head), step (batch, length, n_head), decay (n_head), write and read
+    (batch, length, n_head, d_state), state (batch, n_head, d_head, d_state).
+    """
+    kept = unsqueeze(unsqueeze(exp(mul(step, decay)), -1), -1)
+    written = mul(unsqueeze(mul(unsqueeze(step, -1), x), -1), unsqueeze(write, 3))
+    outputs = []
+    for keep, new, out in steps(
+        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
+    ):
+        state = add(mul(keep, state), new)
+        outputs.append(einsum("bhds,bhs->bhd", to(state, out.dtype), out))
+    return stack(outputs, 1), state

@@ -1,0 +1,208 @@
+"""Mamba's mixer: a linear recurrence whose step, input and output depend on the token."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
+from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.components.contract import Values
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.joining import cat, stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import linear
+from modelbudget.operations.tape import Active, empty, steps
+from modelbudget.operations.views import chunk, split, unbind, unsqueeze
+
+
+class SelectiveScanFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    d_inner: Count = Field(description="channels of the recurrence")
+    d_state: Count = Field(16, description="states of each channel")
+    d_convolution: Count = Field(4, description="tokens that the convolution spans")
+    d_step: Count = Field(description="rank of the map from a token to the steps of its channels")
+    inner_norm: bool = Field(
+        False, description="step, input and output weights are normalised, without scales"
+    )
+
+    derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "d_step": "ceil(d_model / 16)"}
+
+
+def parameters(a) -> dict:
+    """Gu & Dao 2023, §3.2 (Algorithm 2), §3.4 and §3.6.
+
+    `input` gives the recurrence its input and a gate; `selection` a token's step (low rank), B and
+    C; `decay` is the logarithm of −A; `skip` is D. Convolution and step have biases.
+    """
+    return {
+        "input": a.d_model * 2 * a.d_inner,
+        "convolution": a.d_inner * a.d_convolution + a.d_inner,
+        "selection": a.d_inner * (a.d_step + 2 * a.d_state),
+        "step": a.d_step * a.d_inner + a.d_inner,
+        "decay": a.d_inner * a.d_state,
+        "skip": a.d_inner,
+        "output": a.d_inner * a.d_model,
+    }
+
+
+def n_tensors(a: Fields) -> Values:
+    """Count the parameter tensors: weights, and the biases of convolution and step."""
+    return dict.fromkeys(parameters(a), 1) | {"convolution": 2, "step": 2}
+
+
+def saved(a: Fields, r: Run, n_head=1) -> Values:
+    """Return the bytes saved for backward by each component.
+
+    Inputs of projections, and of the convolution with its padding; the arguments of both SiLUs, of
+    softplus and of exp; and the factors of the recurrence: steps, inputs, write and read weights,
+    the decay of each state at each token, and all states (Gu & Dao 2023, §3.2). The recurrence is
+    written out, so that the states are saved, which the fused scan of §3.3.2 computes again.
+
+    Inputs of the recurrence lie channel by channel, as the convolution left them; the selection
+    reads a copy where that differs from token by token. Selected weights are views of one tensor,
+    or normalised copies. `n_head`: equal parts of the channels, each with a selection and steps of
+    its own (Zamba).
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    inner, selected = size * n * a.d_inner, size * n * n_head * (a.d_step + 2 * a.d_state)
+    copied = positive(r.batch - 1) * positive(r.length - 1) * positive(a.d_inner - 1)
+    decays = size * a.d_inner * a.d_state
+    states = decays * (n + r.batch * (r.length + 1))
+    normed = selected + 3 * exact_bytes(r.dtype) * n + 2 * size * n * a.d_state
+    return {
+        "input": size * n * a.d_model,
+        "convolution": size * r.batch * a.d_inner * (r.length + a.d_convolution - 1),
+        "": (4 + copied + 4) * inner + 2 * decays + states + a.inner_norm * normed,
+        "selection": inner,
+        "step": a.inner_norm * size * n * a.d_step + (1 - a.inner_norm) * selected,
+        "output": inner,
+    }
+
+
+def flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight and token, and for each state that is read.
+
+    Reading the only state of a channel is no matrix product.
+    """
+    n = 2 * tokens(r) * a.d_inner
+    return {
+        "input": n * 2 * a.d_model,
+        "convolution": n * a.d_convolution,
+        "selection": n * (a.d_step + 2 * a.d_state),
+        "step": n * a.d_step,
+        "": n * a.d_state * positive(a.d_state - 1),
+        "output": n * a.d_model,
+    }
+
+
+def cached(a, r) -> dict:
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
+
+    d_state states for each channel (Gu & Dao 2023, §3.3 and their code).
+    """
+    channels = r.batch * a.d_inner
+    return {
+        "": state_bytes(r) * channels * a.d_state,
+        "convolution": bytes_of(r.dtype) * channels * a.d_convolution,
+    }
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a, r: Run, norms_of_selected=None, n_head=0):
+    """States (batch, length, d_model) to states of the same shape, token by token.
+
+    `norms_of_selected` makes norms of step, write and read weights. With `n_head` each head selects
+    from its own channels, and for them alone.
+    """
+    if r.autocast != "none" and (norms_of_selected or a.inner_norm):
+        raise NoProgramError(f"autocast: {r.autocast} of normalised weights of a selective scan")
+    sizes = a.d_step, a.d_state, a.d_state
+    log_decay, skip = parameter("decay", a.d_inner, a.d_state), parameter("skip", a.d_inner)
+    input_ = make_linear("input", a.d_model, 2 * a.d_inner)
+    convolve = make_part("convolution", causal_convolution.program, a.d_inner, a.d_convolution)
+    if n_head:
+        width = a.d_inner // n_head
+        selection = make_part("selection", _linear_of_head, width, n_head * sum(sizes), False)
+        step_of = make_part("step", _linear_of_head, a.d_step, a.d_inner, True)
+    else:
+        selection = make_linear("selection", a.d_inner, sum(sizes))
+        step_of = make_linear("step", a.d_step, a.d_inner, bias=True)
+    output = make_linear("output", a.d_inner, a.d_model)
+    norms = norms_of_selected() if norms_of_selected else None
+    shape = a.d_inner, a.d_state
+    cache = recurrent_state.declare(shape, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        x, gate = chunk(input_(x), 2)
+        x = silu(convolve(x))
+        state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
+        y, state = scanned_by_head(x, state) if n_head else scanned(x, state)
+        return output(mul(add(y, mul(skip, x)), silu(gate)))
+
+    def scanned(x, state):
+        step, write, read = selected(x)
+        return _scan(x, softplus(step_of(step)), neg(exp(log_decay)), write, read, state)
+
+    def selected(x):
+        """Return the step (low rank), write and read weights of each token."""
+        parts = split(selection(x), sizes)
+        if a.inner_norm:
+            return [norm.rms_norm(r)(y, 1, None) for y in parts]
+        if norms is None:
+            return parts
+        step, write, read = parts
+        of_step, of_write, of_read = norms
+        return of_step(step), of_write(write), of_read(read)
+
+    def scanned_by_head(x, state):
+        decays = chunk(neg(exp(log_decay)), n_head, 0)
+        heads = zip(chunk(x, n_head), decays, chunk(state, n_head, 1), strict=True)
+        pairs = [scanned_of_head(number, *head) for number, head in enumerate(heads)]
+        outputs, states = zip(*pairs, strict=True)
+        return cat(outputs), cat(states, 1)
+
+    def scanned_of_head(number, x, decay, state):
+        step, write, read = split(selection(x, number, n_head), sizes)
+        return _scan(x, softplus(step_of(step, number, n_head)), decay, write, read, state)
+
+    return forward
+
+
+def _linear_of_head(d_in, d_out, has_bias):
+    """Make a linear layer of the rows of a matrix that belong to one of its heads."""
+    tape = Active.tape
+    if tape.adapter is not None or tape.weight_format is not None:
+        raise NoProgramError("adapter or weights: of a selective scan with heads")
+    weight = parameter("weight", d_out, d_in)
+    shift = parameter("bias", d_out) if has_bias else None
+
+    def forward(x, head, n_head):
+        bias = None if shift is None else chunk(shift, n_head)[head]
+        return linear(x, chunk(weight, n_head, 0)[head], bias)
+
+    return forward
+
+
+def _scan(x, step, decay, write, read, state):
+    """h ← exp(step · decay) h + step · write · x;  y = read · h.
+
+    x, step (batch, length, d_inner), decay (d_inner, d_state), write, read (batch, length,
+    d_state), state (batch, d_inner, d_state).
+    """
+    kept = exp(mul(unsqueeze(step, -1), decay))  # (batch, length, d_inner, d_state)
+    written = mul(unsqueeze(mul(step, x), -1), unsqueeze(write, 2))
+    outputs = []
+    for keep, new, out in steps(
+        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
+    ):
+        state = add(mul(keep, state), new)
+        outputs.append(einsum("bds,bs->bd", to(state, out.dtype), out))
+    return stack(outputs, 1), state

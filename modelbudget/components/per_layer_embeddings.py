@@ -1,0 +1,52 @@
+"""Embeddings that each layer reads: a table with a vector of every token for each layer.
+
+Gemma 3n and Gemma 4; transformers, models/gemma3n/modeling_gemma3n.py: `project_per_layer_inputs`
+and `Gemma3nTextDecoderLayer`. A projection of the token embedding is normalised and added to them.
+A layer multiplies its vector by a gate of its states, and adds a projection of the product.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Size
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.architecture.operations import positive
+from modelbudget.components import norm
+from modelbudget.memory.parameter_tensors import Tensor, matrix
+
+
+class PerLayerInputFields(Architecture):
+    d_per_layer: Size = Field(
+        0, description="channels of the embedding that each layer reads; 0: there is none"
+    )
+    n_vocab_per_layer: Size = Field(0, description="d_per_layer: tokens that have such embeddings")
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_vocab_per_layer",
+            "n_vocab_per_layer = 0: d_per_layer = {d_per_layer} needs at least 1",
+            when="d_per_layer",
+        ),
+    )
+
+
+def of_model(a: Fields) -> list[Tensor]:
+    """Return the table, the projection of the token embedding, and its norm."""
+    width, is_there = a.n_layer * a.d_per_layer, positive(a.d_per_layer)
+    return [
+        matrix("token", a.n_vocab_per_layer, width, is_there),
+        matrix("projection", width, a.d_model, is_there),
+        *norm.tensors(a, "norm", is_there, a.d_per_layer),
+    ]
+
+
+def of_layer(a: Fields) -> list[Tensor]:
+    """Return the gate, the projection of the product, and its norm."""
+    is_there = positive(a.d_per_layer)
+    return [
+        matrix("gate", a.d_per_layer, a.d_model, is_there),
+        matrix("up", a.d_model, a.d_per_layer, is_there),
+        *norm.tensors(a, "norm", is_there),
+    ]

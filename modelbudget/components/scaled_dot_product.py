@@ -1,0 +1,522 @@
+"""Scaled dot-product attention: its products, saved tensors and allocations.
+
+The unfused kernel (`math`) computes in at least single precision, from copies of queries, keys and
+values where these are in half precision. The fused kernels never hold a score in memory.
+"""
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    exact_bytes,
+    mask_bytes,
+    tokens,
+)
+from modelbudget.memory.timeline import Allocation, Timeline, change, times
+from modelbudget.operations import attention_kernels as kernels
+from modelbudget.operations.activation_checkpoint import checkpoint
+from modelbudget.operations.operation import operation
+from modelbudget.operations.part import NoProgramError
+
+SEEDS = 24
+"""Bytes of the random state that a GPU's FlashAttention saves, with dropout or without."""
+TWO_SEEDS = 16
+"""The same of memory-efficient attention."""
+SINGLE = 4
+"""Bytes of a number in single precision."""
+SUM = SINGLE
+"""Bytes of the logarithm of a row's sum in memory-efficient attention."""
+
+FORWARD_PRODUCTS = 4
+"""Twice the number of products of length²: queries by keys, and scores by values."""
+
+
+class Heads(NamedTuple):
+    """The inputs of attention: number and width of query, key and value heads.
+
+    Channels per token: queries n_head · d_key, keys n_kv_head · d_key, values n_kv_head · d_value.
+    """
+
+    n_head: Any
+    n_kv_head: Any
+    d_key: Any
+    """Channels of a query and of a key."""
+    d_value: Any
+    d_stored: Any
+    """Channels of the storage that holds a value: the value's own, and others stored with it."""
+    rope: int
+    """Layout of queries and keys: 1, contiguous per head (RoPE output); 0, per token."""
+    together: int = 0
+    """1 where queries, keys and values are one storage."""
+
+
+def backward_products(r) -> int:
+    """Return twice the number of length² products in half of a backward pass.
+
+    Backward has two products for each forward product. Fused kernels also compute the scores again:
+    five products instead of four (Dao 2024, §3.1.2).
+    """
+    return {"math": 4, "written_out": 4, "flash": 5, "efficient": 5}[r.attention_kernel]
+
+
+def recomputed_products(r) -> int:
+    """Return twice the number of length² products that selective checkpointing repeats.
+
+    For a fused kernel, both forward products. Unfused, the product with the values is not repeated,
+    since backward needs none of its results.
+    """
+    return {"math": 2, "written_out": 2, "flash": 4, "efficient": 4}[r.attention_kernel]
+
+
+def inputs(h, r):
+    """Bytes of queries, keys and values."""
+    width = (h.n_head + h.n_kv_head) * h.d_key + h.n_kv_head * h.d_stored
+    return bytes_of(r.dtype) * tokens(r) * width
+
+
+def saved(h, r):
+    """Bytes saved for backward; with selective checkpointing, the inputs only."""
+    if r.recompute == "selective":
+        return inputs(h, r)
+    return saved_once_computed(h, r)
+
+
+def saved_once_computed(h, r):
+    """Bytes that backward needs once the core has been computed.
+
+    Math: queries, keys and values, the last two repeated for each query head, and the softmax of
+    the scores, length² for each head; with dropout, the dropped softmax and the mask. Flash:
+    queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022, §3.1);
+    backward computes the scores and the dropout again. Efficient: as flash (Rabe & Staats 2021,
+    §3), with keys and values repeated for each query head, and rows padded to a multiple of 32.
+    Written out: as math, all but the softmax in the dtype, and a copy of that in half precision;
+    the dropped softmax replaces that copy, and tanh of the scores is saved if it caps them.
+    """
+    if r.attention_kernel == "written_out":
+        b = _written_out_bytes(h, r)
+        return b.queries + b.keys_kept + b.values_kept + b.softmax + b.kept + b.mask + b.capped
+    if r.attention_kernel == "math":
+        b = _bytes(h, r)
+        return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + b.dropped)
+    repeated = _repeated(h, r)
+    repeats = repeated * (_keys_and_values(r, h, h.n_head) - _keys_and_values(r, h, h.n_kv_head))
+    return inputs(h, r) + repeats + _result(h, r)
+
+
+def copied_result(h, r):
+    """Return the bytes of the result that the output projection saves.
+
+    It reads a copy, unless the result is contiguous per token. Checkpointed attention saves no
+    result, so that the projection does.
+    """
+    fused = r.attention_kernel in ("flash", "efficient")
+    kept_by_core = int(fused and r.recompute != "selective")
+    return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
+
+
+def result_apart(h, r):
+    """Return 1 where the result is contiguous per head, 0 where it is contiguous per token.
+
+    FlashAttention's result has the layout of its queries; memory-efficient attention writes per
+    token. One sequence of heads of one channel has the same layout either way.
+    """
+    by_head = int(r.attention_kernel == "math" or (r.attention_kernel == "flash" and h.rope))
+    return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
+
+
+def apart(h, r):
+    """1 where a layout per head differs from one per token."""
+    return positive(h.n_head - 1) * positive(r.length - 1)
+
+
+def _heads(r, width):
+    return bytes_of(r.dtype) * tokens(r) * width
+
+
+def _keys_and_values(r, h, n_head):
+    return _heads(r, n_head * (h.d_key + h.d_value))
+
+
+def _result(h, r):
+    """Bytes of a fused kernel's outputs: the result, the logarithms of sums, the random state."""
+    if r.attention_kernel == "efficient":
+        sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
+    else:
+        sums, seeds = exact_bytes(r.dtype) * r.length, int(r.backend == "gpu") * SEEDS
+    return _heads(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
+
+
+def _repeated(h, r):
+    """1 where keys and values are repeated for each query head; FlashAttention needs none of it."""
+    return int(r.attention_kernel != "flash") * positive(h.n_head - h.n_kv_head)
+
+
+def forward(h, r, hides=0) -> Timeline:
+    """Return the timeline from queries, keys and values to the result and all that is saved.
+
+    The caller keeps queries, keys and values. Under selective checkpointing only the result is
+    left. `hides`: 1 where the caller has a mask, so that none is allocated here.
+    """
+    if r.recompute != "selective":
+        return _computed(h, r, hides)
+    computed = _computed(h, r, hides, keeps=0)
+    freed = change(computed) - _heads(r, h.n_head * h.d_value)
+    return [*computed, Allocation("checkpoint", 0, freed)]
+
+
+def _computed(h, r, hides=0, keeps=1) -> Timeline:
+    """To the result and what backward needs. With `keeps` 0 some of that is freed earlier."""
+    if r.attention_kernel == "math":
+        return _unfused(_bytes(h, r, hides), r, 1, keeps)
+    if r.attention_kernel == "written_out":
+        return _written_out(_written_out_bytes(h, r), r)
+    made = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
+    return [Allocation("fused attention", made)]
+
+
+def kept_inputs(h, r) -> tuple:
+    """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
+    if r.attention_kernel == "math":
+        return 0, 0, _bytes(h, r).values_given
+    if r.attention_kernel == "written_out":
+        b = _written_out_bytes(h, r)
+        return 1 - b.queries_apart, b.keys_given, b.values_given
+    return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
+
+
+def mask_of_window(r, hides):
+    """Bytes of the mask of a window that hides some scores (`hides` 1)."""
+    return hides * bytes_of(r.dtype) * r.length * r.length
+
+
+def backward(h, r, hides=0) -> Timeline:
+    """From the gradient of the result to those of queries, keys and values; `hides`: as forward."""
+    if r.attention_kernel == "math":
+        return _unfused_backward(h, _bytes(h, r, hides), r, mask_of_window(r, hides))
+    if r.attention_kernel == "written_out":
+        return _written_out_backward(_written_out_bytes(h, r), r)
+    repeated, selective = _repeated(h, r), int(r.recompute == "selective")
+    queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
+    keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
+    given = _keys_and_values(r, h, h.n_kv_head)
+    gradients = queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * given
+    freed = result + saved_once_computed(h, r) + selective * repeated * given
+    sums = [
+        Allocation("value gradient summed over groups", values, result),
+        Allocation("key gradient summed over groups", keys, queries),
+    ]
+    return [
+        *times(selective, _computed(h, r)),
+        Allocation("fused attention gradients", gradients, freed),
+        *times(repeated, sums),
+    ]
+
+
+def _bytes(h, r, hides=0) -> SimpleNamespace:
+    """Bytes of the tensors of the unfused kernel, and switches of what it copies."""
+    size, exact, n = bytes_of(r.dtype), exact_bytes(r.dtype), tokens(r)
+    n_score = r.batch * h.n_head * r.length * r.length
+    half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
+    # A batched product needs each head of each sequence contiguous; other layouts are copied.
+    split = apart(h, r) * positive(r.batch - 1)
+    values, values_given = exact * n * h.n_head * h.d_value, (1 - half) * (1 - repeated)
+    values_given *= 1 - split
+    return SimpleNamespace(
+        queries=exact * n * h.n_head * h.d_key,
+        keys=exact * n * h.n_kv_head * h.d_key,
+        queries_given=size * n * h.n_head * h.d_key,
+        keys_given=size * n * h.n_kv_head * h.d_key,
+        values=values,
+        few_values=exact * n * h.n_kv_head * h.d_value,
+        few_values_given=size * n * h.n_kv_head * h.d_value,
+        values_kept=values + values_given * size * n * h.n_head * (h.d_stored - h.d_value),
+        result=size * n * h.n_head * h.d_value,
+        scores=exact * n_score,
+        scores_given=size * n_score,
+        dropped=mask_bytes(r.backend, exact) * n_score,
+        mask=(1 - hides) * positive(r.length - 1) * r.length * r.length,
+        masked=positive(r.length - 1),
+        exact=exact,
+        half=half,
+        repeated=repeated,
+        result_apart=split,
+        queries_apart=(1 - h.rope) * split,
+        keys_apart=(1 - h.rope) * split * (1 - repeated),
+        values_apart=split * (1 - repeated),
+        values_given=values_given,
+        in_python=r.dropout * int(r.backend == "gpu"),
+    )
+
+
+def _unfused(b, r, whole, keeps=1) -> Timeline:
+    """Attention as separate operations; the product with the values only if `whole`.
+
+    With `keeps` 0 nothing is saved: keys, the softmax and the dropout are freed once read. Torch
+    composes the operations in C++, where every intermediate tensor lives to the end; with a GPU's
+    dropout (`in_python`) they are composed in Python, where each is freed after its last use.
+    """
+    in_torch = 1 - b.in_python
+    few = b.keys + b.few_values
+    copies = b.half * (b.queries + few)
+    causal = b.in_python * b.mask
+    mask = b.exact * b.mask
+    kept_values = b.half * (1 - b.repeated) * (1 - b.values_apart) * b.few_values
+    temporary = (
+        copies
+        - kept_values
+        - b.in_python * b.half * (b.queries + b.repeated * few)
+        + b.queries_apart * b.queries
+        + causal
+        + mask
+        + b.repeated * b.queries
+        + in_torch * b.half * b.scores_given
+        + b.in_python * b.scores
+    )
+    dropout = r.dropout * (b.scores + b.dropped)
+    masking = in_torch * b.masked * b.scores
+    repeats = b.repeated * (b.queries + b.values)
+    per_head = (b.queries_apart + b.keys_apart) * b.queries
+    return [
+        Allocation("single-precision copies of query, key, value", copies),
+        Allocation("scaled query", b.queries, b.in_python * b.half * b.queries),
+        Allocation("causal mask", causal + mask),
+        Allocation("repeated key and value", repeats, b.in_python * b.half * b.repeated * few),
+        Allocation("scaled key", b.queries),
+        Allocation("query and key contiguous per head", per_head),
+        Allocation("scores", b.scores, (b.keys_apart + 1 - keeps) * b.queries),
+        Allocation("masked scores", masking, masking),
+        Allocation("softmax", b.scores, in_torch * b.scores),
+        Allocation("dropout", dropout, (1 - keeps) * dropout),
+        Allocation("softmax in the run's dtype", in_torch * b.half * b.scores_given),
+        Allocation("value contiguous per head", b.values_apart * b.values),
+        Allocation("weighted values", whole * b.values),
+        Allocation(
+            "result in the run's dtype",
+            whole * b.half * b.result,
+            temporary + whole * b.half * b.values,
+        ),
+    ]
+
+
+def _unfused_backward(h, b, r, mask) -> Timeline:
+    """Gradients of the separate operations, last first.
+
+    Under selective checkpointing the recomputed tensors live next to the saved inputs, of which
+    the values may be the same tensor, and to the window's mask (`mask` bytes).
+    """
+    selective = int(r.recompute == "selective")
+    values = (1 - selective * b.values_given) * b.values_kept
+    per_head = b.result_apart * b.values
+    of_few = [
+        Allocation("value gradient summed over groups", b.few_values, b.values),
+        Allocation("key gradient summed over groups", b.keys, b.queries),
+    ]
+    to_half = [
+        Allocation("value gradient in the run's dtype", b.few_values_given, b.few_values),
+        Allocation("key gradient in the run's dtype", b.keys_given, b.keys),
+    ]
+    of_query = [Allocation("query gradient in the run's dtype", b.queries_given, b.queries)]
+    freed = b.scores + 2 * b.queries + selective * (inputs(h, r) + mask)
+    return [
+        *times(b.half, [Allocation("result gradient in single precision", b.values, b.result)]),
+        Allocation("result gradient contiguous per head", per_head, per_head),
+        *(_unfused(b, r, 0) if selective else []),
+        Allocation(
+            "value and softmax gradients", b.values + b.scores,
+            b.values + values + r.dropout * b.scores,
+        ),
+        Allocation("dropout gradient", r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
+        Allocation("softmax gradient", b.scores, 2 * b.scores),
+        Allocation("query and key gradients", 2 * b.queries, freed),
+        Allocation("key gradient before the scale", b.queries, b.queries),
+        *times(b.repeated, of_few),
+        Allocation("query gradient before the scale", b.queries, b.queries),
+        *times(b.half, to_half),
+        *times(b.half, of_query),
+    ]  # fmt: skip
+
+
+def _written_out_bytes(h, r) -> SimpleNamespace:
+    """Bytes of the tensors of attention that is written out, and switches of what it copies."""
+    size = bytes_of(r.dtype)
+    exact = exact_bytes(r.dtype) if r.softmax_dtype == "float32" else size
+    n_score = r.batch * h.n_head * r.length * r.length
+    half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
+    split, is_capped = apart(h, r) * positive(r.batch - 1), int(r.score_cap == "tanh")
+    # Repeats of one head are a view, which a product of several sequences copies.
+    one_head = repeated * (1 - positive(h.n_kv_head - 1))
+    viewed = one_head * (1 - positive(r.batch - 1))
+    queries, few_keys = (_heads(r, n_head * h.d_key) for n_head in (h.n_head, h.n_kv_head))
+    values, few_values = (_heads(r, n_head * h.d_value) for n_head in (h.n_head, h.n_kv_head))
+    keys_apart = (1 - h.rope) * split * (1 - repeated)
+    values_given = viewed + (1 - repeated) * (1 - split)
+    stored = _heads(r, h.n_kv_head * (h.d_stored - h.d_value))
+    return SimpleNamespace(
+        queries=queries,
+        few_keys=few_keys,
+        keys_kept=viewed * few_keys + (1 - viewed) * queries,
+        keys_given=viewed + (1 - repeated) * (1 - keys_apart),
+        values=values,
+        few_values=few_values,
+        values_kept=viewed * few_values + (1 - viewed) * values + values_given * stored,
+        values_given=values_given,
+        repeated_first=repeated * (1 - one_head),
+        keys_copied=keys_apart + one_head - viewed,
+        values_copied=split * (1 - repeated) + one_head - viewed,
+        scores=size * n_score,
+        softmax=exact * n_score,
+        copied=half * exact * n_score,
+        cast=half * size * n_score,
+        kept=(1 - (1 - half) * (1 - r.dropout)) * size * n_score,
+        mask=r.dropout * mask_bytes(r.backend, size) * n_score,
+        capped=is_capped * size * n_score,
+        half=half,
+        is_capped=is_capped,
+        repeated=repeated,
+        split=split,
+        queries_apart=(1 - h.rope) * split,
+        together=h.together * (1 - split),
+        token_apart=apart(h, r),
+    )
+
+
+def _written_out(b, r) -> Timeline:
+    """Attention one operation at a time; its result is contiguous per token."""
+    dropped, copied = r.dropout * b.scores, (b.queries_apart + b.keys_copied) * b.queries
+    cap = [
+        Allocation("scores divided by their cap", b.scores, b.scores),
+        Allocation("tanh", b.scores, b.scores),
+        Allocation("capped scores", b.scores),
+    ]
+    return [
+        Allocation("repeated key and value", b.repeated_first * (b.queries + b.values)),
+        Allocation("query and key contiguous per head", copied),
+        Allocation("scores", b.scores),
+        Allocation("scaled scores", b.scores, b.scores),
+        *times(b.is_capped, cap),
+        Allocation("masked scores", b.scores, b.scores),
+        Allocation("softmax", b.softmax + b.copied, b.copied),
+        Allocation("softmax in the dtype of products", b.cast, b.scores),
+        Allocation("dropout", dropped + b.mask, r.dropout * b.cast),
+        Allocation("value contiguous per head", b.values_copied * b.values),
+        Allocation("weighted values", b.values),
+        Allocation(
+            "result contiguous per token", b.token_apart * b.values, b.token_apart * b.values
+        ),
+    ]
+
+
+def _written_out_backward(b, r) -> Timeline:
+    """Gradients of the operations, last first."""
+    of_few = [
+        Allocation("value gradient summed over groups", b.few_values, b.values),
+        Allocation("key gradient summed over groups", b.few_keys, b.queries),
+    ]
+    kept_values = (1 - b.together) * b.values_kept
+    cap = [
+        Allocation("gradient before the cap", b.scores, b.scores),
+        Allocation("tanh gradient", b.scores, 2 * b.scores),
+        Allocation("gradient before the division", b.scores, b.scores),
+    ]
+    return [
+        Allocation("result gradient contiguous per head", b.split * b.values, b.split * b.values),
+        Allocation(
+            "softmax and value gradients",
+            b.scores + b.values,
+            b.values + b.kept + kept_values,
+        ),
+        Allocation("dropout gradient", r.dropout * b.scores, r.dropout * b.scores + b.mask),
+        Allocation("gradient in single precision", b.half * b.softmax, b.cast),
+        Allocation("softmax gradient", b.softmax, 2 * b.softmax),
+        Allocation("scores gradient in the run's dtype", b.cast, b.half * b.softmax),
+        *times(b.is_capped, cap),
+        Allocation("gradient before the scale", b.scores, b.scores),
+        Allocation(
+            "query and key gradients",
+            2 * b.queries,
+            b.scores + b.queries + b.keys_kept + b.together * b.values_kept,
+        ),
+        *times(b.repeated, of_few),
+    ]
+
+
+def inference(h, r, new, query_copied, value_copied) -> Timeline:
+    """Return the timeline of `new` queries of each sequence against r.length keys.
+
+    `query_copied`, `value_copied`: 1 where the unfused kernel copies them to be contiguous per
+    head.
+    """
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    queries, keys = r.batch * new * h.n_head, r.batch * r.length
+    grouped, masked = positive(h.n_head - h.n_kv_head), positive(new - 1)
+    if r.attention_kernel == "efficient":
+        repeated = grouped * size * keys * h.n_head * (h.d_key + h.d_value)
+        made = repeated + size * queries * h.d_value + TWO_SEEDS
+        return [Allocation("fused attention", made, repeated + TWO_SEEDS)]
+    if r.attention_kernel == "flash":
+        sums = exact * queries + int(r.backend == "gpu") * SEEDS
+        return [Allocation("fused attention", size * queries * h.d_value + sums, sums)]
+    query, result = exact * queries * h.d_key, exact * queries * h.d_value
+    key, value = (exact * keys * h.n_head * width for width in (h.d_key, h.d_value))
+    scores, seen = queries * r.length, masked * new * r.length
+    query_copied, value_copied = query_copied * query, value_copied * value
+    cast = int(size != exact)
+    of_cast = query + exact * keys * h.n_kv_head * (h.d_key + h.d_value)
+    of_scale = query + exact * seen + grouped * (key + value)
+    causal = masked * 2 * exact
+    return [
+        Allocation("single-precision copies of query, key, value", cast * of_cast),
+        Allocation("scaled query", query),
+        Allocation("positions visible", 2 * seen, seen),
+        Allocation("causal mask", causal + exact * seen, causal + seen),
+        Allocation("repeated key and value", grouped * (key + value)),
+        Allocation("scores", key + query_copied + exact * scores, key + query_copied),
+        Allocation("masked scores", masked * exact * scores, masked * exact * scores),
+        Allocation("softmax", exact * scores, exact * scores),
+        Allocation("weighted values", cast * size * scores + value_copied + result, value_copied),
+        Allocation("result in the run's dtype", cast * size * queries * h.d_value, cast * result),
+        Allocation("freed copies", 0, cast * (of_cast + size * scores) + of_scale + exact * scores),
+    ]
+
+
+def program(r):
+    """Scores, softmax and weighted values, by the kernel of the run.
+
+    Queries (batch, n_head, length, d_head), keys and values (batch, n_kv_head, length, d_head) to
+    (batch, n_head, length, d_head of values); causal unless a bias is added to the scores.
+    """
+
+    def attend(q, k, v, bias=None):
+        if r.attention_kernel == "written_out":
+            if bias is None:
+                raise NoProgramError("attention_kernel: written_out without a mask of sequences")
+            in_float32 = r.softmax_dtype == "float32" or r.autocast != "none"
+            caps_scores = r.score_cap == "tanh"
+            return kernels.written_out(q, k, v, bias, r.dropout, caps_scores, in_float32, r.backend)
+        return scaled_dot_product_attention(q, k, v, bias, bias is None and q.shape[2] > 1)
+
+    @operation(autocast="lower")
+    def scaled_dot_product_attention(q, k, v, bias, causal):
+        if r.attention_kernel == "math":
+            if r.dropout and r.backend == "gpu":
+                return kernels.math_with_dropout(q, k, v, bias, causal)
+            return kernels.math(q, k, v, bias, causal, r.dropout)
+        if bias is not None and r.attention_kernel == "flash":
+            raise NoProgramError("attention_kernel: flash of scores with a mask")
+        if r.attention_kernel == "flash" and q.shape[3] != v.shape[3]:
+            raise NoProgramError("attention_kernel: flash of values of another width than keys")
+        if r.attention_kernel == "efficient" and q.shape[1] != k.shape[1]:
+            k, v = kernels.repeated(q, k), kernels.repeated(q, v)
+        if r.attention_kernel == "efficient":
+            added = None if bias is None else kernels.bias_of_all_heads(bias, q, k)
+            return kernels.efficient(q, k, v, added)
+        return (kernels.flash_of_cpu if r.backend == "cpu" else kernels.flash)(q, k, v)
+
+    def forward(q, k, v, bias=None):
+        if r.recompute == "selective":
+            return checkpoint(attend, q, k, v, bias)
+        return attend(q, k, v, bias)
+
+    return forward

@@ -1,0 +1,78 @@
+"""Checks of a config.json without a formula, in a process with bounded memory and time.
+
+A config may make a `transformers` class allocate or compute without end. The process imports
+transformers once, which takes seconds, and runs all checks; the calling process does not import it.
+"""
+
+import os
+from functools import cache
+from typing import Any
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.common.workers import Bound, Failure, Helper
+
+TIMEOUT_S = 60
+"""Time limit of one check; the first one includes the import."""
+BOUND = Bound(2**30, "the check of a config.json")
+
+
+def fields_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
+    return _ask("fields_of", config)
+
+
+def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config as `fields_of`, of a class that can be built. Raises ValueError."""
+    return _ask("fields_of_built", config)
+
+
+def read_by_class(kind: str, keys: list[str]) -> list[str]:
+    """Return those of some keys that the code of a class mentions. Raises ValueError."""
+    return _ask("read_by_class", (kind, keys)) if keys else []
+
+
+def check(a: Architecture) -> None:
+    """Raise ValueError if the class of a record rejects its config."""
+    # Pydantic makes frozen records hashable, which its types do not show.
+    if refusal := _refusal(a):  # pyright: ignore[reportArgumentType]
+        raise ValueError(refusal)
+
+
+def end() -> None:
+    """End the process; the next check starts another."""
+    _helper(os.getpid()).end()
+
+
+@cache  # several points and sweeps may have the same record
+def _refusal(a: Architecture) -> str | None:
+    try:
+        return _ask("check", a)
+    except ValueError as error:
+        return str(error)
+
+
+def _ask(question: str, about: Any) -> Any:
+    answer = _helper(os.getpid())((question, about))
+    if isinstance(answer, Failure):
+        raise ValueError(f"its config cannot be built by transformers: {answer.reason}")
+    value, refusal = answer
+    if refusal is not None:
+        raise ValueError(refusal)
+    return value
+
+
+@cache
+def _helper(process: int) -> Helper:
+    """Start the worker of the process with this id: a forked process needs its own."""
+    return Helper(_answer, TIMEOUT_S, BOUND)
+
+
+def _answer(task: tuple[str, Any]) -> tuple[Any, str | None]:
+    """Return the value, or None and the reason why it is rejected."""
+    from modelbudget.huggingface import unknown_class
+
+    question, about = task
+    try:
+        return getattr(unknown_class, question)(about), None
+    except ValueError as error:
+        return None, str(error)

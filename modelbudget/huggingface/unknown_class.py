@@ -1,0 +1,178 @@
+"""Classes without a formula: built from a config.json by the installed transformers.
+
+Nothing is downloaded and no code of a model page is run: keys that name code are removed before the
+package reads the config. Importing this module imports transformers, which takes seconds.
+
+Time and memory of a class are not bounded here: `bounded_check.py` calls these functions in a
+bounded process, and so do the workers that measure.
+"""
+
+import inspect
+import json
+import re
+import sys
+from typing import Any, cast
+
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface.classes import shared_keys
+from modelbudget.huggingface.file_keys import stretch, without_code
+from modelbudget.huggingface.offline import transformers
+
+SPELLINGS = {
+    "n_vocab": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_kv_head": "num_key_value_heads",
+    "d_head": "head_dim",
+    "d_ff": "intermediate_size",
+    "n_ctx": "max_position_embeddings",
+}
+"""Field → its common attribute in all configs of transformers, whatever the key in the file."""
+
+MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
+"""Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
+
+MOST = 2**24
+MOST_LAYERS = 10_000
+MOST_EXPERTS = 1_000_000
+_LIMITS = {
+    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
+    re.compile(r"\w*experts?"): MOST_EXPERTS,
+}
+"""Numbers of modules and of experts: what makes a class slow to build. Widths may be larger."""
+
+
+def fields_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
+    kind = _class_of(config)
+    config = without_code(config)
+    mistakes = list(_absurd(config))
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    place, keys = _text_part(config)
+    sizes = {field: place.get(key) for field, key in keys.items()}
+    tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
+    if tied is None:
+        tied = getattr(_config_class(config)(), "tie_word_embeddings", True)
+    given = {field: size for field, size in sizes.items() if isinstance(size, int)}
+    return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **given}
+
+
+def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config as `fields_of`, and build its class on meta. Raises ValueError."""
+    import torch
+
+    from modelbudget.huggingface.construct import config_object, construct
+
+    fields = fields_of(config)
+    keys = {k: v for k, v in without_code(config).items() if k != "model_type"}
+    with torch.device("meta"):
+        construct(fields["kind"], config_object(fields["kind"], keys))
+    return fields
+
+
+def configuration(record):
+    """Return the config object of a record. Raises ValueError if the class rejects it."""
+    config = json.loads(record.config)
+    place, keys = _text_part(config)
+    before = place.get(keys["n_layer"])
+    for field, key in keys.items():
+        if getattr(record, field):
+            place[key] = getattr(record, field)
+    for part in (config, place):
+        if part is config or "tie_word_embeddings" in part:
+            part["tie_word_embeddings"] = record.tied
+    if record.n_layer and record.n_layer != before:
+        stretch(place, before, record.n_layer)
+    try:
+        return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
+    except MemoryError:
+        raise
+    except Exception as error:  # each class raises its own errors
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ValueError(f"{record.kind} does not accept its config: {reason}") from None
+
+
+def check(record) -> None:
+    """Raise ValueError if the class rejects the config of a record."""
+    configuration(record)
+
+
+def read_by_class(pair: tuple[str, list[str]]) -> list[str]:
+    """Return those of some keys that the code of a class, or of its config, mentions."""
+    kind, keys = pair
+    model_class = getattr(transformers, kind)
+    code = "".join(
+        inspect.getsource(sys.modules[one.__module__])
+        for one in (model_class, model_class.config_class)
+    )
+    return [key for key in keys if re.search(rf"\b{re.escape(key)}\b", code)]
+
+
+def build(record):
+    """Build the model on the current default device."""
+    from modelbudget.huggingface.construct import construct  # imports torch, which takes a second
+
+    return construct(record.kind, configuration(record))
+
+
+def _config_class(config: dict[str, Any]) -> Any:
+    return transformers.CONFIG_MAPPING[config["model_type"]]
+
+
+def _class_of(config: dict[str, Any]) -> str:
+    model_type = config["model_type"]
+    if model_type not in transformers.CONFIG_MAPPING:
+        code = "; the code that auto_map names is never run" if "auto_map" in config else ""
+        raise ValueError(
+            f"model_type = {show(model_type)}: not one of transformers "
+            f"{transformers.__version__}{code}"
+            f"{offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)}"
+        )
+    config_class = _config_class(config)
+    mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING)
+    usual = [cast(type, one[config_class]).__name__ for one in mappings if config_class in one]
+    if config.get("architectures"):
+        name = config["architectures"][0]
+        kind = getattr(transformers, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+            raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
+        if kind.config_class is not config_class and name not in usual:
+            own = getattr(kind.config_class, "model_type", None)
+            raise ValueError(
+                f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
+                f"each other: the class is of model_type {show(own)}"
+            )
+        return name
+    if usual:
+        return usual[0]
+    raise ValueError(
+        f"model_type = {show(model_type)}: no language model by default; name the class in "
+        "architectures"
+    )
+
+
+def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the part of a config with the language model's sizes, and each field's key in it."""
+    config_class = _config_class(config)
+    if isinstance(config.get("text_config"), dict):
+        config_class = config_class.sub_configs.get("text_config", config_class)
+        config = config["text_config"]
+    spelled = getattr(config_class, "attribute_map", {})
+    return config, {field: spelled.get(name, name) for field, name in SPELLINGS.items()}
+
+
+def _absurd(config: dict[str, Any]):
+    """Yield a mistake for each size that is too large to build on any machine."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from (f"{key}.{line}" for line in _absurd(value))
+        elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            yield from _absurd({f"{key}[{i}]": item for i, item in enumerate(value)})
+        elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
+            most = next((n for keys, n in _LIMITS.items() if keys.fullmatch(key)), MOST)
+            values = value if isinstance(value, list) else [value]
+            if any(isinstance(size, int) and size > most for size in values):
+                yield f"{key} = {show(value)}: must be at most {most:,}"

@@ -1,0 +1,146 @@
+"""Trace of a model whose parameters are shards: what one rank holds."""
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+
+from modelbudget.measurement.trace.at_peak import BUFFERS, GATHERED, GRADIENTS, RECEIVED
+from modelbudget.measurement.trace.module_trace import Trace
+
+_c10d = torch.ops._c10d_functional
+_SAME_TENSOR = {_c10d.wait_tensor.default, _c10d._wrap_tensor_autograd.default}
+
+
+@cache
+def _is_composed(func) -> bool:
+    """Whether an operation has no kernel of a device and is composed of others."""
+    keys = torch._C.DispatchKey
+    of_device = func.has_kernel_for_dispatch_key(keys.CPU)
+    return func.has_kernel_for_dispatch_key(keys.CompositeImplicitAutograd) and not of_device
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a tensor that this rank holds."""
+    if isinstance(tensor, DTensor):
+        tensor = tensor._local_tensor
+    return tensor.elem if isinstance(tensor, AsyncCollectiveTensor) else tensor
+
+
+class ShardedTrace(Trace):
+    """A Trace that also sees what FSDP2 does beside ordinary operations.
+
+    It frees and allocates the gathered parameters by resizing their storages, which is no
+    operation. DTensor dispatches an operation once more on the local tensors, which count, and
+    finds its result's shape with fake tensors of the global size, which do not.
+    """
+
+    def __init__(self, model: nn.Module):
+        self._sizes: dict[int, int] = {}
+        self._gathered: set[int] = set()
+        self._model = model
+        super().__init__(model)
+
+    @contextmanager
+    def watching(self, phase: str) -> Iterator[Trace]:
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: torch.UntypedStorage, n_bytes: int) -> Any:
+            found = resize(storage, n_bytes)
+            self._resized(storage)
+            self._mark(storage._cdata, GATHERED)
+            self._gathered.add(storage._cdata)
+            return found
+
+        with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
+            yield self
+
+    def saved(self):
+        """Return the saved bytes, without the gathered parameters, frozen ones too."""
+        own = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
+        self._parameters = own | self._gathered
+        return super().saved()
+
+    def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        return local(tensor).untyped_storage()
+
+    def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the bytes that this rank holds for each tensor, with its padding.
+
+        FSDP2 lays the gradients of a group one after the other into one storage.
+        """
+        return super().held([local(tensor) for tensor in tensors])
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
+            return NotImplemented
+        if any(issubclass(kind, FakeTensor) for kind in types):
+            return func(*args, **(kwargs or {}))
+        if func in _SAME_TENSOR and args[0].is_meta:
+            return args[0].detach()  # the same tensor on a device; on meta they allocate another
+        if _is_composed(func):
+            # Below autograd, such operations (`to`, `reshape`) arrive whole; some of them copy.
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        if func.namespace != "aten":  # has process groups among its arguments, and no FLOPs
+            out = func(*args, **(kwargs or {}))
+            found = out if isinstance(out, tuple | list) else [out]
+            made = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
+            for tensor in made:
+                self._watch(tensor)
+            self._communicated(func.name(), made, args, kwargs or {})
+            return out
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _communicated(self, name: str, made: list[torch.Tensor], args: tuple, kwargs: dict) -> None:
+        """Mark what an operation moves between devices, or copies for that."""
+        if name == "fsdp::all_gather_copy_in":
+            self.mark(BUFFERS, (*args[0], args[1]))
+        elif name == "fsdp::chunk_cat":
+            self.mark(GRADIENTS, args[0])
+            self.mark(BUFFERS, [kwargs["out"]])
+        elif name == "c10d::_allgather_base_":
+            self.mark(BUFFERS, args[:1])
+        elif name == "c10d::recv_":
+            self.mark(RECEIVED, args[0])
+        elif name.startswith("_c10d_functional::"):
+            self.mark(BUFFERS, made)
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        if isinstance(tensor, FakeTensor):
+            return
+        storage = local(tensor).untyped_storage()
+        key = storage._cdata
+        if key not in self._watched:
+            self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+            self._sizes[key] = 0
+            self._resized(storage)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._watched:
+            self._change(key, storage.nbytes())
+
+    def _gone(self, key: int, _) -> None:
+        del self._watched[key]
+        self._change(key, 0)
+        del self._sizes[key]
+
+    def _change(self, key: int, n_bytes: int) -> None:
+        before, self._sizes[key] = self._sizes[key], n_bytes
+        if before == n_bytes:
+            return
+        if before:
+            self.changes.append((key, None))
+        if n_bytes:
+            self.changes.append((key, n_bytes))
+        self.live += n_bytes - before
+        self.peak = max(self.peak, self.live)

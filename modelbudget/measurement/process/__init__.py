@@ -1,0 +1,1 @@
+"""Processes and devices in which models are measured: memory, limits, pools."""

@@ -1,0 +1,245 @@
+"""Counts and traces of the classes that points have, from the cache where they are in it.
+
+Imports torch and transformers, which takes seconds, only if something is to be counted or traced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.common import store
+from modelbudget.common.fingerprint import code_of, versions
+from modelbudget.common.workers import Failure
+from modelbudget.measurement.reference.class_run import class_run, whole_class
+from modelbudget.measurement.reference.class_table import (
+    COUNTED,
+    OF_POINT,
+    TRACED,
+    refused_count,
+    refused_table,
+    traced_table,
+    witness_table,
+)
+from modelbudget.measurement.reference.sampled_runs import sample
+from modelbudget.sweeps.sweep_file import Measure
+
+if TYPE_CHECKING:
+    from modelbudget.sweeps.class_config import ClassOfPoint
+
+log = logging.getLogger(__name__)
+MADE_WITH = ("torch", "transformers")
+
+
+class ClassRun(NamedTuple):
+    """One class in one run, with the quantities to trace."""
+
+    kind: str
+    config: dict[str, Any]
+    run: RunConfig
+    quantities: frozenset[str]
+
+
+class Needed(NamedTuple):
+    """What the points of a sweep need of classes.
+
+    `runs` are by key of the cache, and `keys` by point. `refused` is a table of the points whose
+    architecture or run the class cannot have.
+    """
+
+    runs: dict[str, ClassRun]
+    keys: pl.DataFrame
+    refused: pl.DataFrame
+
+
+def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
+    """Return what the classes of points need for the quantities of their sweep.
+
+    With `classes: sample`, only the points of a sample, which is chosen in `sample`.
+    """
+    quantities = settings.of_reference()
+    made_of = code_of("modelbudget.measurement.reference.traces_of_classes"), versions(*MADE_WITH)
+    runs, keys, predicted = {}, [], set()
+    refused = [refused_table("", {}).with_columns(_of_point("", ""))]
+    for one in classes:
+        try:
+            run, config = class_run(one.kind, one.run), one.keys_of_config()
+        except ValueError as error:
+            table = refused_table(one.kind, dict.fromkeys(sorted(quantities), str(error)))
+            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+        else:
+            key = store.key(one.kind, config, run.digest(), sorted(quantities), *made_of)
+            runs[key] = ClassRun(one.kind, config, run, quantities)
+            keys.append((one.point, one.built_from, key))
+            if one.run.implementation == TRANSFORMERS:
+                predicted.add(key)
+    if settings.classes == "sample":
+        chosen = predicted | sample((key, *one[:3]) for key, one in runs.items())
+        runs = {key: one for key, one in runs.items() if key in chosen}
+        keys = [of_point for of_point in keys if of_point[-1] in chosen]
+    return Needed(runs, _keys(keys), pl.concat(refused))
+
+
+def trace_new(
+    runs: Mapping[str, ClassRun], settings: Sequence[Measure], n_workers: int, folder: Path
+) -> dict[str, str]:
+    """Trace what is not in the cache, and add it; return the reasons of failures by key.
+
+    A class that refuses a run is in the cache, with its reason. Processes that crash or exceed
+    their time or memory are failures, which the next call tries again.
+    """
+    known = store.known(folder, list(runs))
+    missing = {key: one for key, one in runs.items() if key not in known}
+    log.info("%d classes in runs traced before, %d to trace", len(known), len(missing))
+    if not missing:
+        return {}
+    from modelbudget.measurement.process.device import room
+    from modelbudget.measurement.reference.traces_of_classes import OBJECTS_BYTES, Wanted, trace_all
+
+    groups = _by_class(missing)
+    wanted = [
+        Wanted(
+            missing[keys[0]].kind,
+            missing[keys[0]].config,
+            [(missing[key].run, missing[key].quantities) for key in keys],
+        )
+        for keys in groups
+    ]
+    timeout_s = max(one.timeout_s for one in settings)
+    rooms = [room(one) for one in settings]
+    n_workers = min(n_workers, rooms[0].free // OBJECTS_BYTES)
+    found = trace_all(wanted, n_workers, timeout_s, min(one.cpu for one in rooms))
+    tables, failed = [], {}
+    for keys, outcomes in zip(groups, found, strict=True):
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                failed[key] = outcome.reason
+                log.error("not traced: %s: %s", missing[key], outcome.reason)
+            else:
+                one = missing[key]
+                table = traced_table(one.kind, one.quantities, outcome)
+                tables.append(table.with_columns(key=pl.lit(key)))
+    if tables:
+        store.save(folder, pl.concat(tables))
+    return failed
+
+
+class Traces(NamedTuple):
+    """The traces of a sweep (`reference_table`), and whether any could not be made."""
+
+    table: pl.DataFrame
+    failed: bool
+
+
+def traces_of(
+    classes: Iterable[ClassOfPoint],
+    settings: Measure,
+    failed: Mapping[str, str],
+    n_workers: int,
+    folder: Path,
+) -> Traces:
+    """Return the traces of a sweep's classes, from the cache where they are in it.
+
+    `failed`: reasons by key of what another job of the same run has tried to trace.
+    """
+    wanted = needed(classes, settings)
+    others = {key: run for key, run in wanted.runs.items() if key not in failed}
+    reasons = {**failed, **trace_new(others, [settings], n_workers, folder)}
+    is_failed = bool(reasons.keys() & wanted.runs.keys())
+    return Traces(reference_table(wanted, reasons, folder), is_failed)
+
+
+def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> pl.DataFrame:
+    """Return the traces of a sweep: a row for each component or phase of each quantity of a point.
+
+    Columns: point, built_from (whose keys the class is built from), component (of the class),
+    quantity, reference, class, attention, replaced, method (the device), refusal (the reason of a
+    missing value).
+    """
+    tables = [needed.refused]
+    for key, reason in failed.items():
+        if key in needed.runs:
+            one = needed.runs[key]
+            table = traced_table(one.kind, sorted(one.quantities), Failure(reason))
+            tables.append(needed.keys.join(table.with_columns(key=pl.lit(key)), on="key"))
+    traced = store.load(folder, list(needed.runs))
+    if traced is not None:
+        tables.append(needed.keys.join(traced, on="key"))
+    table = pl.concat(tables, how="diagonal").select(*OF_POINT, *TRACED)
+    return table.sort("point", "quantity", "component")
+
+
+def count_all(
+    classes: Sequence[ClassOfPoint], n_workers: int, folder: Path
+) -> tuple[pl.DataFrame, bool]:
+    """Count what is not in the cache, and return a row for each point; whether a count failed.
+
+    Columns: point, built_from, class, parameters, buffers, refusal (the reason without a value).
+    Failures are not cached, so that the next run tries them again.
+    """
+    made_of = code_of("modelbudget.measurement.reference.class_counts"), versions(*MADE_WITH)
+    points, refused, wanted = [], [], {}
+    for one in classes:
+        try:
+            whole_class(one.kind, one.run)
+            config = one.keys_of_config()
+        except ValueError as error:
+            table = refused_count(one.kind, str(error))
+            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+        else:
+            key = store.key(one.kind, config, *made_of)
+            points.append((one.point, one.built_from, key))
+            wanted[key] = one.kind, config
+    known = store.known(folder, list(wanted))
+    missing = {key: pair for key, pair in wanted.items() if key not in known}
+    log.info("%d classes from the cache, %d to count", len(known), len(missing))
+    counted, has_failed = _count_new(missing, n_workers, folder)
+    cached = store.load(folder, list(known))
+    if cached is not None:
+        counted = pl.concat([counted, cached], how="diagonal")
+    of_points = _keys(points).join(counted, on="key")
+    table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
+    return table.sort("point"), has_failed
+
+
+def _count_new(
+    missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
+) -> tuple[pl.DataFrame, bool]:
+    """Count classes by key of the cache, and add what did not fail; whether one failed."""
+    if not missing:
+        return witness_table([]).with_columns(key=pl.lit("")), False
+    from modelbudget.measurement.reference.class_counts import witnesses
+
+    found = witnesses(list(missing.values()), n_workers)
+    counted = witness_table(found).with_columns(key=pl.Series(list(missing)))
+    kept = counted.filter(pl.Series([not one.failed for one in found]))
+    if not kept.is_empty():
+        store.save(folder, kept)
+    return counted, kept.height < counted.height
+
+
+def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
+    """Group keys by class and config, in ascending length."""
+
+    def place(key: str) -> str:
+        return f"{runs[key].kind} {runs[key].config}"
+
+    ordered = sorted(runs, key=lambda key: (place(key), runs[key].run.length))
+    return [list(keys) for _, keys in groupby(ordered, place)]
+
+
+def _keys(rows: Iterable[tuple[str, str, str]]) -> pl.DataFrame:
+    """Return the key of the cache of each point."""
+    schema = pl.Schema(dict.fromkeys((*OF_POINT, "key"), pl.String))
+    return pl.DataFrame(list(rows), schema, orient="row")
+
+
+def _of_point(*values: str) -> Iterator[pl.Expr]:
+    yield from (pl.lit(value).alias(name) for name, value in zip(OF_POINT, values, strict=True))

@@ -1,0 +1,81 @@
+"""Parameter counts of `transformers` classes, counted like our own modules.
+
+Classes of the installed package are built on meta from a config. Nothing is downloaded, and no code
+of a model page is run.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from modelbudget.common.progress import progress
+from modelbudget.common.workers import Bound, Failure, spread
+from modelbudget.huggingface.construct import config_object, construct
+from modelbudget.measurement.count import count
+from modelbudget.measurement.process.processor import use_one_core
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 600
+"""Seconds after which counting a class is given up."""
+
+
+BOUND = Bound(2**32, "counting a class of transformers")
+
+
+class Witness(NamedTuple):
+    """Unique parameters and elements of buffers of a class.
+
+    Both are None if the class rejects its config or if counting it `failed`; `refusal` is the
+    reason.
+    """
+
+    kind: str
+    parameters: int | None
+    buffers: int | None
+    refusal: str | None = None
+    failed: bool = False
+
+
+def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> list[Witness]:
+    """Count each class with its config, in several processes; results are in the order given.
+
+    If a process crashes or hangs, only its class is lost.
+    """
+    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(wanted) // 8))
+    log.info("%d classes, %d processes", len(wanted), n_workers)
+    outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
+    found = dict(progress(outcomes, len(wanted)))
+    return [
+        Witness(kind, None, None, f"not counted: {outcome.reason}", failed=True)
+        if isinstance(outcome := found[i], Failure)
+        else outcome
+        for i, (kind, _) in enumerate(wanted)
+    ]
+
+
+def witness(kind: str, config: dict[str, Any]) -> Witness:
+    """Count the class `kind` with the keys of a config."""
+    try:
+        model = build(kind, config)
+    except ValueError as error:
+        return Witness(kind, None, None, str(error))
+    return Witness(
+        kind,
+        parameters=sum(c.parameters for c in count(model).values()),
+        buffers=sum(buffer.numel() for buffer in model.buffers()),
+    )
+
+
+def build(kind: str, config: dict[str, Any]) -> nn.Module:
+    """Build the class from a config on meta. Raises ValueError if it rejects the config."""
+    with torch.device("meta"):
+        return construct(kind, config_object(kind, config))
+
+
+def _witness_of_pair(pair: tuple[str, dict[str, Any]]) -> Witness:
+    use_one_core()
+    return witness(*pair)

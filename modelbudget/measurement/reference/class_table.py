@@ -1,0 +1,67 @@
+"""Counts and traces of `transformers` classes as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from modelbudget.common.workers import Failure
+
+if TYPE_CHECKING:
+    from modelbudget.measurement.reference.class_counts import Witness
+    from modelbudget.measurement.reference.class_trace import Traced
+
+OF_POINT = ("point", "built_from")
+"""Columns about a point: its number, and whose keys its class is built from."""
+COUNTED = {
+    "class": pl.String,
+    "parameters": pl.Int64,
+    "buffers": pl.Int64,
+    "refusal": pl.String,
+}
+
+TRACED = {
+    "component": pl.String,
+    "quantity": pl.String,
+    "reference": pl.Int64,
+    "class": pl.String,
+    "attention": pl.String,
+    "replaced": pl.String,
+    "method": pl.String,
+    "refusal": pl.String,
+}
+"""`component` is one of the class, or a phase; null where there is no value, with the `refusal`."""
+
+
+def witness_table(found: list[Witness]) -> pl.DataFrame:
+    """Return a row for each class, in the order given; columns as `Witness`."""
+    rows = [(w.kind, w.parameters, w.buffers, w.refusal) for w in found]
+    return pl.DataFrame(rows, COUNTED, orient="row")
+
+
+def refused_count(kind: str, reason: str) -> pl.DataFrame:
+    """Return the row of a class that cannot be counted, with the reason."""
+    return pl.DataFrame([(kind, None, None, reason)], COUNTED, orient="row")
+
+
+def traced_table(kind: str, quantities: Iterable[str], outcome: Traced | Failure) -> pl.DataFrame:
+    """Return a row for each component or phase of each quantity, or one with the reason."""
+    if isinstance(outcome, Failure):
+        return refused_table(kind, dict.fromkeys(quantities, outcome.reason))
+    how = {"class": kind, "attention": outcome.attention, "replaced": outcome.replaced,
+           "method": outcome.method}  # fmt: skip
+    rows = [
+        {"component": component, "quantity": quantity, "reference": value, **how}
+        for quantity, values in outcome.values.items()
+        for component, value in values.items()
+    ]
+    traced = pl.from_dicts(rows, TRACED)
+    return pl.concat([traced, refused_table(kind, outcome.missing)])
+
+
+def refused_table(kind: str, reasons: Mapping[str, str]) -> pl.DataFrame:
+    """Return a row for each quantity that a class cannot have, with the reason."""
+    rows = [{"quantity": q, "refusal": why, "class": kind} for q, why in reasons.items()]
+    return pl.from_dicts(rows, TRACED)

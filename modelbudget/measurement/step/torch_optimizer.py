@@ -1,0 +1,236 @@
+"""The optimizer of a run, with or without master weights, of all parameters or of a part."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import signature
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.optim.optimizer import _device_dtype_check_for_fused
+
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.optimizers import OptimizerData, optimizer_named, sizes_of
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import rank, replicas
+from modelbudget.architecture.terms import component_of
+from modelbudget.common.errors import InputError
+from modelbudget.measurement.not_measured import NOT_INSTALLED
+from modelbudget.measurement.step.gradients import GradientBuffer, gradients, local
+from modelbudget.measurement.trace.module_trace import stepping
+
+MODEL = "model"
+"""The component of states that are one tensor for all parameters."""
+
+
+def make_optimizer(model: nn.Module, run: RunConfig) -> "Optimizer | PartOptimizer":
+    """Return the optimizer of a run."""
+    return PartOptimizer(model, run) if run.zero == 1 else Optimizer(model, run)
+
+
+class TorchOptimizers:
+    """The optimizers of a run, as their libraries have them, over tensors with component names.
+
+    Several where one optimizer leaves some tensors to another. Raises InputError where a library is
+    not installed.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, torch.Tensor]], run: RunConfig):
+        whole = optimizer_named(run.optimizer)
+        tensors: dict[int, list[torch.Tensor]] = {}
+        used: dict[int, OptimizerData] = {}
+        for name, tensor in named:
+            choices = whole.choices(sizes_of(name, tensor.shape))
+            one = next(one for one, _, holds in choices if holds)
+            used[id(one)] = one
+            tensors.setdefault(id(one), []).append(tensor)
+        self.each = [_make(run, used[key], own) for key, own in tensors.items()]
+
+    def step(self) -> None:
+        """Update all tensors that have a gradient."""
+        check = patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta)
+        with check, stepping():
+            for one in self.each:
+                one.step()
+
+    def states(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return what is kept for a tensor from one step to the next."""
+        found = (one.state[tensor].values() for one in self.each if tensor in one.state)
+        return [state for states in found for state in states if isinstance(state, torch.Tensor)]
+
+
+def _make(
+    run: RunConfig, optimizer: OptimizerData, tensors: list[torch.Tensor]
+) -> torch.optim.Optimizer:
+    call = _class_of(run.optimizer, optimizer)
+    kernels = {"foreach": run.foreach, "fused": run.fused}
+    known = signature(call).parameters
+    settings = {kernel: is_run for kernel, is_run in kernels.items() if kernel in known}
+    return _after(optimizer.first_steps, call)(tensors, **optimizer.arguments, **settings)
+
+
+def import_library(run: RunConfig) -> None:
+    """Import what a run's optimizer needs, which may make tensors. Raises InputError."""
+    _class_of(run.optimizer, optimizer_named(run.optimizer))
+
+
+def why_not_measured(run: RunConfig) -> str | None:
+    """Return why no optimizer of a run can step here; None if one can."""
+    try:
+        import_library(run)
+    except InputError as error:
+        return f"{NOT_INSTALLED}{error.mistakes[0]}"
+    return None
+
+
+def _class_of(name: str, optimizer: OptimizerData) -> type:
+    if optimizer.call is None:
+        raise InputError([f"optimizer = {name}: nothing steps it here: predicted alone"])
+    package, _, class_name = optimizer.call.rpartition(".")
+    try:
+        return getattr(import_module(package), class_name)
+    except ImportError:
+        line = f"optimizer = {name}: {optimizer.library} is not installed here: predicted alone"
+        raise InputError([line]) from None
+
+
+def _after(n_step: int, call: type) -> type:
+    """Return an optimizer whose tensors begin after some steps, which differ from later ones."""
+    if not n_step:
+        return call
+
+    def init_group(self, *args):
+        found = call._init_group(self, *args)  # pyright: ignore[reportAttributeAccessIssue]
+        for state in self.state.values():
+            if state["step"] == 0:
+                state["step"] += n_step
+        return found
+
+    return type(call.__name__, (call,), {"_init_group": init_group})
+
+
+def _accepts_meta(parameter: torch.Tensor) -> None:
+    """Accept tensors on meta, where the fused kernel runs but torch refuses the device."""
+    if not parameter.is_meta:
+        _device_dtype_check_for_fused(parameter)
+
+
+class Optimizer:
+    """An optimizer over the parameters of a model, or over their float32 copies."""
+
+    def __init__(self, model: nn.Module, run: RunConfig):
+        named = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+        trained = [p for _, p in named]
+        self.buffer = GradientBuffer(trained) if run.gradient_casts == "accumulated" else None
+        # Each parameter and the tensor that the optimizer updates: itself or its copy.
+        self.pairs = [(p, local(p).float() if run.master_weights else p) for p in trained]
+        self.master_weights = run.master_weights
+        self.drops_cast = run.gradient_casts == "one_by_one"
+        names = (_component(model, path) for path, _ in named)
+        copies = (copy for _, copy in self.pairs)
+        pairs = list(zip(names, copies, strict=True))
+        self.in_backward = run.optimizer_in_backward
+        if self.in_backward:
+            self.each = {pair[1]: _UpdateInBackward(pair, run) for pair in pairs}
+        else:
+            self.torch = TorchOptimizers(pairs, run)
+
+    def step(self) -> None:
+        """Apply the gradients, then drop them."""
+        if self.in_backward:
+            return
+        if self.master_weights:
+            for parameter, copy in self.pairs:
+                # The gradient of a buffer is float32, which is no copy.
+                copy.grad = next((one.float() for one in gradients(parameter)), None)
+                if self.drops_cast:
+                    parameter.grad = None
+        self.torch.step()
+        if self.master_weights:
+            with torch.no_grad():
+                for parameter, copy in self.pairs:
+                    local(parameter).copy_(copy)
+                    copy.grad = None
+        for parameter, _ in self.pairs:
+            parameter.grad = None
+        if self.buffer:
+            self.buffer.clear()
+
+    def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
+        """Return the tensors kept from one step to the next, by parameter."""
+        if self.in_backward:
+            return {p: self.each[p].torch.states(p) for p, _ in self.pairs}
+        return {
+            parameter: [
+                *([copy] if self.master_weights else []),
+                *self.torch.states(copy),
+            ]
+            for parameter, copy in self.pairs
+        }
+
+
+class _UpdateInBackward:
+    """An optimizer of one parameter, which steps when its gradient is there, and frees it."""
+
+    def __init__(self, named: tuple[str, torch.Tensor], run: RunConfig):
+        self.torch = TorchOptimizers([named], run)
+        named[1].register_post_accumulate_grad_hook(self.update)
+
+    def update(self, parameter: torch.Tensor) -> None:
+        """Step, and free the gradient."""
+        self.torch.step()
+        parameter.grad = None
+
+
+def _component(model: nn.Module, path: str) -> str:
+    """Return the component of a parameter; embeddings and head of a class are called as ours."""
+    module = model.get_submodule(path.rpartition(".")[0])
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    outputs = getattr(model, "get_output_embeddings", lambda: None)()
+    return "head" if outputs is module else component_of(path)
+
+
+class PartOptimizer:
+    """An optimizer over one data-parallel device's part of all parameters, in float32.
+
+    All parameters are one row of numbers, of which each device has a part, as in ZeRO-1
+    (Rajbhandari et al. 2020, §5.1) and in Megatron-Core's distributed optimizer. Gradients are
+    added up in a buffer of the whole row; what communicates them, and the updated numbers, works
+    in place there (optimizer/distrib_optimizer.py), and moves nothing here.
+    """
+
+    def __init__(self, model: nn.Module, run: RunConfig):
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.buffer = GradientBuffer(self.parameters)
+        n_all = len(self.buffer.numbers)
+        chunk = ceil_div(n_all, replicas(run))
+        self.first = min(rank(run) * chunk, n_all)
+        self.numbers = torch.empty_like(self.buffer.numbers[self.first : self.first + chunk])
+        self._copy(self.numbers, from_parameters=True)
+        self.torch = TorchOptimizers([(MODEL, self.numbers)], run)
+
+    def _copy(self, numbers: torch.Tensor, from_parameters: bool) -> None:
+        """Copy this device's part from the parameters, or to them."""
+        at = -self.first
+        for parameter in self.parameters:
+            row = local(parameter).view(-1)
+            of_part = numbers[max(at, 0) : max(at + len(row), 0)]
+            of_row = row[max(-at, 0) :][: len(of_part)]
+            if from_parameters:
+                of_part.copy_(of_row)
+            else:
+                of_row.copy_(of_part)
+            at += len(row)
+
+    def step(self) -> None:
+        """Apply the gradients, then set them to zero."""
+        self.numbers.grad = self.buffer.numbers[self.first :][: len(self.numbers)]
+        self.torch.step()
+        self.numbers.grad = None
+        self._copy(self.numbers, from_parameters=False)
+        self.buffer.clear()
+
+    def states(self) -> list[torch.Tensor]:
+        """Return the tensors kept from one step to the next."""
+        return [self.numbers, *self.torch.states(self.numbers)]

@@ -1,0 +1,246 @@
+"""Traces of training steps."""
+
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import nn
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import component_of
+from modelbudget.measurement.measured import Values
+from modelbudget.measurement.step import transformers_class
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.gradients import gradients
+from modelbudget.measurement.step.loss_of_step import forward
+from modelbudget.measurement.step.torch_optimizer import (
+    MODEL,
+    Optimizer,
+    PartOptimizer,
+    import_library,
+    make_optimizer,
+    why_not_measured,
+)
+from modelbudget.measurement.step.user_module import is_user_module
+from modelbudget.measurement.trace.at_peak import GRADIENTS, STATES, at_peak
+from modelbudget.measurement.trace.backend import backend, kernels, of_module
+from modelbudget.measurement.trace.emulated_autocast import autocast
+from modelbudget.measurement.trace.module_trace import Trace
+from modelbudget.modules import megatron_linear
+from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.layer import Layer
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.sweeps.quantities import OF_ALLOCATOR
+
+Pass = Callable[[], tuple[Values, int]]
+"""Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
+MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
+
+OF_FORWARD = frozenset({"activation_bytes", "flops_forward"})
+"""Quantities that need a forward pass and the loss."""
+OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes", "bytes_at_peak"}
+"""Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
+forward and a backward pass.
+"""
+
+
+def train(
+    model: nn.Module,
+    run: RunConfig,
+    quantities: Set[str],
+    trace: Trace | None = None,
+    make_pass: MakePass | None = None,
+) -> Values:
+    """Trace two training steps, or as little of one as the quantities need.
+
+    In the second step the optimizer states are resident. The values of tokens do not matter. A
+    `trace` that is passed in has the allocations of all phases afterwards. `make_pass` makes the
+    texts and returns the function that runs and traces forward and backward.
+
+    Returns bytes and FLOPs by component, peaks by phase, and `unsupported_ops` by name of the
+    operations without a FLOP formula.
+    """
+    switch(model, run)
+    model.train()
+    steps = bool(quantities & (OF_OPTIMIZER | OF_ALLOCATOR))
+    if steps:
+        import_library(run)
+    elif why_not_measured(run):
+        run = run.model_copy(update={"optimizer": "sgd"})  # its gradients are those of any
+    trace = trace or Trace(model)
+    if make_pass is None and quantities <= OF_FORWARD:
+        return _forward_alone(trace, model, run)
+    with trace.watching("setup"):
+        run_pass = (make_pass or whole_model)(trace, model, run)
+        optimizer = make_optimizer(model, run)
+    values, peaks = {}, {}
+    for name in ("first", "second"):
+        found, peaks[f"{name}.forward_backward"] = run_pass()
+        trace.mark(GRADIENTS, (one for p in model.parameters() for one in gradients(p)))
+        trace.ends[f"{name}.forward_backward"] = len(trace.changes)
+        values = values or found | {"peak_training_bytes": peaks}
+        if not steps:
+            return values
+        peaks[f"{name}.optimizer"] = step(trace, optimizer)
+        trace.mark(STATES, _tensors_of(optimizer.states()))
+        trace.ends[f"{name}.optimizer"] = len(trace.changes)
+    values["optimizer_bytes"] = _states(model, optimizer, trace)
+    if "bytes_at_peak" in quantities:
+        values["bytes_at_peak"] = at_peak(trace.changes, trace.marks)
+    if quantities & OF_ALLOCATOR:
+        values["peak_requested_bytes"] = peaks
+    return values
+
+
+def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
+    with operations(model, run), trace.watching("forward"):
+        _loss, _outputs = forward(model, run, *texts(model, run))
+    return {
+        "activation_bytes": dict(trace.saved()),
+        "flops_forward": dict(trace.flops["forward"]),
+        # What a device needs for this pass.
+        "peak_training_bytes": {"first.forward": trace.peak},
+    }
+
+
+def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace) -> dict[str, int]:
+    """Return bytes of the optimizer states by component; those of a part belong to the model."""
+    states = optimizer.states()
+    if isinstance(states, list):
+        return {MODEL: sum(trace.held(states))}
+    return by_component(model, trace, lambda p: states.get(p, []))
+
+
+def _tensors_of(states: dict[nn.Parameter, list[torch.Tensor]] | list[torch.Tensor]):
+    if isinstance(states, list):
+        return states
+    return [tensor for of_parameter in states.values() for tensor in of_parameter]
+
+
+def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
+    """Run two training steps without a trace, for measurements of the machine.
+
+    Yields the name of each phase after it has run.
+    """
+    switch(model, run)
+    model.train()
+    optimizer = make_optimizer(model, run)
+    tokens, targets = texts(model, run)
+    for name in ("first", "second"):
+        _forward_backward(model, run, tokens, targets)
+        yield f"{name}.forward_backward"
+        optimizer.step()
+        yield f"{name}.optimizer"
+
+
+def _forward_backward(model: nn.Module, run: RunConfig, tokens, targets) -> None:
+    """Loss and outputs are freed at the end, as after a pass that is traced."""
+    with operations(model, run):
+        loss, _outputs = forward(model, run, tokens, targets)
+    with operations(model, run, caches=False):
+        loss.backward()
+
+
+def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return input tokens and target tokens, each (batch, length)."""
+    device = next(model.parameters()).device
+    tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+    return tokens, torch.zeros_like(tokens)
+
+
+@contextmanager
+def operations(model: nn.Module, run: RunConfig, caches: bool = True) -> Iterator[None]:
+    """Compute as the run asks inside this context; `caches`: casts of weights, in a forward pass.
+
+    A class of `transformers` and a user's module compute their norms, activations and loss as they
+    are written.
+    """
+    if transformers_class.is_transformers_class(model):
+        replaced = backend(run.backend, run.attention_kernel)
+    else:
+        is_own = is_user_module(model)
+        replaced = of_module(model, run.backend, run.attention_kernel) if is_own else kernels(run)
+    with replaced, autocast(run, caches):
+        yield
+
+
+def switch(model: nn.Module, run: RunConfig) -> None:
+    """Set dropout, activation checkpointing and `arrange` of the modules.
+
+    The probability of dropout does not affect sizes. Classes of `transformers` have theirs in the
+    config.
+    """
+    if transformers_class.is_transformers_class(model):
+        transformers_class.checkpoint(model, run)
+        return
+    arrange(model, run)
+    megatron_linear.arrange(model, run)
+    rate = 0.1 * run.dropout
+    for module in model.modules():
+        if isinstance(module, Layer):
+            module.recompute = run.recompute == "full"
+            module.dropout.p = rate * (run.dropout_in != "attention")
+        elif isinstance(module, ScaledDotProductAttention):
+            module.recompute = run.recompute == "selective"
+            module.dropout.p = rate
+        elif isinstance(module, DecoderModel):
+            module.dropout.p = rate * (run.dropout_in == "model")
+
+
+def whole_model(trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
+    """Return the forward and backward pass of all tokens at once."""
+    return partial(one_pass, trace, model, run, *texts(model, run))
+
+
+def one_pass(
+    trace: Trace,
+    model: nn.Module,
+    run: RunConfig,
+    tokens,
+    targets,
+    wrapped: nn.Module | None = None,
+) -> tuple[Values, int]:
+    """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes.
+
+    `wrapped`: the module that is called, if it is not the model itself.
+    """
+    with operations(model, run), trace.watching("forward"):
+        loss, _outputs = forward(wrapped or model, run, tokens, targets)
+    saved, peak = dict(trace.saved()), trace.peak
+    # Backward may recompute parts of forward.
+    with operations(model, run, caches=False), trace.watching("backward"):
+        loss.backward()
+    return of_pass(trace, model, saved), max(peak, trace.peak)
+
+
+def of_pass(trace: Trace, model: nn.Module, saved: dict[str, int]) -> Values:
+    """Return bytes and FLOPs of a pass that has been traced; `saved`: bytes by component."""
+    return {
+        "gradient_bytes": by_component(model, trace, gradients),
+        "activation_bytes": saved,
+        "flops_forward": dict(trace.flops["forward"]),
+        "flops_backward": dict(trace.flops["backward"]),
+        "unsupported_ops": dict(trace.uncounted),
+    }
+
+
+def step(trace: Trace, optimizer: Optimizer | PartOptimizer) -> int:
+    """Return the peak bytes of a step of the optimizer, which frees the gradients at its end."""
+    with trace.watching("optimizer"):
+        optimizer.step()
+    return trace.peak
+
+
+def by_component(model: nn.Module, trace: Trace, tensors) -> dict[str, int]:
+    """Return bytes of the tensors of each parameter, by component; zeros are included."""
+    found = {component_of(path): 0 for path, _ in model.named_parameters()}
+    pairs = [
+        (component_of(path), tensor)
+        for path, parameter in model.named_parameters()
+        for tensor in tensors(parameter)
+    ]
+    sizes = trace.held([tensor for _, tensor in pairs])
+    for (component, _), n_bytes in zip(pairs, sizes, strict=True):
+        found[component] += n_bytes
+    return found

@@ -1,0 +1,189 @@
+"""Training steps and inference of `transformers` classes, as the package's own loops use them.
+
+Importing this module does not import transformers.
+"""
+
+import inspect
+from collections.abc import Iterator, Set
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, cast
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.trace.backend import backend, of_module
+from modelbudget.measurement.trace.emulated_autocast import autocast
+from modelbudget.measurement.trace.module_trace import Trace
+
+CACHES = ("past_key_values", "cache_params", "state", "mems")
+"""Names of the cache among the arguments and outputs of classes."""
+LANGUAGE_MODELING = ("ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", None)
+"""Losses of `transformers.loss` by `loss_type`; a class whose name has none of them uses the first.
+"""
+REPLACED = {
+    "check for packed sequences": "masking_utils.find_packed_sequence_indices",
+    "warning of padding": "modeling_utils.PreTrainedModel.warn_if_padding_and_no_attention_mask",
+}
+"""Functions of the package that read values of tokens, which meta does not have. Ones that find
+nothing stand in for them; `backend` replaces functions of torch.
+"""
+
+
+def is_transformers_class(model: nn.Module) -> bool:
+    """Whether the model is an instance of a `transformers` class."""
+    return type(model).__module__.startswith("transformers.")
+
+
+def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss that the class computes from labels, as `Trainer.compute_loss` does.
+
+    There is no cache (`TrainingArguments.use_cache`), the number of labels is an argument (a number
+    here, a tensor of 8 bytes there), and all other outputs are freed. Raises ValueError if the
+    class computes no loss of a language model.
+    """
+    if model.loss_type not in LANGUAGE_MODELING:
+        raise ValueError(
+            f"{type(model).__name__} is trained by a loss {model.loss_type}; a language model has "
+            "logits (batch, length, n_vocab)"
+        )
+    _name_first_token(model)
+    arguments = {"labels": targets, "use_cache": False}
+    if _accepts_number_of_labels(model):
+        arguments["num_items_in_batch"] = targets.numel()
+    output = _output(model, tokens, **arguments)
+    _logits(output)
+    if output.get("loss") is None:
+        raise ValueError(f"{type(model).__name__} computes no loss: it takes no labels")
+    return output["loss"]
+
+
+def _name_first_token(model: nn.Module) -> None:
+    """Give the config of a class the first token of its decoder, whose number affects no size.
+
+    transformers 5 writes it into a model's generation_config.json and not into its config.json.
+    """
+    config: Any = getattr(model, "config", None)
+    has_decoder = getattr(config, "is_encoder_decoder", False)
+    if has_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0
+
+
+def _accepts_number_of_labels(model: nn.Module) -> bool:
+    """Whether Trainer gives the class `num_items_in_batch`; see `Trainer.__init__`."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    return getattr(model, "accepts_loss_kwargs", takes_all)
+
+
+def checkpoint(model: nn.Module, run: RunConfig) -> None:
+    """Set activation checkpointing of the class. Raises ValueError if it lacks the run's."""
+    if run.recompute == "selective":
+        raise ValueError(
+            f"recompute = 'selective': {type(model).__name__} has no such option; allowed: none, "
+            "full"
+        )
+    if run.recompute == "full":
+        cast(Any, model).activation_checkpointing_enable()
+
+
+def infer_class(
+    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str]
+) -> dict[str, dict[str, int]]:
+    """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
+
+    Runs the whole prompt, and then its last token with the cache of the others, unless only the
+    cache is asked for. The cache of all layers is one component. Raises ValueError if the class
+    returns no cache.
+
+    The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
+    it chose the next, while that is computed; the loop around other modules is not known.
+    """
+    config = getattr(model, "config", None)
+    is_class = is_transformers_class(model)
+    if is_class and getattr(config, "is_encoder_decoder", False):
+        raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
+    device = next(model.parameters()).device
+    kernels = run.backend, run.attention_kernel
+    replaced = backend(*kernels) if is_class else of_module(model, *kernels)
+    with torch.no_grad(), replaced, autocast(run):
+        with trace.watching("setup"):
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+            peaks = {"setup": trace.peak}
+        with trace.watching("prefill"):
+            logits, cache = _next(model, tokens, {})
+        peaks["prefill"] = trace.peak
+        storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
+        n_bytes = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+        if quantities <= {"cache_bytes"}:
+            return {"cache_bytes": {"cache": n_bytes}}
+        if not is_class:
+            del logits
+        del cache, storages
+        with trace.watching("all but the last token"):
+            before = tokens[:, :-1]
+            cache = _next(model, before, {})[1] if before.numel() else {}
+        with trace.watching("decode"):
+            _next(model, tokens[:, -1:], cache)
+        peaks["decode"] = trace.peak
+    return {
+        "cache_bytes": {"cache": n_bytes},
+        "flops_decode": dict(trace.flops["decode"]),
+        "peak_inference_bytes": peaks,
+    }
+
+
+def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Tensor, dict]:
+    """Return the last token's logits in float32, and the cache of all tokens by argument name.
+
+    As `GenerationMixin._sample`: a class that can compute only the last logits does so, and they
+    are copied before its outputs are freed.
+    """
+    output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache)
+    found = {name: getattr(output, name, None) for name in CACHES}
+    found = {name: cache for name, cache in found.items() if cache is not None}
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} returns no cache: none of {', '.join(CACHES)} in its output"
+        )
+    return _logits(output)[:, -1].to(torch.float32, copy=True), found
+
+
+def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
+    """Call the model without the arguments that its class does not have."""
+    known = inspect.signature(model.forward).parameters
+    given = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
+    with _without_checks() if is_transformers_class(model) else nullcontext():
+        return model(tokens, **given)
+
+
+def _logits(output) -> torch.Tensor:
+    logits = getattr(output, "logits", None)
+    if logits is None or logits.dim() != 3:
+        shape = "no logits" if logits is None else f"logits of shape {tuple(logits.shape)}"
+        raise ValueError(
+            f"{type(output).__name__} has {shape}; a language model has (batch, length, n_vocab)"
+        )
+    return logits
+
+
+@contextmanager
+def _without_checks() -> Iterator[None]:
+    with ExitStack() as stack:
+        for path in REPLACED.values():
+            stack.enter_context(patch(f"transformers.{path}", lambda *_, **__: None))
+        yield
+
+
+def _tensors(value) -> Iterator[torch.Tensor]:
+    """Yield all tensors in a cache: an object, or nested lists and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif type(value).__module__.startswith("transformers.") and hasattr(value, "__dict__"):
+        yield from _tensors(vars(value))

@@ -1,0 +1,75 @@
+"""Traces of inference: prefill of a prompt, then one token with the cache."""
+
+from collections import Counter
+from collections.abc import Set
+from contextlib import ExitStack
+
+import torch
+from torch import nn
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import component_of, join
+from modelbudget.measurement.measured import Values
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.transformers_class import infer_class, is_transformers_class
+from modelbudget.measurement.step.user_module import is_user_module
+from modelbudget.measurement.trace.backend import kernels
+from modelbudget.measurement.trace.emulated_autocast import autocast
+from modelbudget.measurement.trace.module_trace import Trace
+from modelbudget.modules.cache import Cache, caching
+
+OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
+"""Quantities that need a forward pass; caches are allocated before it."""
+
+
+def infer(
+    model: nn.Module, run: RunConfig, quantities: Set[str], trace: Trace | None = None
+) -> Values:
+    """Prefill caches with a prompt of `length` tokens, then decode its last token again.
+
+    (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
+    they are allocated and nothing runs.
+
+    Returns bytes of the caches and FLOPs of that token by component, and peaks by phase.
+    """
+    arrange(model, run)
+    trace = trace or Trace(model)
+    model.eval()
+    if is_transformers_class(model) or is_user_module(model):
+        return infer_class(model, run, trace, quantities)
+    device = next(model.parameters()).device
+    with ExitStack() as stack:
+        stack.enter_context(kernels(run))
+        stack.enter_context(autocast(run))
+        stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
+        with trace.watching("setup"):
+            caches = stack.enter_context(caching(model, run.batch, run.length))
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+        held: Counter[str] = Counter()
+        for cache in caches.values():
+            if isinstance(cache, Cache) and run.cache_dtype != "dtype":
+                cache.store_in(run.cache_dtype)
+        for path, cache in caches.items():
+            n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
+            held[component_of(join(path, cache.name, "weight"))] += n_bytes
+        values = {"cache_bytes": dict(+held), "peak_inference_bytes": {"setup": trace.peak}}
+        if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
+            return values
+        with trace.watching("prefill"):
+            model(tokens)
+        peaks = {"prefill": trace.peak}
+        for cache in caches.values():
+            if isinstance(cache, Cache):
+                cache.length -= 1
+        with trace.watching("decode"):
+            model(tokens[:, -1:])
+        peaks["decode"] = trace.peak
+    return values | {
+        "flops_decode": dict(trace.flops["decode"]),
+        "peak_inference_bytes": peaks,
+    }
+
+
+def last(_, states: tuple):
+    """Copy the hidden states of the last token, which the head reads."""
+    return tuple(x[:, -1:].clone() for x in states)

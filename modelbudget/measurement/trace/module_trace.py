@@ -1,0 +1,284 @@
+"""Trace of a real module: live bytes, tensors saved by autograd, and operations.
+
+It tracks tensors, not memory, so it gives the same on meta and on a real device.
+"""
+
+import math
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+
+import torch
+from torch import nn
+from torch._C._autograd import _get_sequence_nr
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
+
+from modelbudget.architecture.terms import component_of
+from modelbudget.measurement.trace.at_peak import ACTIVATIONS, PARAMETERS, Mark
+from modelbudget.measurement.trace.meta_cache import Replay
+
+OUTSIDE = "loss"
+"""Component of operations outside the model: the loss."""
+OPTIMIZER = "optimizer"
+"""The phase of a step of the optimizer."""
+
+aten = torch.ops.aten
+
+
+def grouped_mm_flop(a: torch.Tensor, b: torch.Tensor, *_, **__) -> int:
+    """Return the FLOPs of products of groups, which `a` or `b` has side by side in one matrix."""
+    n_batch = a.shape[0] if a.dim() == b.dim() == 3 else 1
+    return 2 * n_batch * a.shape[-2] * a.shape[-1] * b.shape[-1]
+
+
+def convolution_backward_flop(
+    gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *args, **__
+) -> int:
+    """Return the FLOPs of the gradients of a convolution, each as many as those of its result.
+
+    Torch's formula counts the weight gradient of several groups as that of one.
+    """
+    *_, transposed, _, _, wanted = args
+    per_gradient = conv_flop_count(
+        list(x.shape), list(weight.shape), list(gradient.shape), transposed
+    )
+    return sum(wanted[:2]) * per_gradient
+
+
+FLOPS = flop_registry | {
+    aten._grouped_mm: grouped_mm_flop,
+    aten.convolution_backward: convolution_backward_flop,
+    # Torch's formula takes no dtype of the result.
+    aten.addmm: lambda _, a, b, *__, **___: grouped_mm_flop(a, b),
+    # Torch has FLOP formulas for a GPU's attention; that of a CPU has the same.
+    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+}
+
+
+def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
+    """Return the FLOPs of one call of an operation; None if it has no formula."""
+    formula = FLOPS.get(operation._overloadpacket)
+    return formula and formula(*args, **kwargs, out_val=out)
+
+
+@contextmanager
+def stepping():
+    """Let traces of the block know that an optimizer steps, also inside of a backward pass."""
+    before, Trace.is_stepping = Trace.is_stepping, True
+    try:
+        yield
+    finally:
+        Trace.is_stepping = before
+
+
+def import_compiler() -> None:
+    """Import what the first traced operation would import, which takes a second.
+
+    Imported there, it would leave a cycle of references that holds the tensors of all calling
+    functions until Python looks for such cycles.
+    """
+    import_module("torch._dynamo")
+
+
+class TooManyOperationsError(Exception):
+    """A phase has more operations than its trace may have."""
+
+
+class Trace(TorchDispatchMode):
+    """Live and peak bytes, saved bytes and FLOPs while it is active.
+
+    Construct it before the model runs; parameters and buffers are live from the start. With more
+    operations than `limit` in one phase it raises TooManyOperationsError.
+    Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
+    name of operations without a FLOP formula, except views), `changes` (the key of each allocated
+    storage with its bytes, and of each freed one with None; a key is unique among live storages),
+    `ends` (number of changes up to the end of each phase that the caller has marked), `marks` (what
+    storages are for, as far as `mark` has said).
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spare each operation a check for torch's compiler, which is not used here."""
+        return False
+
+    is_stepping = False
+    """Whether an optimizer steps now (`stepping`)."""
+
+    def __init__(self, model: nn.Module, limit: float = math.inf):
+        import_compiler()
+        super().__init__()
+        self._limit = limit
+        self.live = self.peak = 0
+        self.changes: list[tuple[int, int | None]] = []
+        self.ends: dict[str, int] = {}
+        self.marks: list[Mark] = []
+        self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._uncounted: Counter[torch._ops.OpOverload] = Counter()
+        self._run = Replay(flops_of)
+        self._watched: dict[int, weakref.ref] = {}
+        self._saved: list[weakref.ref[_Saved]] = []
+        self._component = [OUTSIDE]
+        self._of_node: dict[int, str] = {}
+        self._names = {
+            module: component_of(f"{path}.weight") if path else OUTSIDE
+            for path, module in model.named_modules()
+        }
+        self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+        resident = [*model.parameters(), *model.buffers()]
+        for tensor in resident:
+            self._watch(tensor)
+        self.mark(PARAMETERS, resident)
+
+    @contextmanager
+    def watching(self, phase: str):
+        """Assign all operations of the block to a phase, with a peak of its own."""
+        self.peak, self._left = self.live, self._limit
+        self._phase = phase
+        with ExitStack() as stack:
+            stack.callback(register_module_forward_pre_hook(self._enter).remove)
+            stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
+            stack.enter_context(saved_tensors_hooks(self._pack, lambda saved: saved.tensor))
+            stack.enter_context(self)
+            yield self
+
+    @property
+    def uncounted(self) -> Counter[str]:
+        """Number of calls, by name, of operations without a FLOP formula, except views."""
+        found: Counter[str] = Counter()
+        for operation, n_calls in self._uncounted.items():
+            found[str(operation._overloadpacket)] += n_calls
+        return found
+
+    def saved(self) -> Counter[str]:
+        """Return the bytes now saved by autograd, by the component that saved them first.
+
+        Parameters are excluded.
+        """
+        found: Counter[str] = Counter()
+        seen = set(self._parameters)
+        for reference in self._saved:
+            saved = reference()
+            if saved is not None:
+                storage = self.storage(saved.tensor)
+                if storage._cdata not in seen:
+                    seen.add(storage._cdata)
+                    found[saved.component] += storage.nbytes()
+        return found
+
+    def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the bytes of the storage of each tensor, with its padding.
+
+        Of a storage that several of them share, up to the beginning of the next.
+        """
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        starts = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
+        marks: dict[int, set[int]] = {}
+        for storage, start in zip(storages, starts, strict=True):
+            marks.setdefault(storage._cdata, {storage.nbytes()}).add(start)
+        return [
+            min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
+            for storage, start in zip(storages, starts, strict=True)
+        ]
+
+    def mark(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of some tensors are for: one of `at_peak.KINDS`."""
+        for tensor in tensors:
+            self._mark(self.storage(tensor)._cdata, kind)
+
+    def _mark(self, key: int, kind: str) -> None:
+        self.marks.append((len(self.changes), key, kind))
+
+    def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """Return the storage that holds a tensor."""
+        return tensor.untyped_storage()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyOperationsError(
+                f"more than {self._limit:,} operations in one phase; a loop over tokens?"
+            )
+        if self.is_stepping and func is aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0  # a norm that scales an update: no size depends on it
+        component = self._running()
+        # lift_fresh wraps a scalar constant.
+        if func.is_view and func is not aten.lift_fresh.default:
+            return func(*args, **(kwargs or {}))
+        out, n_flops = self._run(func, args, kwargs or {})
+        if isinstance(out, torch.Tensor):
+            self._watch(out)
+        elif isinstance(out, tuple | list):
+            for tensor in out:
+                if isinstance(tensor, torch.Tensor):
+                    self._watch(tensor)
+        if n_flops is None:
+            self._uncounted[func] += 1
+        else:
+            # Gradients that a forward pass computes are FLOPs of the backward pass.
+            is_gradient = torch._C._current_autograd_node() is not None
+            self.flops["backward" if is_gradient else self._phase][component] += n_flops
+        return out
+
+    def _running(self) -> str:
+        """Return the component of the current operation.
+
+        For a backward operation, which runs outside of all modules, the component whose forward
+        operation created the running node of the graph.
+        """
+        if len(self._component) == 1:
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                return self._of_node.get(node._sequence_nr(), OUTSIDE)
+        # Autograd numbers its nodes. The newest was created by this operation or by an earlier
+        # one, which has been recorded then.
+        component = self._component[-1]
+        self._of_node.setdefault(_get_sequence_nr() - 1, component)
+        return component
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._watched:
+            n_bytes = storage.nbytes()
+            self._watched[key] = weakref.ref(storage, partial(self._freed, key, n_bytes))
+            self.changes.append((key, n_bytes))
+            self.live += n_bytes
+            self.peak = max(self.peak, self.live)
+
+    def _freed(self, key: int, n_bytes: int, _) -> None:
+        del self._watched[key]
+        self.changes.append((key, None))
+        self.live -= n_bytes
+
+    def _enter(self, module: nn.Module, _) -> None:
+        # An unknown module belongs to the component that calls it.
+        self._component.append(self._names.get(module, self._component[-1]))
+
+    def _leave(self, *_) -> None:
+        self._component.pop()
+
+    def _pack(self, tensor: torch.Tensor) -> "_Saved":
+        # Without its history: a saved result that held the node that saves it would never be freed.
+        saved = _Saved(tensor.detach(), self._component[-1])
+        self._saved.append(weakref.ref(saved))
+        self.mark(f"{ACTIVATIONS}.{saved.component}", [tensor])
+        return saved
+
+
+class _Saved:
+    """A tensor saved for backward; freed with the node that saved it."""
+
+    __slots__ = ("__weakref__", "component", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, component: str):
+        self.tensor, self.component = tensor, component

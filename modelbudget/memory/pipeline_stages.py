@@ -1,0 +1,228 @@
+"""One stage of a pipeline: a decoder with fewer layers and without one or both of its ends.
+
+Torch's schedules decide what is live at once (torch 2.13, `torch/distributed/pipelining`):
+
+- A stage allocates buffers for the states that it receives, and for the gradients, of all
+  microbatches at once, and keeps them (`stage.py`: `_setup_forward_recv_info`,
+  `_create_grad_recv_info`).
+- From its forward to its backward pass a microbatch leaves what autograd saves, and its output
+  (`fwd_cache`). GPipe does so for all microbatches; 1F1B for as many as there are stages from this
+  one on (`schedules.py`: `warmup_chunks`; Narayanan et al. 2021, §2.2).
+- The gradients of the first microbatch stay, and those of each later one are added to them, tensor
+  by tensor.
+- 1F1B holds the gradient that it has to send until it has the next one (`bwd_sends`).
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.run_values import (
+    INDEX,
+    is_pipelined,
+    masks_tokens,
+    stage_index,
+    tokens,
+)
+from modelbudget.architecture.terms import Term, Terms, scaled
+from modelbudget.memory.timeline import (
+    Timeline,
+    added_to_buffer,
+    change,
+    freed_once,
+    peak_during,
+)
+
+FIRST, LAST = ("embedding", "norm.embedding", "dropout"), ("head", "norm.final", "loss")
+"""Components, with those below them, that only the first stage has, and only the last."""
+
+
+def is_first(r: Run) -> int:
+    return int(r.pipeline_rank == "first")
+
+
+def is_last(r: Run) -> int:
+    return int(r.pipeline_rank == "last")
+
+
+def stage(a: Fields, r: Run) -> tuple[Fields, Run]:
+    """Return the layers of one stage as a model, and its run without a pipeline.
+
+    A tied matrix is on both ends, and each has a gradient and states of its own; that these
+    gradients have to be added up is no memory.
+    """
+    layers = {"n_layer": ceil_div(a.n_layer, r.pipeline_parallel), "tied": 0}
+    alone = {"pipeline_schedule": "none"}
+    return SimpleNamespace(**vars(a) | layers), SimpleNamespace(**vars(r) | alone)
+
+
+def of_one_stage(r: Run) -> Run:
+    """Return the run of a pipeline in which each stage has a device of its own."""
+    stages = {"pipeline_parallel": r.pipeline_parallel * r.virtual_stages, "virtual_stages": 1}
+    return SimpleNamespace(**vars(r) | stages)
+
+
+def between_ends(r: Run) -> Run:
+    """Return the run of a stage that has no end of the model."""
+    return SimpleNamespace(**vars(r) | {"pipeline_rank": "middle"})
+
+
+def microbatch(r: Run) -> Run:
+    """Return the run of one microbatch."""
+    return SimpleNamespace(**vars(r) | {"batch": ceil_div(r.batch, r.n_microbatch)})
+
+
+def has(r: Run, component: str) -> bool:
+    """Whether a stage has a component of the model."""
+    absent = (1 - is_first(r)) * FIRST + (1 - is_last(r)) * LAST
+    return not any(component == end or component.startswith(f"{end}.") for end in absent)
+
+
+def without_ends(r: Run, terms: Terms) -> Terms:
+    """Return the terms of a stage, from those of a model with both ends."""
+    return {name: term for name, term in terms.items() if has(r, name)}
+
+
+def by_stage(formula: Callable[..., Terms]) -> Callable[..., Terms]:
+    """Let a formula of a model and its run count one stage, where the run has a pipeline."""
+
+    @wraps(formula)
+    def of_stage(*arguments) -> Terms:
+        *kind, a, r = arguments
+        if not is_pipelined(r):
+            return formula(*arguments)
+        return without_ends(r, formula(*kind, *stage(a, r)))
+
+    return of_stage
+
+
+def in_flight(r: Run):
+    """Count the microbatches between forward and backward at once."""
+    if r.pipeline_schedule == "gpipe":
+        return r.n_microbatch
+    stages = r.pipeline_parallel - stage_index(r)
+    return r.n_microbatch + stages - largest(r.n_microbatch, stages)
+
+
+def activations(r: Run, of_microbatch: Terms, n_layers, n_end) -> Terms:
+    """Return the bytes saved by all microbatches in flight.
+
+    `n_layers`: those of all stages of the device, `n_end`: those of its stage with an end of the
+    model. Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
+    """
+    of_layers = without_ends(between_ends(r), of_microbatch)
+    found = scaled(without_ends(r, of_microbatch), n_end) | scaled(of_layers, n_layers)
+    rest = INDEX * (tokens(r) - n_end * tokens(microbatch(r)))
+    in_place = int(r.loss_kernel == "in_place")  # which copies the targets
+    views = {"embedding.token": 1 - masks_tokens(r), "loss": 1 - in_place}
+    return found | {
+        name: Term(found[name].each + is_view * rest, found[name].instances)
+        for name, is_view in views.items()
+        if name in found
+    }
+
+
+class Passes(NamedTuple):
+    """The backward pass of one microbatch: loss and head, layers, embedding.
+
+    `last_layer` is the first that runs. A repeated forward pass is part of its layer's timeline.
+    """
+
+    head: Timeline
+    last_layer: Timeline
+    layer: Timeline
+    end: Timeline
+
+
+class Stage(NamedTuple):
+    """What one stage computes, and holds of one microbatch, in bytes.
+
+    `forward`: bytes live at moments of the forward pass up to the logits, `loss`: in the loss, both
+    in addition to those live at its end. `backward`: of the first microbatch; `again`: of a later
+    one. `waiting`: bytes that stay from the forward to the backward pass, without received states;
+    `left`: those of them that stay until the end of the step. `states`: between two stages.
+    """
+
+    n_layer: Any
+    forward: list
+    loss: list
+    backward: Passes
+    again: Passes
+    waiting: Any
+    left: Any
+    states: Any
+    logits: Any
+
+
+def added(passes: Passes) -> Passes:
+    """Return the passes of a microbatch whose gradients are added to those that are there."""
+    return Passes(*map(added_to_buffer, passes))
+
+
+def received(r: Run, states):
+    """Bytes of the buffers for the states and the gradients of states that a stage receives."""
+    return r.n_microbatch * (2 * r.virtual_stages - is_first(r) - is_last(r)) * states
+
+
+def texts(r: Run):
+    """Bytes of tokens and targets: the first stage has these, the last those."""
+    return INDEX * tokens(r) * (is_first(r) + is_last(r))
+
+
+def outputs(r: Run, logits):
+    """Bytes of the logits of all microbatches that the last stage keeps to the end of the step."""
+    return int(r.outputs == "kept") * is_last(r) * r.n_microbatch * logits
+
+
+def forward_backward(stage: Stage, r: Run, start, gradients):
+    """Peak bytes of one step, where `start` bytes are live throughout.
+
+    `gradients`: bytes of those of all parameters, which are there after the first backward pass.
+    """
+    # All logits are joined at the end of the step, when the losses are gone.
+    joined = start + gradients + 2 * outputs(r, stage.logits)
+    return largest(*passes(stage, r, start, gradients), joined)
+
+
+def passes(stage: Stage, r: Run, start, gradients) -> list:
+    """Live bytes in all passes of one step; arguments as of `forward_backward`.
+
+    The peak is where the most microbatches wait: at the end of the first forward passes and in the
+    first backward pass, or in a later one, when all gradients are there. In 1F1B as many wait again
+    after each forward pass, until there are no more; what has been computed is then left of
+    `finished` microbatches.
+    """
+    m, n = r.n_microbatch, in_flight(r)
+    full = start + n * stage.waiting
+    refills = positive(m - n)
+    finished = refills * (m - n) + 1 - refills
+    in_turn = int(r.pipeline_schedule == "1f1b")
+    unsent = in_turn * (1 - is_first(r)) * stage.states
+    later = start + (n - 1 + refills) * stage.waiting + finished * stage.left
+    later = later + gradients + unsent
+    # The schedule has the logits of the microbatch before until the next ones are computed.
+    before = in_turn * is_last(r) * int(r.outputs == "freed") * stage.logits
+    forward = largest(0, *stage.forward)
+    in_forward = largest(forward, *stage.loss)
+    found = [full + in_forward, *backward_levels(stage.backward, stage.n_layer, full)]
+    again = backward_levels(stage.again, stage.n_layer, later)
+    found += [positive(m - 1) * level for level in again]
+    return [*found, refills * (later + before + forward), refills * (later + in_forward)]
+
+
+def backward_levels(passes: Passes, n_layer, before) -> list:
+    """Return the most live bytes in the parts of a backward pass; `before` are live at first."""
+    others = n_layer - 1
+    several = positive(others)
+    first = [*passes.head, *passes.last_layer]
+    found = [peak_during(before, first, once=1 - several)]
+    live = before + change(first) - (1 - several) * freed_once(first)
+    for done in (0, others - 1):
+        at = live + done * change(passes.layer)
+        once = 1 - positive(others - 1 - done)
+        found.append(several * peak_during(at, passes.layer, once))
+    live = live + others * change(passes.layer) - several * freed_once(passes.layer)
+    return [*found, peak_during(live, passes.end)]

@@ -1,0 +1,45 @@
+"""Counts of one model under every convention, and the FLOPs that are executed."""
+
+from fractions import Fraction
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.counting_conventions import (
+    BY_NAME,
+    CONVENTIONS,
+    FLOPS,
+    PARAMETERS,
+    Convention,
+)
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import tokens
+from modelbudget.architecture.terms import total
+from modelbudget.predict import of_point
+
+__all__ = ["BY_NAME", "CONVENTIONS", "FLOPS", "PARAMETERS", "Convention", "counts", "executed"]
+
+OF_STEP = ("flops_forward", "flops_backward")
+
+
+def counts(a: Architecture, run: RunConfig) -> dict[str, int]:
+    """Return the count under every convention that applies, by name, from our formulas."""
+    return {
+        one.name: total(one.terms(type(a), a, run.length))
+        for one in CONVENTIONS
+        if not one.why_not(type(a))
+    }
+
+
+def executed(a: Architecture, run: RunConfig) -> Fraction | None:
+    """Return the FLOPs per token of all matrix products of a training step.
+
+    Traces of the module confirm the formula. None without one.
+    """
+    found = [of_point.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
+    if any(why for _, why in found):
+        return None
+    return Fraction(sum(total(terms) for terms, _ in found), tokens(run))
+
+
+def relative_error(estimate: int, exact: int) -> float:
+    """Return (estimate − exact) / exact."""
+    return float(Fraction(estimate - exact, exact))

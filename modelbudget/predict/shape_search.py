@@ -1,0 +1,351 @@
+"""All shapes of a grid within bounds, and the frontier of the best of them.
+
+Every shape is evaluated, in columns: what is found is all that there is, and the number of shapes
+that remain after each bound proves it.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+
+from modelbudget.architecture.evaluators import intervals
+from modelbudget.catalogue.accelerators import all_accelerators, named
+from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import ACCELERATORS
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.predict.counts_by_convention import BY_NAME
+from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.named_values import NamedValues, fields_of, value_of, values_in
+from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
+from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
+from modelbudget.sweeps.expand import Expanded, Point, point_at, where
+from modelbudget.sweeps.quantities import Quantity
+from modelbudget.sweeps.read import CheckedSweep
+from modelbudget.sweeps.sweep_file import Bound, Solve, Sweep, Value
+
+MOST_SOLUTIONS = 1_000_000
+"""Solutions that are kept. All are counted, and all count for the frontier."""
+MOST_POINTS = 500
+"""Shapes on the frontier that are instantiated; of more, every second, third, …"""
+ALLOWED = "allowed"
+"""What is left by the constraints, before any bound."""
+BEYOND = "beyond"
+"""Column of published models: how far they are beyond the bounds."""
+SHAPES = "shapes"
+"""Column of the frontier: the number of solutions that are equally good."""
+
+Bounds = dict[str, tuple[int, int]]
+
+
+class Solved(NamedTuple):
+    """The solutions of a sweep, the frontier of the best, and the proof that there are no others.
+
+    `proof` counts shapes: of the grid, allowed by its constraints, left after each bound in turn,
+    solutions, those in `solutions` (at most MOST_SOLUTIONS), and on the frontier.
+    """
+
+    solutions: pl.DataFrame
+    frontier: pl.DataFrame
+    proof: dict[str, Any]
+
+
+class _Part(NamedTuple):
+    """What one chunk adds: shapes left after constraints and bounds; those without a formula."""
+
+    left: dict[str, int]
+    unknown: dict[str, int]
+    solutions: pl.DataFrame | None
+
+
+def planned(checked: CheckedSweep) -> Expanded:
+    """Return a sweep with `solve` before its points are known. Raises InputError with mistakes."""
+    checked_grids(checked)
+    return _expanded(checked, [])
+
+
+def checked_grids(checked: CheckedSweep) -> Predicted:
+    """Return the grids, with bounds that some shape may meet. Raises InputError with mistakes."""
+    solve, mistakes = _solve(checked.sweep), checked.mistakes
+    known = _known(checked)
+    for key, names in (("within", solve.within), ("best", solve.best)):
+        for name in names:
+            if name not in known:
+                mistakes.add(f"solve.{key}.{name}: {_unknown(name, known)}")
+    for name, bound in solve.within.items():
+        if reason := _wrong_device(name, bound):
+            mistakes.add(f"solve.within.{name} = {show(bound)}: {reason}")
+    mistakes.raise_if_any()
+    found = with_grids(checked)
+    for line in _out_of_reach(found.grids, solve):
+        mistakes.add(line)
+    mistakes.raise_if_any()
+    return found
+
+
+def _solve(sweep: Sweep) -> Solve:
+    assert sweep.solve is not None  # of a sweep without it nothing is solved
+    return sweep.solve
+
+
+def _known(checked: CheckedSweep) -> list[str]:
+    """Return all names that bounds and objectives may have."""
+    families = {base.family for base in checked.bases.values()}
+    fields = [name for family in families for name in fields_of(family)]
+    conventions = [
+        name for name, one in BY_NAME.items() if not any(one.why_not(kind) for kind in families)
+    ]
+    return list(dict.fromkeys([*checked.sweep.measure.quantities, *conventions, *fields]))
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    """Return what is wrong with a name that nothing here has."""
+    if name in BY_NAME:
+        return "this convention does not apply to the base"
+    if name in get_args(Quantity):
+        return "not measured; add it to measure.quantities"
+    return f"unknown name{offered(name, known, 'docs/fields.md and docs/conventions.md')}"
+
+
+def _wrong_device(name: str, bound: Bound) -> str | None:
+    """Return what is wrong with a bound that is the name of an accelerator."""
+    if isinstance(bound, list):
+        return None
+    if not name.endswith("_bytes"):
+        return "an accelerator bounds bytes; allowed: [least, most]"
+    try:
+        named(bound, all_accelerators(ACCELERATORS))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def bounds_of(solve: Solve) -> Bounds:
+    """Return the ends of each bound; an accelerator's memory is the most."""
+    return {
+        name: (bound[0], bound[1])
+        if isinstance(bound, list)
+        else (0, named(bound, all_accelerators(ACCELERATORS)).bytes)
+        for name, bound in solve.within.items()
+    }
+
+
+def _out_of_reach(grids: list[Grid], solve: Solve) -> Iterator[str]:
+    """Yield names that no shape has a formula for, or whose bound none can meet.
+
+    By intervals, without evaluating the shapes: a bound that passes may still exclude all of them.
+    """
+    bounds = bounds_of(solve)
+    held = [
+        values_in(grid, intervals.namespace, fields, solve.names)
+        for grid in grids
+        for fields in grid.bounds()
+    ]
+    for name in solve.names:
+        values = [value for value, holds in (of[name] for of in held) if intervals.most(holds)]
+        if not values and name in without_program([name], grids):
+            yield f"solve: {name}: no formula covers it here"
+        elif not values:
+            continue  # by programs, whose rows have no common bounds
+        elif not all(map(intervals.fits, values)):
+            yield f"solve: {name}: may exceed 64 bits in this grid; allowed: smaller values"
+        elif name in bounds:
+            least, most = bounds[name]
+            low, high = (end(map(of, values)) for end, of in ((min, intervals.least),
+                                                              (max, intervals.most)))  # fmt: skip
+            if low > most or high < least:
+                yield (
+                    f"solve.within.{name} = {show(solve.within[name])}: no shape of the grid meets "
+                    f"it; all have at least {low:,} and at most {high:,}"
+                )
+
+
+def solved(found: Predicted, threads: int) -> Solved:
+    """Evaluate all shapes. Raises InputError with the nearest shape if no bound leaves any."""
+    solve = _solve(found.sweep)
+    bounds = bounds_of(solve)
+    left, unknown = Counter[str](), Counter[str]()
+    kept: list[pl.DataFrame] = []
+    frontier = pl.DataFrame()
+    for part in _parts(found.grids, solve, bounds, threads):
+        left.update(part.left)
+        unknown.update(part.unknown)
+        if part.solutions is not None:
+            kept.append(part.solutions.head(MOST_SOLUTIONS - sum(one.height for one in kept)))
+            best = [frontier, best_of(part.solutions, solve.best)]
+            frontier = best_of(pl.concat(best, how="diagonal"), solve.best)
+    if not kept:
+        raise InputError([f"{found.path}: {_nothing(found, bounds, left)}"])
+    solutions = pl.concat(kept)
+    if frontier.is_empty():
+        names = ", ".join(solve.best)
+        lacking = f"no formula covers {names} for any of the {left[list(bounds)[-1]]:,} solutions"
+        raise InputError([f"{found.path}: solve.best: {lacking}"])
+    steps = [
+        {"name": name, "least": least, "most": most, "left": left[name], "unknown": unknown[name]}
+        for name, (least, most) in bounds.items()
+    ]
+    proof = {
+        "shapes": found.combinations,
+        "allowed": left[ALLOWED],
+        "within": steps,
+        "solutions": steps[-1]["left"],
+        "kept": solutions.height,
+        "frontier": frontier.height,
+    }
+    return Solved(solutions, frontier, proof)
+
+
+def _parts(grids: list[Grid], solve: Solve, bounds: Bounds, threads: int) -> Iterator[_Part]:
+    """Yield what each chunk adds, in the order of the chunks."""
+    chunks = (
+        (values, chunk)
+        for grid in grids
+        for values in [NamedValues(grid, solve.names)]
+        for chunk in grid.chunks()
+    )
+    with ThreadPoolExecutor(threads) as pool:
+        while held := list(itertools.islice(chunks, CHUNKS)):
+            yield from pool.map(lambda one: _part(one[0], one[1], solve, bounds), held)
+
+
+def _part(values: NamedValues, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
+    """Apply constraints and bounds in turn, each to the rows that are left."""
+    chunk = values.grid.without_dropped(chunk)
+    left, unknown = {ALLOWED: chunk.rows}, {}
+    for name, ends in bounds.items():
+        if not chunk.rows:
+            break
+        column = values.column(name, chunk)
+        unknown[name] = column.null_count()
+        chunk = chunk.where(column.is_between(*ends).fill_null(False))
+        left[name] = chunk.rows
+    if not chunk.rows:
+        return _Part(left, unknown, None)
+    swept = values.grid.swept(chunk)
+    others = [values.column(name, chunk) for name in solve.names if name not in swept]
+    return _Part(left, unknown, pl.DataFrame(swept).with_columns(others))
+
+
+def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
+    """Return the frontier: rows that no other row equals or exceeds in all and exceeds in one.
+
+    Of rows that are equally good the first stands for all, whose number is `shapes`. Sorted by the
+    first objective, the best first. Rows without a value of an objective are left out.
+    """
+    own = pl.len() if SHAPES not in table.columns else pl.col(SHAPES).sum()
+    others = [name for name in table.columns if name not in (*best, SHAPES)]
+    distinct = (
+        table.drop_nulls(list(best))
+        .group_by(list(best), maintain_order=True)
+        .agg(pl.col(others).first(), own.cast(pl.Int64).alias(SHAPES))
+        .select(*(name for name in table.columns if name != SHAPES), SHAPES)
+    )
+    signs = [-1 if wanted == "most" else 1 for wanted in best.values()]
+    return distinct[_least(distinct.select(list(best)).cast(pl.Int64).to_numpy() * np.array(signs))]
+
+
+def _least(values: np.ndarray) -> list[int]:
+    """Return the rows of distinct values that no other row is at most in all columns."""
+    left, found = np.lexsort(values.T[::-1]), []
+    while len(left):
+        first = left[0]  # sorted: none of the others is at most this in all columns
+        found.append(int(first))
+        left = left[(values[left] < values[first]).any(axis=1)]
+    return found
+
+
+def of_points(checked: CheckedSweep, frontier: pl.DataFrame) -> Expanded:
+    """Return the sweep with the shapes of the frontier as its points.
+
+    If there are more than MOST_POINTS, every second, third, … of them.
+    """
+    every = -(-frontier.height // MOST_POINTS)
+    chosen = frontier.gather_every(every).select(*checked.sweep.axes()).to_dicts()
+    found = [
+        point_at(number, settings, checked.sweep, checked.bases)
+        for number, settings in enumerate(chosen, start=1)
+    ]
+    return _expanded(checked, [point for point in found if point is not None])
+
+
+def _expanded(checked: CheckedSweep, points: list[Point]) -> Expanded:
+    path = checked.path
+    return Expanded(path, path.stem, checked.sweep, points, 0, checked.files, checked.notes)
+
+
+def _nothing(found: Predicted, bounds: Bounds, left: Counter[str]) -> str:
+    """Describe which bound excludes the last shapes, and the shape that is nearest to all."""
+    steps = [ALLOWED, *bounds]
+    before, name = next(pair for pair in itertools.pairwise(steps) if not left[pair[1]])
+    least, most = bounds[name]
+    return (
+        f"solve.within.{name}: none of the {left[before]:,} shapes that are left has {least:,} to "
+        f"{most:,}; nearest to all bounds: {_nearest(found.grids, bounds)}; "
+        "allowed: wider bounds, or a larger grid"
+    )
+
+
+def _nearest(grids: Iterable[Grid], bounds: Bounds) -> str:
+    """Describe the shape whose values are, added up as shares of the bounds, least beyond them."""
+    best: tuple[float, str] | None = None
+    for grid in grids:
+        values = NamedValues(grid, list(bounds))
+        for chunk in map(grid.without_dropped, grid.chunks()):
+            if not chunk.rows:
+                continue
+            table = pl.DataFrame([values.column(name, chunk) for name in bounds])
+            far = table.select(_beyond(bounds)).to_series()
+            at = far.arg_min()
+            if at is not None and (best is None or far[at] < best[0]):
+                shape = {name: column[at] for name, column in grid.swept(chunk).items()}
+                has = {name: v for name, v in table.row(at, named=True).items() if name in bounds}
+                best = far[at], where(shape | {n: v for n, v in has.items() if n not in shape})
+    return best[1] if best else "none has a formula for all of them"
+
+
+def _beyond(bounds: Bounds) -> pl.Expr:
+    """Return how far values are beyond their bounds, as shares of these, added up."""
+    return pl.sum_horizontal(
+        [
+            pl.max_horizontal(
+                (least - pl.col(name)) / max(least, 1), (pl.col(name) - most) / max(most, 1), 0.0
+            )
+            for name, (least, most) in bounds.items()
+        ],
+        ignore_nulls=False,
+    ).alias(BEYOND)
+
+
+def published(catalogue: Catalogue, sweep: Sweep) -> pl.DataFrame:
+    """Return the published models that have all objectives, with the sweep's fields of the run.
+
+    Columns: model, label, the names of `solve`, and `beyond`: how far these are beyond the bounds,
+    as shares, added up; null if one is not known. Sorted by that: those within all bounds first.
+    """
+    solve = _solve(sweep)
+    chosen = {name: value for name, value in sweep.fixed.items() if name in FIELDS_OF_RUN}
+    rows = [
+        {"model": base.name, "label": base.label, **_of_model(base, chosen, solve.names)}
+        for base in catalogue.bases.values()
+        if base.model and base.family.has_formula
+    ]
+    schema = {"model": pl.String, "label": pl.String, **dict.fromkeys(solve.names, pl.Int64)}
+    found = pl.DataFrame(rows, schema).drop_nulls(list(solve.best))
+    return found.with_columns(_beyond(bounds_of(solve))).sort(BEYOND, nulls_last=True)
+
+
+def _of_model(base: Base, chosen: dict[str, Value], names: list[str]) -> dict[str, int]:
+    """Return the values of a model that it has, none if it cannot run so."""
+    try:
+        a, r = resolved(base, chosen)
+    except ValueError:
+        return {}
+    values = {name: value_of(name, base.family, a, r) for name in names}
+    return {name: int(value) for name, (value, holds) in values.items() if holds}

@@ -1,0 +1,172 @@
+"""One bar for each model, with its name and total above: shares of components, or one amount."""
+
+from collections.abc import Callable
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import (
+    UNITS,
+    amount,
+    brief,
+    capitalized,
+    count,
+    percent,
+    times,
+)
+from modelbudget.report.charts.grouped_values import groups_in, totals
+
+DIGIT = 8
+"""Width of a digit in pixels, for the total at the end of a line."""
+ROW = 46
+"""Height of a row in pixels: a bar, and a line of text above it."""
+
+
+def room_of(texts: pl.Series) -> int:
+    """Return the width in pixels of the longest of the texts, with a digit's gap before it."""
+    return DIGIT * (max(map(len, texts)) + 1)
+
+
+def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
+    """Draw the share of each group in each model, in the order of the points."""
+    models = totals(table)
+    groups = groups_in(table)
+    y = _rows(models)
+    shares = (
+        alt.Chart(table.select("point", "label", "group", "rank", "value", "share", "total"))
+        .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=alt.X(
+                "share:Q", title=f"share of the {UNITS[quantity]}", scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
+            ),
+            y=y,
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("group:N", title="component"),
+                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+                alt.Tooltip("share:Q", format=".3%"),
+                alt.Tooltip("total:Q", format=",", title="total"),
+            ],
+        )
+    )  # fmt: skip
+    chart = alt.layer(shares, *_names(models, quantity, y)).properties(
+        width=theme.WIDTH, height=ROW * models.height
+    )
+    finding = largest_part(table, quantity)
+    title = title or f"{capitalized(UNITS[quantity])} by component and model"
+    return theme.framed(chart, title, finding, 0, groups=groups)
+
+
+def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
+    """Draw the amount of each model that has one group only, so that shares would say nothing."""
+    models = totals(table)
+    rows = table.filter(pl.col("value") > 0)
+    if quantity == "cache_bytes":  # one part of memory, with its colour
+        rows = rows.with_columns(group=pl.lit("KV cache"))
+    groups = groups_in(rows)
+    y = _rows(models)
+    marks = (
+        alt.Chart(rows.select("point", "label", "group", "value"))
+        .mark_bar(size=18, yOffset=6)
+        .encode(
+            x=alt.X("value:Q", title=UNITS[quantity], axis=alt.Axis(
+                labelExpr=theme.tick_labels(quantity), tickCount=5, labelFlush=True, grid=False)),
+            y=y,
+            color=theme.colour(groups),
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+            ],
+        )
+    )  # fmt: skip
+    chart = alt.layer(marks, *_names(models, quantity, y)).properties(
+        width=theme.WIDTH, height=ROW * models.height
+    )
+    least, *_, most = models.sort("total", maintain_order=True).rows(named=True) * 2
+    finding = f"{most['label']}: {amount(most['total'], quantity)}"
+    if least["total"] < most["total"]:
+        finding += (
+            f", {times(most['total'] / least['total'])} that of {least['label']} "
+            f"({amount(least['total'], quantity)})"
+        )
+    title = f"{capitalized(UNITS[quantity])} by model"
+    return theme.framed(chart, title, f"{finding}.", 0, groups=groups)
+
+
+def _rows(models: pl.DataFrame) -> alt.Y:
+    """Return the vertical channel: one row for each model, in their order."""
+    scale = alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    return alt.Y("point:N", sort=models["point"].to_list(), axis=None, scale=scale)
+
+
+def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
+    """Return the names above the bars, and their totals at the right."""
+    texts = pl.Series([brief(total, quantity) for total in models["total"]])
+    rows = models.select("point", "label").with_columns(total=texts)
+    base = alt.Chart(rows).encode(y=y)
+    style = {"baseline": "bottom", "yOffset": -7, "fontSize": 12}
+    limit = alt.ExprRef(f"width - {room_of(texts)}")
+    return [
+        base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
+        base.mark_text(align="right", color=theme.SOFT, **style).encode(
+            x=alt.value("width"), text="total:N"
+        ),
+    ]
+
+
+def largest_part(table: pl.DataFrame, quantity: str) -> str:
+    """Name the group that is the largest part of most models, with its shares in these models.
+
+    Of equal groups of a model counts the one that is the largest part of more models.
+    Then the other groups that are the largest part of a model, and the ends of the totals.
+    """
+    ties = table.filter(pl.col("value") == pl.col("value").max().over("point"))
+    frequent = [name for name, _ in _counted(ties)]
+    largest = ties.sort(pl.col("group").cast(pl.Enum(frequent)), maintain_order=True).unique(
+        "point", keep="first", maintain_order=True
+    )
+    n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
+    rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
+    others = _counted(largest.join(rows, on="point", how="anti"))
+    ends = tuple(_named(rows, i, "share", percent) for i in (0, -1))
+    what = UNITS[quantity].removeprefix("bytes of ")
+    if n_models == 1:
+        (only, _) = ends
+        return (
+            f"The largest part of the {what} of {only['label']} is {group}, "
+            f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
+        )
+    models = f"all {count(n)}" if not others else f"{count(n)} of {count(n_models)}"
+    texts = [percent(one["share"]) for one in ends]
+    shares = f"{texts[0]} in each"
+    if n == 1 or texts[0] != texts[1]:
+        named = [f"{text} ({one['label']})" for text, one in zip(texts, ends, strict=True)]
+        shares = " to ".join(dict.fromkeys(named))
+    finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
+    if others:
+        finding += f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in others)}."
+    by_size = totals(table).sort("total", maintain_order=True)
+    smallest, biggest = (
+        _named(by_size, i, "total", lambda total: brief(total, quantity)) for i in (0, -1)
+    )
+    return (
+        f"{finding} Totals are {brief(smallest['total'], quantity)} ({smallest['label']}) to "
+        f"{brief(biggest['total'], quantity)} ({biggest['label']})."
+    )
+
+
+def _named(rows: pl.DataFrame, i: int, column: str, text: Callable[[Any], str]) -> dict:
+    """Return row `i`, or of those that print the same value the one with the shortest label."""
+    printed = text(rows[column][i])
+    same = [row for row in rows.iter_rows(named=True) if text(row[column]) == printed]
+    return min(same, key=lambda row: len(row["label"]))
+
+
+def _counted(rows: pl.DataFrame) -> list[tuple[str, int]]:
+    """Count the rows of each group, the most frequent group first."""
+    return rows.group_by("group").len().sort("len", "group", descending=[True, False]).rows()

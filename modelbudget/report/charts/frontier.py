@@ -1,0 +1,166 @@
+"""The shapes within bounds: the frontier of the best, and published models."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from modelbudget.predict.shape_search import BEYOND
+from modelbudget.report.charts import labels, theme
+from modelbudget.report.charts.format import count, field_title, si_bytes
+
+MARGIN, HEIGHT = 66, 340
+MOST = 1_500
+"""Solutions, and shapes on the frontier, that are drawn; of more, every second, third, …"""
+WIDE_RANGE = 10
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+NEAREST = 3
+"""Published models that are shown if none is within the bounds."""
+
+Best = Mapping[str, str]
+
+
+def solve_charts(
+    solutions: pl.DataFrame, frontier: pl.DataFrame, published: pl.DataFrame, best: Best
+) -> dict[str, theme.Layers]:
+    """Return a chart of the first two objectives; none if there is only one."""
+    if len(best) < 2:
+        return {}
+    models = shown_models(published)
+    first, second = list(best)[:2]
+    drawn, front = (
+        one.gather_every(-(-one.height // MOST))
+        for one in (solutions.drop_nulls(list(best)).unique([first, second], maintain_order=True),
+                    frontier)
+    )  # fmt: skip
+    ends = pl.concat([one.select(first, second).cast(pl.Float64) for one in (drawn, models)])
+    x, place_x = _axis(alt.X, first, ends[first])
+    y, place_y = _axis(alt.Y, second, ends[second])
+    named = models.select(first, second, model="label", right=place_x, down=1 - place_y)
+    tooltip = [
+        alt.Tooltip(f"{name}:Q", format=",") if kind.is_integer() else alt.Tooltip(f"{name}:N")
+        for name, kind in frontier.schema.items()
+    ]
+    steps = "step-before" if best[first] == "most" else "step-after"
+    line = alt.Chart(front).mark_line(color=theme.INK, interpolate=steps).encode(x=x, y=y)
+    chart = alt.layer(
+        alt.Chart(drawn.select(first, second))
+        .mark_point(color=theme.SOFT, filled=True, size=20, opacity=0.35)
+        .encode(x=x, y=y),
+        *([line] if len(best) == 2 else []),
+        alt.Chart(front).mark_point(color=theme.INK, filled=True, size=55, opacity=1)
+        .encode(x=x, y=y, tooltip=tooltip),
+        alt.Chart(models).mark_point(color=theme.DIFFERS, filled=True, size=70, opacity=1)
+        .encode(x=x, y=y, tooltip=["label:N", f"{first}:Q", f"{second}:Q"]),
+        *labels.names(named, x, y, HEIGHT),
+    ).properties(width=theme.WIDTH - MARGIN, height=HEIGHT)  # fmt: skip
+    finding = [answer(frontier, best), _frontier(frontier, best), _models(frontier, models, best)]
+    title = f"All shapes within the bounds, by {first} and {second}"
+    return {"frontier": theme.framed(chart, title, " ".join(finding), MARGIN)}
+
+
+def _axis(channel, name: str, values: pl.Series) -> tuple:
+    """Return the axis of an objective, and the place of its values on it, from 0 to 1."""
+    low, high = float(values.to_numpy().min()), float(values.to_numpy().max())
+    logarithmic = low > 0 and high > WIDE_RANGE * low
+    if logarithmic:
+        low, high = low / 1.15, high * 1.15
+        marks = theme.ticks(int(low), int(high))
+    else:
+        room = (high - low) / 20 or 1
+        low, high = low - room, high + room
+        marks: dict[str, Any] = {"tickCount": 6}
+    scale = alt.Scale(type="log" if logarithmic else "linear", domain=[low, high], nice=False)
+    label = theme.BYTES if name.endswith("_bytes") else theme.EXACT
+    if channel is alt.Y:
+        marks |= {"minExtent": MARGIN - 18, "maxExtent": MARGIN - 18}
+    axis = alt.Axis(labelExpr=label, **marks)
+    column = pl.col(name).cast(pl.Float64)
+    linear = (column - low) / (high - low)
+    place = labels.fraction(name, low, high) if logarithmic else linear
+    return channel(f"{name}:Q", title=field_title(name), scale=scale, axis=axis), place
+
+
+def shown_models(published: pl.DataFrame) -> pl.DataFrame:
+    """Return the published models within the bounds; if there is none, the nearest."""
+    inside = published.filter(pl.col(BEYOND) == 0)
+    return published.drop_nulls(BEYOND).head(NEAREST) if inside.is_empty() else inside
+
+
+def amount(name: str, value: int) -> str:
+    """Format the value of a field or quantity: exact, or bytes with SI units."""
+    return si_bytes(value) if name.endswith("_bytes") else count(value)
+
+
+def cost(one: Mapping, other: Mapping, best: Best) -> float | None:
+    """Return by how many percent the second objective grows where the first grows by one.
+
+    Between two shapes, as the ratio of logarithms. None if an objective is 0 or the same in both.
+    """
+    first, second = list(best)[:2]
+    values = (one[first], other[first], one[second], other[second])
+    if min(values) <= 0 or one[first] == other[first]:
+        return None
+    return math.log(one[second] / other[second]) / math.log(one[first] / other[first])
+
+
+def answer(frontier: pl.DataFrame, best: Best) -> str:
+    """State what the first objective costs of the second, over the whole frontier."""
+    first, second = list(best)[:2]
+    ends = frontier.sort(first)
+    price = cost(ends.row(-1, named=True), ends.row(0, named=True), best)
+    if price is None or len(best) > 2:
+        return f"On the frontier of the best: {count(frontier.height)}."
+    change = "more" if best[first] == "most" else "less"
+    of = "of" if best[second] == "most" else "more"
+    return f"One percent {change} {first} costs {abs(price):.2g} % {of} {second}."
+
+
+def _frontier(frontier: pl.DataFrame, best: Best) -> str:
+    first, second = list(best)[:2]
+    wanted = " and ".join(f"the {wanted} {name}" for name, wanted in best.items())
+    if frontier.height == 1:
+        return f"One shape has {wanted}."
+    if len(best) > 2:
+        return f"The dark points are the shapes with {wanted}."
+    ends = frontier.sort(first)
+    low, high = ends.row(0, named=True), ends.row(-1, named=True)
+    return (
+        f"The line joins the shapes with {wanted}: from {first} {amount(first, low[first])} with "
+        f"{second} {amount(second, low[second])} to {amount(first, high[first])} with "
+        f"{amount(second, high[second])}."
+    )
+
+
+def at_least_as_good(frontier: pl.DataFrame, model: Mapping, best: Best) -> Mapping | None:
+    """Return the shape best in the second objective among those as good in the others."""
+    first, second, *others = best
+    as_good = [
+        pl.col(name) >= model[name] if best[name] == "most" else pl.col(name) <= model[name]
+        for name in (first, *others)
+    ]
+    found = frontier.filter(as_good).sort(second, descending=best[second] == "most")
+    return None if found.is_empty() else found.row(0, named=True)
+
+
+def _models(frontier: pl.DataFrame, models: pl.DataFrame, best: Best) -> str:
+    """Compare the first published model with the frontier."""
+    if models.is_empty():
+        return "No published model has these quantities."
+    model = models.row(0, named=True)
+    if model[BEYOND]:
+        return f"No published model is within the bounds; the nearest is {model['label']}."
+    first, second = list(best)[:2]
+    has = f"{model['label']} has {second} {amount(second, model[second])}"
+    found = at_least_as_good(frontier, model, best)
+    given = f"{first} {bound(first, best)} {amount(first, model[first])}"
+    if found is None:
+        return f"{has}; no shape of the grid has {given}."
+    return f"{has}; with {given}, {amount(second, found[second])} is possible."
+
+
+def bound(name: str, best: Best) -> str:
+    """Return the words for all values of an objective that are as good as one."""
+    return "of at least" if best[name] == "most" else "of at most"

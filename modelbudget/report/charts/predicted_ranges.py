@@ -1,0 +1,195 @@
+"""Predictions along each axis of their grid: range of totals, and shares on a slice.
+
+On a slice all other axes have their middle value: each of its points is a model, never a mean.
+"""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from modelbudget.components.groups import GROUPS
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import UNITS, amount, count
+from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
+
+MOST_VALUES = 60
+FEW = 8
+"""Up to this number of values an axis has bars; with more it has a band."""
+COLUMNS = 3
+MARGIN = 52
+"""Width in pixels of a vertical axis."""
+
+
+def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """Return charts by name from the tables of `predict/axis_summary.py`.
+
+    Axes with one value are left out.
+    """
+    moving = totals.group_by("axis", maintain_order=True).agg(pl.col("index").n_unique())
+    axes = moving.filter(pl.col("index") > 1)["axis"].to_list()
+    found = {}
+    if not axes:
+        return found
+    if shares["group"].n_unique() > 1:
+        of_axes = shares.filter(pl.col("axis").is_in(axes))
+        found["shares"] = shares_along_axes(of_axes, _held(totals))
+    drawn = totals["quantity"].unique().to_list()
+    for quantity in (one for one in UNITS if one in drawn):
+        if quantity == "parameter_bytes" and "totals" in found:
+            continue
+        name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
+        found[name] = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
+    return found
+
+
+def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
+    """Draw the minimum and maximum of the totals, and the slice, along each axis."""
+    drawn = [_range(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
+    first = totals.filter(pl.col("axis") == axes[0])
+    low, high = least_and_most(first, "least", "most")
+    finding = (
+        f"{count(sum(first['models']))} predictions, from {amount(low, quantity)} to "
+        f"{amount(high, quantity)}. Bands: from minimum to maximum over all values of the other "
+        "axes."
+    )
+    if totals["slice"].count():
+        finding += f" Lines: all other axes have their middle value: {_held(totals)}."
+    columns = min(len(axes), COLUMNS)
+    title = f"Predicted {UNITS[quantity]} along each axis"
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
+
+
+def shares_along_axes(shares: pl.DataFrame, held: str) -> alt.ConcatChart:
+    """Draw the share of each group on the slice along each axis; `held` is the slice as text."""
+    groups = [group for group in GROUPS if group in shares["group"]]
+    ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
+    ranked = shares.join(ranks, on="group").sort("rank")
+    axes = shares["axis"].unique(maintain_order=True).to_list()
+    drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
+    columns = min(len(axes), COLUMNS)
+    finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {held}."
+    title = "Predicted parameters by component along each axis"
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
+
+
+def _held(totals: pl.DataFrame) -> str:
+    """Return the middle values of all axes as text."""
+    middle = totals.filter("is_middle").unique("axis", keep="first", maintain_order=True)
+    return ", ".join(_value(*row) for row in middle.select("axis", "value").rows())
+
+
+def _value(axis: str, value: str) -> str:
+    switches = {"true": axis, "false": f"not {axis}"}
+    return switches.get(value) or f"{axis} = {_shown(value)}"
+
+
+def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
+    """Return the rows of one axis at evenly spaced values; integers as numbers."""
+    rows = table.filter(pl.col("axis") == axis)
+    kept = evenly_spaced(rows["index"].unique().sort().to_list(), MOST_VALUES)
+    sizes = rows["value"].str.contains(r"^\d+$").all()
+    value = pl.col("value").cast(pl.Int64) if sizes else pl.col("value")
+    return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
+
+
+def _is_band(rows: pl.DataFrame) -> bool:
+    return rows["value"].dtype.is_integer() and rows["value"].n_unique() > FEW
+
+
+def _x(rows: pl.DataFrame, axis: str) -> alt.X:
+    if not _is_band(rows):
+        in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
+        plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_LABEL)
+        return alt.X("value:O", title=axis, sort=in_order, axis=plain)
+    low, high = least_and_most(rows, "value")
+    logarithmic = low >= 1 and high > 20 * low
+    ticks: dict[str, Any] = theme.ticks(low, high) if logarithmic else {"tickCount": 4}
+    linear = alt.Scale(nice=False, zero=False)
+    scale = alt.Scale(type="log", nice=False) if logarithmic else linear
+    marks = alt.Axis(grid=False, labelExpr=theme.EXACT, **ticks)
+    return alt.X("value:Q", title=axis, scale=scale, axis=marks)
+
+
+_LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
+
+
+def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
+    low, high = least_and_most(rows, "least", "most")
+    # Fixed extent: panels of one figure line up, and the pixels outside the axes are known.
+    scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
+    marks = alt.Axis(
+        minExtent=42, maxExtent=42, labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)
+    )
+    tooltip = [
+        alt.Tooltip("value", title=axis),
+        alt.Tooltip("models:Q", format=",", title="predictions"),
+        alt.Tooltip("least:Q", format=",.0f", title="minimum"),
+        alt.Tooltip("slice:Q", format=",.0f", title="on the line"),
+        alt.Tooltip("most:Q", format=",.0f", title="maximum"),
+    ]
+    drawn = rows.filter(pl.col("least") > 0).select(
+        "index", "value", "models", "least", "slice", "most"
+    )
+    base = alt.Chart(drawn).encode(x=_x(rows, axis), tooltip=tooltip)
+    y = alt.Y("least:Q", title=None, scale=scale, axis=marks)
+    on_slice = alt.Y("slice:Q", title=None, scale=scale, axis=marks)
+    if _is_band(rows):
+        layers = [
+            base.mark_area(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
+            base.mark_line(color=theme.INK, strokeWidth=1.5).encode(y=on_slice),
+        ]
+    else:
+        layers = [
+            base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
+            base.mark_tick(color=theme.INK, thickness=1.5).encode(y=on_slice),
+        ]
+    return alt.layer(*layers).properties(
+        width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200
+    )
+
+
+def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt.Chart:
+    base = alt.Chart(rows.select("index", "value", "group", "rank", "share"))
+    mark = base.mark_area if _is_band(rows) else base.mark_bar
+    return (
+        mark(stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=_x(rows, axis),
+            y=alt.Y(
+                "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(minExtent=42, maxExtent=42, format="%"),
+            ),
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("group:N", title="component"),
+                alt.Tooltip("value", title=axis),
+                alt.Tooltip("share:Q", format=".2%"),
+            ],
+        )
+        .properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
+    )  # fmt: skip
+
+
+def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
+    """Describe the largest group along each axis, and where it changes."""
+    found = []
+    for axis in axes:
+        most = (
+            shares.filter(pl.col("axis") == axis).sort("index", "share")
+            .unique("index", keep="last", maintain_order=True)
+        )  # fmt: skip
+        changes = most.filter(pl.col("group") != pl.col("group").shift(fill_value=""))
+        rows = changes.select("group", "value").rows()
+        if len(rows) > 1:
+            later = " and ".join(f"to {group} at {_shown(value)}" for group, value in rows[1:])
+            found.append(f"along {axis} from {rows[0][0]} {later}")
+    if not found:
+        most = shares.sort("share")["group"][-1]
+        return f"{most} is the largest part along every axis."
+    return f"The largest part changes {'; '.join(found)}."
+
+
+def _shown(value: str) -> str:
+    return count(int(value)) if value.isdecimal() else value

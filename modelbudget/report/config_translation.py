@@ -1,0 +1,139 @@
+"""The translation of config.json files as data for the page's script.
+
+The same data as Python's (`configs/huggingface/`); expressions are in Vega's syntax.
+"""
+
+from functools import cache
+
+from modelbudget.architecture.evaluators.vega_constraints import expression_in_vega
+from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.catalogue.named_models import Base
+from modelbudget.common.expressions import Expression
+from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
+from modelbudget.components.feed_forward import feed_forward
+from modelbudget.components.mixers import mixers
+from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface import quantization
+from modelbudget.huggingface.classes import (
+    Meaning,
+    Translation,
+    misdescribed,
+    shared_keys,
+    translations,
+)
+from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
+from modelbudget.huggingface.translate import BASIC_SIZES, fields_of
+from modelbudget.sweeps.derive import named_architecture
+
+FAMILY = Decoder.name()
+OF_FILES = ("bnb-4bit", "bnb-4bit-double", "bnb-8bit", "awq", "gptq-4bit", "gptq-8bit", "fp8-block")
+"""Formats that the page reads of a `quantization_config`, by `weights`."""
+AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
+"""Keys of sizes that the page counts with, and their values there."""
+
+
+@cache
+def default_decoders() -> dict[str, Decoder]:
+    """Return the decoders of all classes, each with the defaults of its config.
+
+    Without those of classes whose defaults are no model: their config.json must give more.
+    """
+    found = {}
+    for name, translation in _classes().items():
+        try:
+            fields = fields_of(name, {"model_type": translation.model_type})
+            found[name] = named_architecture(Base(name, name, Decoder, fields, {}))
+        except ValueError:
+            continue
+    return found
+
+
+def translation_data() -> dict:
+    """Return what the keys of each class mean, and the other classes that are known."""
+    shared = shared_keys()
+    return {
+        "classes": {name: _class(name, one) for name, one in _classes().items()},
+        "other_families": {
+            name: one.family for name, one in translations().items() if one.family != FAMILY
+        },
+        "known_as": shared.known_as,
+        "basic_sizes": sorted(BASIC_SIZES),
+        "text_parts": shared.text_parts,
+        "of_whole": OF_WHOLE,
+        "dtype_keys": DTYPES,
+        "ignored": [pattern.pattern for pattern in shared.ignored],
+        "layer_types": shared.layer_types,
+        "sizes_of_parts": {
+            name: list(one.SIZES) for name, one in (mixers() | feed_forward()).items()
+        },
+        "attend": ATTEND,
+        "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
+        "not_used": [
+            {
+                "keys": one.keys.pattern,
+                "unless": one.unless,
+                "unless_of_class": one.unless_of_class,
+                "note": one.note,
+            }
+            for one in shared.not_used
+        ],
+        "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
+        "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
+        "formats": [
+            {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
+            for word in OF_FILES
+        ],
+        "not_converted": quantization.NOT_CONVERTED.pattern,
+        "skipped": quantization.SKIPPED,
+        "partial": [*quantization.PARTIAL, *quantization.OF_AUTOGPTQ, "lm_head", "kv_cache_scheme"],
+        "conv1d": sorted(quantization.CONV1D),
+        "derived": [
+            follower(name, Expression(text)) for name, text in Decoder.derivations().items()
+        ],
+    }
+
+
+def _cases(word: str) -> list[dict]:
+    """Return the keys of a `quantization_config` with values that mean a format."""
+    return [
+        AT_DEFAULT
+        | {k: values for k, values in case.items() if k not in ("has_blocks", "of_autogptq")}
+        | ({"weight_block_size": [[128, 128]]} if "has_blocks" in case else {})
+        for case in FORMATS[word].format.config
+    ]
+
+
+def follower(name: str, expression: Expression) -> tuple[str, str, list[str]]:
+    """Return a field that follows others: its name, its value in Vega's syntax, and the others."""
+    return name, expression_in_vega(expression), sorted(expression.names)
+
+
+def _classes() -> dict[str, Translation]:
+    return {name: one for name, one in translations().items() if one.family == FAMILY}
+
+
+def _class(name: str, one: Translation) -> dict:
+    return {
+        "model_type": one.model_type,
+        "fixed": one.fixed | one.classes[name],
+        "defaults": one.defaults,
+        "meanings": {key: _meaning(one.meaning(key)) for key in one.defaults},
+        "aliases": one.aliases,
+        "ignored": [pattern.pattern for pattern in one.ignored],
+        "mixers": one.mixers,
+        "layer_types": one.layer_types,
+        "layer_mlps": one.layer_mlps,
+        "attention_at": one.attention_at,
+        "attention_counts_from": one.attention_counts_from,
+        "dense_layers": one.dense_layers,
+        "requires": [(text, expression_in_vega(Expression(text))) for text in one.requires],
+        "computed": {
+            field: expression_in_vega(Expression(text)) for field, text in one.computed.items()
+        },
+    }
+
+
+def _meaning(meaning: Meaning | None) -> str | list | None:
+    if isinstance(meaning, str) or meaning is None:
+        return meaning
+    return [(case.value, case.fields) for case in meaning]

@@ -1,0 +1,121 @@
+"""The largest batch, length or depth that fits on each accelerator: tables of `fit`."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.predict.largest_that_fits import ENDLESS
+from modelbudget.report import tables
+from modelbudget.report.charts.format import count, si_bytes
+from modelbudget.report.page_results import SweepResult
+
+MOST_MISSING = 20
+NO_BREAK = "\N{NO-BREAK SPACE}"
+PURPOSES = {
+    "training": "by peak training memory",
+    "inference": "by peak inference memory (prefill and decode)",
+    "weights_and_cache": "by weights and KV cache",
+}
+BOUNDS = {"model": " max", "formula": " or more", None: ""}
+"""After a value that is limited by the model or by the formula, not by the memory."""
+FIELDS = {
+    "batch": ("Largest batch", {"length": "length"}),
+    "length": ("Longest sequence at batch 1", {}),
+    "n_layer": ("Most layers at this width and batch", {"n_layer": "its n_layer"}),
+}
+"""Field → title of its table, and the fields of the point that the table shows."""
+
+
+def fits_section(sweep: SweepResult) -> dict | None:
+    """Return one table for each purpose and field, with models as rows and devices as columns."""
+    fit = sweep.fit
+    if fit is None:
+        return None
+    own = sweep.points.select("point", pl.col("^(length|n_layer)$"))
+    fit = fit.join(own, on="point")
+    checked, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
+    return {
+        "tables": [
+            _table(cells, purpose, field)
+            for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True)
+        ],
+        "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
+        "agrees": not wrong,
+        "missing": _missing(fit),
+        "margins": margins(),
+    }
+
+
+def margins() -> dict[str, str]:
+    """Return what a device holds beyond the prediction, as text."""
+    found = memory_margins()
+    reserve = si_bytes(found.reserve.bytes).replace(" ", NO_BREAK)
+    return {"reserve": reserve, "worst": f"{found.worst_ratio.value}{NO_BREAK}×"}
+
+
+def _missing(fit: pl.DataFrame) -> Markup | None:
+    """Return the table of cells without a solution or a measurement, by model and reason."""
+    cells = fit.filter(pl.col("failure").is_not_null())
+    if cells.is_empty():
+        return None
+    rows = cells.group_by("point", "label", "purpose", "failure", maintain_order=True).agg(
+        pl.col("field").unique(maintain_order=True).str.join(", "), pl.len()
+    )
+    return tables.table(
+        [
+            {"model": row["label"], "for": row["purpose"].replace("_", " "), "fields": row["field"]}
+            | {"cells": row["len"], "reason": row["failure"]}
+            for row in rows.head(MOST_MISSING).iter_rows(named=True)
+        ],
+        "Values that could not be solved or measured"
+        + (f", the first {MOST_MISSING} of {count(rows.height)}" * (rows.height > MOST_MISSING)),
+        numbers=("cells",),
+    )
+
+
+def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
+    title, own_fields = FIELDS[field]
+    devices = [
+        f"{name} {si_bytes(memory).replace(' ', NO_BREAK)}"
+        for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
+    ]
+    rows = [
+        {"model": model["label"][0]}
+        | {head: model[name][0] for name, head in own_fields.items() if name in model}
+        | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
+        for _, model in cells.group_by("point", maintain_order=True)
+    ]
+    return tables.table(
+        rows,
+        f"{title} {PURPOSES[purpose]}",
+        numbers=tuple(name for name in rows[0] if name != "model"),
+        html=tuple(devices),
+    )
+
+
+def _cell(cell: dict) -> Markup:
+    """Return the solved value with its notes.
+
+    If nothing fits, return the memory that the smallest value needs as a multiple of the device's.
+    """
+    if cell["value"] is None:
+        return Markup("<small>{}</small>").format(cell["failure"])
+    if not cell["value"]:
+        text = Markup("– <small>{} ×</small>").format(_times(cell))
+    elif cell["value"] == ENDLESS - 1:
+        text = Markup("<small>any</small>")
+    else:
+        text = Markup("{}{}{}").format(_of_class(cell), count(cell["value"]), BOUNDS[cell["bound"]])
+    if cell["confirmed"] is False:
+        return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
+    return text if cell["confirmed"] else text + Markup("<small>*</small>")
+
+
+def _of_class(cell: dict) -> str:
+    """Return the lower end of a cell's range, if it differs: the value of `transformers`' class."""
+    value = cell["value_of_class"]
+    return "" if value in (None, cell["value"]) else f"{count(value)} – "
+
+
+def _times(cell: dict) -> str:
+    return f"{cell['bytes_beyond'] / cell['memory']:,.1f}"

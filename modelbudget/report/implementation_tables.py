@@ -1,0 +1,175 @@
+"""Formula, our module and the `transformers` class of the models of a sweep: tables."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.compare.by_implementation import implementations, peaks, witnesses
+from modelbudget.compare.class_verdict import judged
+from modelbudget.report import tables
+from modelbudget.report.charts.format import count, times
+from modelbudget.report.page_results import SweepResult
+
+MOST_ROWS = 200
+EQUAL = 1e-6
+"""Largest relative difference that is shown as 1: tensors of a few bytes, such as step counts."""
+
+
+def implementations_section(sweep: SweepResult) -> dict | None:
+    """Return the table of quantities, the table of models, and reasons of missing values."""
+    table = _table(sweep)
+    if table is None:
+        return None
+    traced = table.drop_nulls("reference")
+    return {
+        "classes": sorted(traced["class"].unique()),
+        "replaced": sorted(traced["replaced"].drop_nulls().unique()),
+        "quantities": _quantities(table),
+        "differs": _differs(traced),
+        "rows": count(traced.height),
+        "missing": _missing(table),
+    }
+
+
+def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
+    """Return the table of quantities over the models of all sweeps; None without classes."""
+    found = [
+        table.with_columns(point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"))
+        for sweep in sweeps
+        if (table := _table(sweep)) is not None
+    ]
+    return _quantities(pl.concat(found)) if found else None
+
+
+def most_of_classes(sweeps: list[SweepResult]) -> str | None:
+    """Return the largest ratio of classes to our modules of activations and of the cache."""
+    tables_of = [table for sweep in sweeps if (table := _table(sweep)) is not None]
+    if not tables_of:
+        return None
+    ratios = pl.concat(tables_of).group_by("quantity").agg(pl.col("ratio").max())
+    named = {"activation_bytes": "activations", "cache_bytes": "cache"}
+    found = dict(ratios.drop_nulls().iter_rows())
+    texts = [f"up to {times(found[name])} the {of}" for name, of in named.items() if name in found]
+    return " and ".join(texts) or None
+
+
+def class_values(sweeps: list[SweepResult]) -> dict | None:
+    """Count what is predicted with the settings of `transformers` and traced in its classes.
+
+    Values are sums over components, or phases of a peak. None if no sweep has any.
+    """
+    rows = [
+        judged(sweep.comparison).join(
+            sweep.points.filter(implementation=TRANSFORMERS).select("point"), on="point"
+        )
+        for sweep in sweeps
+    ]
+    found = pl.concat(rows) if rows else pl.DataFrame()
+    if found.is_empty():
+        return None
+    agreed = int(found["agrees"].sum())
+    return {
+        "models": found.height,
+        "agrees": agreed,
+        "differs": 0,
+        "unexplained": found.height - agreed,
+        "classes": sorted(found["class"].unique()),
+    }
+
+
+def _table(sweep: SweepResult) -> pl.DataFrame | None:
+    if sweep.classes is None:
+        return None
+    return peaks(implementations(sweep.points, sweep.comparison, sweep.classes))
+
+
+def _quantities(table: pl.DataFrame) -> Markup:
+    """Return a row for each quantity: models by implementation, and the range of ratios."""
+    ratios = table.group_by("quantity").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
+    ranges = {quantity: (low, high) for quantity, low, high in ratios.rows()}
+    return tables.table(
+        [
+            {
+                "quantity": one.quantity,
+                "models by formula": one.formula,
+                "by our module": one.module,
+                "by transformers’ class": one.reference,
+                "class ÷ our module": _range(*ranges[one.quantity]),
+            }
+            for one in witnesses(table)
+        ],
+        "Number of models for each implementation, and how they differ",
+        numbers=("models by formula", "by our module", "by transformers’ class",
+                 "class ÷ our module"),
+    )  # fmt: skip
+
+
+def _differs(traced: pl.DataFrame) -> Markup | None:
+    """Return the table of the values of which module or class is not what was predicted."""
+    rows = traced.filter(~pl.col("module_agrees") | ~pl.col("reference_agrees"))
+    if rows.is_empty():
+        return None
+    return tables.table(
+        [
+            {
+                "model": row["label"],
+                "quantity": row["quantity"],
+                "formula": row["formula"],
+                "our module": row["module"],
+                "transformers’ class": row["reference"],
+                "class ÷ module": _ratio(row["ratio"]),
+                "module": _verdict(row["module_agrees"]),
+                "class": _verdict(row["reference_agrees"], row["known_difference"]),
+                "of": row["class"],
+                "built from": row["built_from"],
+                "attention": row["attention"],
+                "traced on": row["method"],
+            }
+            for row in rows.head(MOST_ROWS).iter_rows(named=True)
+        ],
+        "Values of a module or class that are not the formula’s; of a peak, the largest phase",
+        numbers=("formula", "our module", "transformers’ class", "class ÷ module"),
+        red=[True] * min(rows.height, MOST_ROWS),
+    )
+
+
+def _verdict(agrees: bool | None, known: str | None = None) -> str | None:
+    """Return a verdict as text: a known difference has its number and its reason."""
+    if agrees is None:
+        return None
+    return ("agrees" + (f", known difference {known}" if known else "")) if agrees else "differs"
+
+
+def _missing(table: pl.DataFrame) -> Markup | None:
+    rows = (
+        table.drop_nulls("refusal")
+        .group_by("class", "refusal", maintain_order=True)
+        .agg(pl.col("label").n_unique(), pl.col("quantity").unique(maintain_order=True))
+    )
+    if rows.is_empty():
+        return None
+    return tables.table(
+        [
+            {
+                "models": row["label"],
+                "class": row["class"],
+                "quantities": ", ".join(row["quantity"]),
+                "reason": row["refusal"],
+            }
+            for row in rows.iter_rows(named=True)
+        ],
+        "What has no value of the class",
+        numbers=("models",),
+    )
+
+
+def _range(low: float | None, high: float | None) -> str | None:
+    if low is None or high is None:
+        return None
+    return _ratio(low) if high - low < EQUAL else f"{_ratio(low)} – {_ratio(high)}"
+
+
+def _ratio(ratio: float | None) -> str | None:
+    if ratio is None:
+        return None
+    return "1" if abs(ratio - 1) < EQUAL else f"{ratio:.3f}"

@@ -1,0 +1,186 @@
+"""A model as a stack to scale: its layers, each cut into matrices, and its vocabulary as slabs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from modelbudget.components.groups import GROUPS, group_of
+from modelbudget.report import tables
+from modelbudget.report.chart_specs import variable_of_group
+from modelbudget.report.charts.format import count, percent, short
+
+VERBS = {
+    "token embedding": "looks up a token",
+    "head": "scores the next token",
+    "positions": "says where a token is",
+    "attention": "lets tokens look at each other",
+    "MLP": "works on each token alone",
+    "norms": "keeps numbers in range",
+}
+"""Groups of a plain decoder, and what each does."""
+WIDE, HIGH = 100.0, 400.0
+"""The box of a drawing, which is stretched to its place."""
+PICTURE = 520
+"""Width of a stack in the picture."""
+LEAST = 0.001
+"""Least share that is named in words."""
+GAP = 0.2
+"""Part of a layer's height that is between two layers, at most WIDEST of the box."""
+WIDEST = 3.0
+LAYER = "layer."
+ABOVE = ("head", "norms")
+"""Groups of what stands above the layers."""
+_ORDER = ("query", "key", "value", "output", "gate", "up", "down")
+_COLUMNS = {
+    "query": "n_head", "key": "n_kv_head", "value": "n_kv_head", "output": "n_head",
+}  # fmt: skip
+
+
+class Part(NamedTuple):
+    """A component: its name, its group, its parameters, and the shape of a matrix."""
+
+    name: str
+    group: str
+    value: int
+    shape: tuple[int, int] | None = None
+
+
+class Stack(NamedTuple):
+    """A decoder with equal layers: `layers` has the sum of each part over them."""
+
+    label: str
+    total: int
+    n_layer: int
+    above: list[Part]
+    layers: list[Part]
+    below: list[Part]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Return all parts."""
+        return [*self.above, *self.layers, *self.below]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every part is one of a plain decoder."""
+        return bool(self.layers) and all(part.group in VERBS for part in self.parts)
+
+    def share(self, group: str) -> float:
+        """Return the share of a group in all parameters."""
+        return sum(part.value for part in self.parts if part.group == group) / self.total
+
+
+def stack_of(point: dict, rows: pl.DataFrame) -> Stack:
+    """Return the stack of a measured point: its record, and its rows of parameters."""
+    values = rows.filter(pl.col("measured") > 0).select("component", "measured").rows()
+    parts = {
+        name: Part(name.removeprefix("layer."), group_of(name), value, _shape(name, point))
+        for name, value in values
+    }
+    layers = [part for name, part in parts.items() if name.startswith(LAYER)]
+    once = [part for name, part in parts.items() if not name.startswith(LAYER)]
+    return Stack(
+        point["label"],
+        sum(part.value for part in parts.values()),
+        point["n_layer"],
+        [part for part in once if part.group in ABOVE],
+        sorted(layers, key=lambda part: _place(part.name)),
+        [part for part in once if part.group not in ABOVE],
+    )
+
+
+def _place(name: str) -> int:
+    last = name.split(".")[-1]
+    return _ORDER.index(last) if last in _ORDER and "norm" not in name else len(_ORDER)
+
+
+def _shape(name: str, point: dict) -> tuple[int, int] | None:
+    *_, of, last = f".{name}".split(".")
+    if of == "attention" and last in _COLUMNS:
+        return point["d_model"], point[_COLUMNS[last]] * point["d_head"]
+    if of == "mlp" and last in _ORDER:
+        return point["d_model"], point["d_ff"]
+    return (point["n_vocab"], point["d_model"]) if name == "embedding.token" else None
+
+
+def bands(stack: Stack) -> list[dict]:
+    """Return the bands of a drawing, from the top: a part each, with its group and its text.
+
+    A band is a vertical line as wide as the part, whose dashes are the layers.
+    """
+    found, top = [], 0.0
+    whole = sum(part.value for part in stack.layers)
+    for parts, is_layers in ((stack.above, False), (stack.layers, True), (stack.below, False)):
+        if is_layers:
+            height = HIGH * whole / stack.total
+            row = height / stack.n_layer
+            gap, x = min(GAP * row, WIDEST), 0.0
+            for part in parts:
+                width = WIDE * part.value / whole
+                dashes = f"{row - gap:.3f} {gap:.3f}"
+                found.append(_band(part, stack, x + width / 2, top, width, height, dashes))
+                x += width
+            top += height
+            continue
+        for part in parts:
+            height = HIGH * part.value / stack.total
+            found.append(_band(part, stack, WIDE / 2, top, WIDE, height, ""))
+            top += height
+    return found
+
+
+def _band(
+    part: Part, stack: Stack, x: float, y: float, width: float, height: float, dashes: str
+) -> dict:
+    shape = " × ".join(map(count, part.shape)) + ", " if part.shape else ""
+    each = f" in {stack.n_layer} layers" if dashes else ""
+    return {
+        "group": part.group,
+        "path": f"M{x:.3f} {y:.2f}v{height:.2f}",
+        "width": f"{width:.3f}",
+        "dashes": dashes,
+        "title": f"{part.name}: {shape}{count(part.value)} parameters{each}, "
+        f"{percent(part.value / stack.total)}; {VERBS.get(part.group, part.group)}",
+    }
+
+
+def drawing(stack: Stack) -> dict:
+    """Return what the template draws of a stack."""
+    return {
+        "label": stack.label,
+        "total": count(stack.total),
+        "n_layer": count(stack.n_layer),
+        "bands": [band | {"class": variable_of_group(band["group"])} for band in bands(stack)],
+        "parts": parts_in_words(stack),
+    }
+
+
+def parts_in_words(stack: Stack) -> str:
+    """Return the shares of all groups above a thousandth."""
+    shares = {group: stack.share(group) for group in VERBS}
+    return ", ".join(f"{percent(n)} {group}" for group, n in shares.items() if n > LEAST)
+
+
+def data(stack: Stack) -> list:
+    """Return a stack for the page's script: as its fields, with parts as name, group and value."""
+    parts = ([list(part[:3]) for part in of] for of in (stack.above, stack.layers, stack.below))
+    return [stack.label, stack.total, stack.n_layer, *parts]
+
+
+def picture(stacks: Sequence[Stack]) -> str:
+    """Return the stacks as one SVG file, with names, numbers and verbs."""
+    drawings = [drawing(stack) for stack in stacks]
+    used = {band["group"] for one in drawings for band in one["bands"]}
+    return (
+        tables.environment()
+        .get_template("picture.svg.j2")
+        .render(
+            stacks=drawings,
+            title=f"What {short(stacks[-1].total)} parameters do",
+            verbs=[(group, GROUPS[group].light, verb) for group, verb in VERBS.items()
+                   if group in used],
+            colours={group: GROUPS[group].light for group in used},
+            scale={"x": PICTURE / WIDE, "y": 1},
+        )
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Module trees of instantiated models, for the page.
+
+A model that could not be built has {"failure": the reason} instead of a tree.
+"""
+
+from modelbudget.components.groups import group_of
+from modelbudget.report.chart_specs import variable_of_group
+from modelbudget.report.charts.format import count, percent
+
+
+def tree_of(model: dict) -> dict:
+    """Return the tree of a model, as the template needs it."""
+    return {
+        "id": f"architecture-{model['model']}",
+        "label": model["label"],
+        "size": _size(model["tree"]),
+        "root": _root(model["tree"], model["label"]),
+        "tied": _tied(model["tree"]),
+    }
+
+
+def could_not_be_built(built: dict) -> str:
+    """Return the text that replaces a model that failed."""
+    return f"could not be built: {built['failure']}"
+
+
+def _size(tree: dict) -> str:
+    return "could not be built" if "failure" in tree else f"{count(tree['parameters'])} parameters"
+
+
+def _root(tree: dict, name: str) -> dict:
+    if "failure" in tree:
+        return {"name": name, "failure": could_not_be_built(tree)}
+    return _part(tree | {"name": name}, "", 1, tree["parameters"])
+
+
+def _part(node: dict, path: str, times: int, whole: int) -> dict:
+    """Return a node with its children; `times` is the number of its parents in the model."""
+    times *= node["times"]
+    parameters = times * node["parameters"]
+    inner = [
+        _part(part, f"{path}.{part['name']}" if path else part["name"], times, whole)
+        for part in node["parts"]
+    ]
+    return {
+        "name": node["name"],
+        "kind": node["kind"],
+        "tensors": [_tensor(tensor) for tensor in node["tensors"]],
+        "parameters": parameters,
+        "times": node["times"],
+        "count": count(parameters),
+        "each": count(node["parameters"]) if times > 1 and node["parameters"] else None,
+        "share": percent(parameters / whole) if whole else None,
+        "shared": not parameters and any(tensor["shared_with"] for tensor in node["tensors"]),
+        "group": _one_group(inner) if inner else variable_of_group(group_of(path)),
+        "parts": inner,
+    }
+
+
+def _tied(node: dict, path: str = "") -> list[tuple[str, str]]:
+    """Return the modules that have a tensor of another one, and that tensor's path."""
+    own = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
+    inner = [
+        found
+        for part in node.get("parts", ())
+        for found in _tied(part, f"{path}.{part['name']}" if path else part["name"])
+    ]
+    return [(module, owner) for module, owner in own if owner] + inner
+
+
+def _one_group(parts: list[dict]) -> str | None:
+    """Return the group of all parts with parameters, or None if there are several."""
+    found = {part["group"] for part in parts if part["parameters"]}
+    return found.pop() if len(found) == 1 else None
+
+
+def _tensor(tensor: dict) -> str:
+    shape = " × ".join(map(count, tensor["shape"]))
+    owner = tensor["shared_with"]
+    return f"{tensor['name']} {shape}" + (f", the same tensor as {owner}" if owner else "")

@@ -1,0 +1,134 @@
+"""The results that the page shows."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.compare.class_verdict import values_of_classes
+from modelbudget.report.charts.grouped_values import budget
+from modelbudget.report.charts.headline import largest
+from modelbudget.sweeps.derive import named_architecture
+
+
+class SweepResult(NamedTuple):
+    """Results of a sweep: sweep.json, its tables, and its chart specs by name.
+
+    `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
+    that name, `frontier` and `published` if it has `solve`, `classes` if classes of `transformers`
+    are traced or counted.
+    """
+
+    summary: dict
+    points: pl.DataFrame
+    comparison: pl.DataFrame
+    charts: dict[str, dict]
+    zoo: pl.DataFrame | None = None
+    fit: pl.DataFrame | None = None
+    classes: pl.DataFrame | None = None
+    layouts: pl.DataFrame | None = None
+    frontier: pl.DataFrame | None = None
+    published: pl.DataFrame | None = None
+
+    @property
+    def name(self) -> str:
+        return self.summary["name"]
+
+    def of_point(self, point: dict) -> pl.DataFrame:
+        """Return the comparison's rows of one point."""
+        return self.comparison.filter(pl.col("point") == point["point"])
+
+
+class PredictedResult(NamedTuple):
+    """Results of a sweep without measurements: sweep.json, and its chart specs by name."""
+
+    summary: dict
+    charts: dict[str, dict]
+
+    @property
+    def name(self) -> str:
+        return self.summary["name"]
+
+
+class Results(NamedTuple):
+    """All results of a page.
+
+    `parts` has the content of each file of results/ that belongs to no sweep; sections whose files
+    are missing are left out. `on_request` has name and title of the sweeps with `default: false`.
+    """
+
+    sweeps: list[SweepResult]
+    predicted: Sequence[PredictedResult] = ()
+    parts: Mapping[str, Any] = {}
+    on_request: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def read(
+        cls, folder: Path, files: Iterable[str], on_request: Sequence[tuple[str, str]]
+    ) -> "Results":
+        """Read files of a folder. Those of a sweep lie in one folder with its sweep.json."""
+        by_folder: dict[Path, dict[str, Any]] = {}
+        for file in map(Path, files):
+            by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
+        sweeps = {place: found for place, found in by_folder.items() if "sweep.json" in found}
+        return cls(
+            [_sweep(found) for found in sweeps.values() if "points.parquet" in found],
+            [
+                PredictedResult(found["sweep.json"], dict(found["charts.json"]))
+                for found in sweeps.values()
+                if "points.parquet" not in found
+            ],
+            {
+                (place / name).relative_to(folder).as_posix(): content
+                for place, found in by_folder.items()
+                if place not in sweeps
+                for name, content in found.items()
+            },
+            on_request,
+        )
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".parquet": pl.read_parquet,
+    ".js": lambda path: path.read_text(encoding="utf-8"),
+}
+
+
+def _sweep(found: dict[str, Any]) -> SweepResult:
+    tables = {Path(name).stem: table for name, table in found.items() if name.endswith(".parquet")}
+    # The table of all published models has the counts of their classes.
+    counts = None if "zoo" in tables else tables.get("reference_counts")
+    classes = values_of_classes(tables.get("reference_traces"), counts)
+    own = {name: tables[name] for name in SweepResult._fields if name in tables}
+    return SweepResult(
+        summary=found["sweep.json"], charts=dict(found["charts.json"]), classes=classes, **own
+    )
+
+
+def ordered(sweeps: list) -> list:
+    """Return the sweeps in the order of the page."""
+    return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
+
+
+def headline_model(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
+    """Return the index of a sweep, and the budget of its model that opens the page.
+
+    It is the model that a sweep has as `headline`, or else the largest measured one.
+    """
+    for place, sweep in enumerate(sweeps):
+        if sweep.summary["headline"]:
+            table = budget(sweep.comparison).filter(pl.col("label") == sweep.summary["headline"])
+            if not table.is_empty():
+                return place, table
+    return largest([sweep.comparison for sweep in sweeps])
+
+
+def known_models(catalogue: Catalogue) -> dict[str, str]:
+    """Map the digest of each published model's architecture to its label."""
+    named = [base for base in catalogue.bases.values() if base.model is not None]
+    # Models with the same architecture get the label of the first.
+    return {named_architecture(base).digest(): base.label for base in reversed(named)}
