@@ -14,7 +14,6 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
 
-ENDING = ".gguf"
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_HEADER = 2**27

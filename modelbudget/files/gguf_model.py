@@ -59,14 +59,6 @@ def stored_components(header: GgufHeader, components: Collection[str]) -> Stored
     return stored
 
 
-def bytes_by_type(header: GgufHeader) -> dict[str, int]:
-    """Return the bytes of a file's tensors by type, the largest first."""
-    n_bytes: Counter[str] = Counter()
-    for tensor in header.tensors:
-        n_bytes[tensor.type] += tensor.n_bytes
-    return dict(n_bytes.most_common())
-
-
 def _architecture(header: GgufHeader) -> str:
     name = header.metadata.get(ARCHITECTURE)
     known = gguf_formats().architectures

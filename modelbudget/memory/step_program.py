@@ -138,12 +138,6 @@ def peaks_of(text: str, is_of_all: bool) -> tuple[Peak, ...] | None:
     return tuple(one for one in dict.fromkeys(peaks) if not _is_less(one, peaks))
 
 
-def _is_of_all(block: Block) -> bool:
-    """Whether lines of foreach allocate in proportion to all numbers, or once."""
-    has_small = any(line.numbers == "one" for line in block.lines)
-    return block.over == "once" or not (block.over or has_small)
-
-
 def _cost(live: set[tuple], tensor: str) -> Cost:
     cost = [0, 0, 0, 0]
     for _, of_tensor, numbers, dtype in live:
