@@ -75,24 +75,6 @@ def freed_once(timeline: Timeline):
     return sum(allocation.freed_once for allocation in timeline)
 
 
-def first_difference(before: int, timeline: Timeline, measured: list[int]) -> str | None:
-    """Name the first operation of a timeline that a measurement does not confirm, if there is one.
-
-    `measured`: live bytes after each allocation and each free of a trace, in order. Live bytes
-    during every operation that allocates and frees must occur there, in order. A trace may have
-    more: what only allocates, or only frees, may be several operations.
-    """
-    live, at = before, 0
-    for name, size, freed, *_ in timeline:
-        level, live = live + size, live + size - freed
-        if size and freed:
-            if level not in measured[at:]:
-                near = min(measured[at:], key=lambda other: abs(other - level), default=0)
-                return f"{name}: {level:,} live bytes by the formula; nearest measured: {near:,}"
-            at = measured.index(level, at)
-    return None
-
-
 def times(switch, timeline: Sequence[Allocation]) -> Timeline:
     """Return the timeline where `switch` is 1; no operation where it is 0."""
     if is_nothing(switch):

@@ -17,7 +17,6 @@ from modelbudget.memory.timeline import (
     change,
     freed_once,
     peak_during,
-    within,
 )
 
 
@@ -100,17 +99,6 @@ def _forward_of_layers(model: Model, before) -> list:
         at = before - model.saved_after_layers - later
         found.append(one.group.is_there * peak_during(at, one.forward))
     return found
-
-
-def backward_timeline(model: Model, r: Run) -> Timeline:
-    """Return the timeline of the backward pass, layer by layer, for comparison with a trace."""
-    found = list(model.head)
-    for index in reversed(range(model.n_layer)):
-        one = next(one for one in model.layers if one.group.at(index))
-        found += within(f"layer {index}", one.backward_pass(r))
-        if index == one.group.first:
-            found.append(Allocation("freed once", 0, freed_once(one.backward)))
-    return [*found, *model.embedding]
 
 
 def _freed_from(model: Model, index):

@@ -1,12 +1,12 @@
 """Every operation of a backward timeline is in the trace, and a wrong one is named."""
 
 import pytest
-from helpers.why import why
+from helpers.why import first_difference, why
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import scaled_dot_product
 from modelbudget.families.decoder import Decoder
-from modelbudget.memory.timeline import Allocation, first_difference, live_bytes
+from modelbudget.memory.timeline import Allocation, live_bytes
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 2, "n_head": 2, "n_kv_head": 1, "d_head": 8,
