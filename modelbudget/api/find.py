@@ -18,7 +18,7 @@ from modelbudget.sweeps.read import file_base
 CATALOGUE = CONFIGS / "models"
 _PAGE = re.compile(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree/main)?/?)?")
 """The address of a model's page, with its name."""
-GGUF = ".gguf"  # files/gguf_header.py, which most models need not import
+GGUF = ".gguf"
 
 
 def find(name: str) -> Base:

@@ -1,6 +1,7 @@
 """One formula evaluated in each reading, for one architecture."""
 
 import functools
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,6 @@ import sympy
 from pydantic import ValidationError
 
 from modelbudget.architecture.evaluators import graph, intervals, symbols
-from modelbudget.architecture.evaluators.repeats import with_repeats
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.predict.predict import predict
@@ -92,6 +92,16 @@ def as_nodes(architecture) -> int:
     family = type(architecture)
     terms = family.parameters(graph.namespace(family, words(architecture)))
     return of_graph(total(terms), sizes(architecture))
+
+
+def with_repeats(new: Sequence, copies: Sequence[tuple[int, int, int]]) -> list:
+    """Return the sequence; the page's `formulas.js` does the same."""
+    found, waiting = [], iter(new)
+    for since, distance, length in copies:
+        found += (next(waiting) for _ in range(since))
+        for _ in range(length):
+            found.append(found[-distance])
+    return [*found, *waiting]
 
 
 def of_graph(expression, numbers: dict[str, int]) -> int:

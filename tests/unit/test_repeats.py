@@ -2,7 +2,9 @@
 
 import random
 
-from modelbudget.architecture.evaluators.repeats import with_repeats, without_repeats
+from helpers.readings import with_repeats
+
+from modelbudget.architecture.evaluators.repeats import without_repeats
 
 
 def test_a_sequence_comes_back_and_repeats_are_left_out():

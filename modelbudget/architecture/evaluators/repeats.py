@@ -40,13 +40,3 @@ def without_repeats(sequence: Sequence[Hashable]) -> tuple[list[int], list[tuple
             places.setdefault(starts[place], []).append(place)
         at = after
     return new, copies
-
-
-def with_repeats(new: Sequence, copies: Sequence[tuple[int, int, int]]) -> list:
-    """Return the sequence; the page's `formulas.js` does the same."""
-    found, waiting = [], iter(new)
-    for since, distance, length in copies:
-        found += (next(waiting) for _ in range(since))
-        for _ in range(length):
-            found.append(found[-distance])
-    return [*found, *waiting]
