@@ -88,7 +88,10 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     notes += of_weights
     if sizes := translate.sizes_of_class(kind, config):
         listed = ", ".join(f"{key} = {value}" for key, value in sizes.items())
-        notes.append(Note(f"not in the file, so that {kind}'s defaults are used: {listed}"))
+        number = "1 size is" if len(sizes) == 1 else f"{len(sizes)} sizes are"
+        notes.append(
+            Note(f"{number} not in the file, so that {kind}'s defaults are used: {listed}")
+        )
     return Configured(translation.family, fields, known, run | weights, notes, of_class)
 
 

@@ -19,6 +19,7 @@ from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.named_models import Base
+from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
@@ -495,6 +496,38 @@ def test_fields_follow_others_until_they_are_set(opened, bases):
     assert "A.n_head=7" in tab.url
     assert "d_head" not in tab.url
     assert tab.messages == again.messages == []
+
+
+LLAMA_4 = {"model_type": "llama4_text", "hidden_size": 512}
+MISTAKES = [
+    ({"hidden_size": -4}, "hidden_size = -4: must not be negative"),
+    ({"num_attention_heads": 33}, "d_head = 124.121 is not a whole number; choose sizes that "
+     "divide (d_head is head_dim)"),
+]  # fmt: skip
+"""A Llama of 4,096 with one wrong key, and what the command says of it."""
+
+
+def test_a_mistake_has_one_line_in_the_words_of_the_command(opened, tmp_path):
+    """Not a line on what follows from a wrong size; a file's sizes of its class are counted."""
+    tab = opened("#what-if?A=gpt-2-124m&B=gpt-2-124m")
+    tab.fill("[aria-label='d_model of A']", "-4")
+    assert [one.inner_text() for one in tab.query_selector_all('[data-answer="A"] li')] == [
+        "d_model needs a whole number from 1 to 2⁵³ − 1"
+    ]
+    llama = {"model_type": "llama", "vocab_size": 100, "hidden_size": 4096, "num_hidden_layers": 2}
+    path = tmp_path / "config.json"
+    for wrong, line in MISTAKES:
+        path.write_text(json.dumps(llama | wrong))
+        with pytest.raises(InputError) as refused:
+            mb.model(str(path))
+        assert str(refused.value) == f"{path}: {line}"
+    path.write_text(json.dumps(LLAMA_4))
+    (note,) = [one.text for one in read(path).notes]
+    assert note.startswith("10 sizes are not in the file, so that Llama4ForCausalLM's defaults")
+    assert note.count(" = ") == 10
+    found = tab.evaluate(PASTE, [llama | wrong for wrong, _ in MISTAKES] + [LLAMA_4])
+    assert [one["said"] for one in found] == [line for _, line in MISTAKES] + [note]
+    assert tab.messages == []
 
 
 def test_an_address_is_only_read(opened):

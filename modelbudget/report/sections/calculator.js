@@ -220,7 +220,7 @@
 
   function compute({ model, run, changes }) {
     const values = valuesOf({ model, run, changes });
-    const wrong = Object.keys(data.minimum).map((name) => mistake(name, values[name])).filter(Boolean);
+    const wrong = mistakesOf(model, values, changes);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
     const settings = settingsOf(values);
     const failed = broken(settings);
@@ -269,6 +269,15 @@
       return [quantity, { whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) }];
     });
     return Object.fromEntries(found);
+  }
+
+  // What is wrong with sizes, but for those that follow a wrong one.
+  function mistakesOf(model, values, changes) {
+    const found = new Map(Object.keys(data.minimum).map((name) => [name, mistake(name, values[name])]));
+    const follow = data.models[model].follow.filter(([name]) => !(name in changes));
+    const wrong = new Set([...found.keys()].filter((name) => found.get(name)));
+    for (const [name, , others] of follow) if (others.some((other) => wrong.has(other))) found.delete(name);
+    return [...found.values()].filter(Boolean);
   }
 
   function mistake(name, value) {

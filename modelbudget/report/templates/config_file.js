@@ -79,6 +79,12 @@ function configReader({ config: shared, defaults }) {
     return words.slice(0, words.findIndex((_, i) => repeats(i + 1)) + 1);
   }
 
+  // What a file calls a field, if other than the page.
+  function keyOf(one, field) {
+    const key = Object.keys(one.meanings).find((name) => one.meanings[name] === field && name !== field);
+    return key ? ` (${field} is ${key})` : "";
+  }
+
   // The pattern of mixers, unless all are attention, and the window if any. The class's own pattern
   // is repeated as it is; that of a list of all layers is the shortest.
   function mixersOf(one, values, mistakes) {
@@ -180,7 +186,8 @@ function configReader({ config: shared, defaults }) {
     const missing = Object.entries(one.defaults).filter(([key]) => typeof one.meanings[key] === "string" && !(key in own));
     if (!missing.some(([key]) => shared.basic_sizes.includes(one.meanings[key]))) return [];
     const sizes = missing.filter(([, value]) => value !== null && value !== "auto").sort();
-    return [`not in the file, so that ${kind}'s defaults are used: ${sizes.map(([key, value]) => `${key} = ${value}`).join(", ")}`];
+    const number = sizes.length === 1 ? "1 size is" : `${sizes.length} sizes are`;
+    return [`${number} not in the file, so that ${kind}'s defaults are used: ${sizes.map(([key, value]) => `${key} = ${value}`).join(", ")}`];
   }
 
   async function translated(config, mistakes, notes) {
@@ -206,7 +213,7 @@ function configReader({ config: shared, defaults }) {
     const follow = shared.derived.filter(([name]) => !(name in fields));
     if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields, follow)) };
     for (const [name, value] of Object.entries(fields)) {
-      if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide`);
+      if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide${keyOf(one, name)}`);
       if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
     }
     notes.push(...leftToClass(kind, own));
