@@ -10,7 +10,8 @@ from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 
-MOST_BYTES, MOST_ELEMENTS = 2_100_000, 15_000
+MOST_BYTES, MOST_ELEMENTS = 1_760_000, 9_200
+"""1 % above what it measures: 1,743,094 bytes and 9,111 elements."""
 
 
 def shipped(path, catalogue, devices):
