@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.huggingface.module_names import LINEAR, chosen, linear_layers
 from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
@@ -24,6 +25,8 @@ OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
+OF_GROUPS = "compressed-tensors"
+"""The method whose layers have formats by groups."""
 OF_MXFP4 = {"gpt_oss"}
 """Model types whose experts transformers converts to MXFP4; it leaves all others in the dtype."""
 
@@ -39,14 +42,16 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
         return {}, []
     method = str(given.get("quant_method") or "bitsandbytes")
     of_cache = cache_format(given)
-    of_run = _read(method, given) if _is_whole(method, config) else None
+    of_run = _read(method, _keys(given)) if _is_whole(method, config) else None
+    if of_run is None and method == OF_GROUPS:
+        of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
         text = f"quantization_config: {method}: no formula covers it: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
     if why := _stays(method, of_run, config, fields):
         return cache, [Note(f"quantization_config: {why}: all stays in the dtype", "bytes"), *notes]
-    if _converts_head(method, given):
+    if "weights_of" not in of_run and _converts_head(method, given):
         of_run["weights_of"] = "all"
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
@@ -69,9 +74,42 @@ def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | N
     return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
 
 
-def _read(method: str, given: dict[str, Any]) -> dict[str, Any] | None:
+def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of the run for groups whose targets are names or patterns.
+
+    Nothing if layers of one part differ, or if two parts have different formats: a run has one.
+    """
+    given = config["quantization_config"]
+    groups, parts = given.get("config_groups"), linear_layers(config, fields)
+    if not isinstance(groups, dict) or not parts:
+        return None
+    formats, targets = [], []
+    for group in groups.values():
+        if not isinstance(group, dict):
+            return None
+        formats.append(_read(OF_GROUPS, _keys(given, group)))
+        targets.append(group.get("targets"))
+    groups_of = chosen(parts, targets, given.get("ignore") or [])
+    if groups_of is None:
+        return None
+    of_parts = {}
+    for part, numbers in groups_of.items():
+        found = [formats[number] if number is not None else {} for number in numbers]
+        if any(one != found[0] for one in found) or found[0] is None:
+            return None
+        of_parts[part] = found[0]
+    converted = {part for part, found in of_parts.items() if found}
+    first, *others = [found for found in of_parts.values() if found] or [None]
+    if first is None or any(one != first for one in others):
+        return None
+    layers = of_parts.keys() - {"head"}
+    if converted >= layers:
+        return first | {"weights_of": "all" if "head" in converted else "layers"}
+    return None if "head" in converted else first | {"weights_of": converted.pop()}
+
+
+def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:
     """Return the fields of the run that name a format; None for a format without formula."""
-    keys = _keys(given)
     for word, known in FORMATS.items():
         library = known.library
         if library.quant_method != method:
@@ -89,18 +127,20 @@ def _read(method: str, given: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the values by their path, of compressed-tensors those of its only group.
+def _keys(given: dict[str, Any], group: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the values by their path, of compressed-tensors those of a group, or of its only one.
 
-    Nothing if it has several groups, whose layers have different formats.
+    Nothing if it has several groups, or one that is not of all linear layers.
     """
     keys = _flat(given)
     keys["of_autogptq"] = any(key in given for key in OF_AUTOGPTQ)
     groups = given.get("config_groups")
-    if isinstance(groups, dict) and given.get("quant_method") == "compressed-tensors":
-        group = next(iter(groups.values()), None)
-        if len(groups) != 1 or not isinstance(group, dict) or group.get("targets") != ["Linear"]:
-            return {}
+    if isinstance(groups, dict) and given.get("quant_method") == OF_GROUPS:
+        if group is None:
+            group = next(iter(groups.values()), None)
+            if len(groups) != 1 or not isinstance(group, dict) or group.get("targets") != [LINEAR]:
+                return {}
+        keys["format"] = group.get("format") or keys.get("format")
         keys |= _flat(
             {"weights": group.get("weights"), "input": group.get("input_activations") or {}}
         )
@@ -141,7 +181,7 @@ def _stays(method: str, found: dict[str, Any], config: dict[str, Any], fields: d
 
 def _converts_head(method: str, given: dict[str, Any]) -> bool:
     """Whether the head is converted too, if it has a matrix of its own."""
-    if method == "compressed-tensors":
+    if method == OF_GROUPS:
         return not any("lm_head" in str(name) for name in given.get("ignore") or ())
     return bool(given.get("lm_head"))
 

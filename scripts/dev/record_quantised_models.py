@@ -2,6 +2,7 @@
 """Record the bytes that small models hold after transformers has quantised them on a CPU.
 
     pip install bitsandbytes==0.50.2 torchao==0.18.0 optimum-quanto==0.2.7
+    pip install compressed-tensors==0.20.0
     python scripts/dev/record_quantised_models.py > tests/golden/quantised_models.json
 
 Each entry has the config.json with its `quantization_config`, and the bytes of all parameters with
@@ -78,6 +79,74 @@ def n_bytes(model: nn.Module) -> int:
     return sum(storages.values())
 
 
+def group(*targets: str) -> dict:
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group",
+               "group_size": 32}  # fmt: skip
+    return {"targets": [*targets], "weights": weights}
+
+
+def of_groups() -> Iterator[tuple[str, dict]]:
+    """Yield the quantization_config of compressed-tensors whose groups choose by name."""
+    kept = [
+        "lm_head",
+        "re:.*self_attn.*",
+        "re:.*shared_experts.*",
+        "re:.*mlp\\.(gate|up|down)_proj.*",
+    ]
+    cases = [
+        ("Llama", {"a": group("re:.*self_attn.*"), "b": group("re:.*mlp.*")}, []),
+        ("Llama", {"a": group("re:.*self_attn.*"), "b": group("Linear")}, []),
+        ("Qwen3Moe", {"a": group("re:.*experts.*")}, []),
+        ("Qwen3Moe", {"a": group("Linear")}, ["lm_head", "re:.*experts.*"]),
+        ("DeepseekV3", {"a": group("Linear")}, kept),
+    ]
+    for name, groups, ignored in cases:
+        yield (
+            name,
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": groups,
+                "ignore": ignored,
+            },
+        )
+
+
+def apart(experts: nn.Module) -> nn.ModuleList:
+    """Return the linear layers that files have in place of stacked experts."""
+    n, rows, d_model = experts.gate_up_proj.shape
+    sizes = {"gate_proj": (d_model, rows // 2), "up_proj": (d_model, rows // 2),
+             "down_proj": (rows // 2, d_model)}  # fmt: skip
+    return nn.ModuleList(
+        nn.ModuleDict(
+            {
+                name: nn.Linear(*size, bias=False, dtype=torch.bfloat16)
+                for name, size in sizes.items()
+            }
+        )
+        for _ in range(n)
+    )
+
+
+def bytes_by_groups(model: nn.Module, given: dict) -> int:
+    """Return the bytes of parameters after compressed-tensors has converted a model by groups."""
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    for name, module in list(model.named_modules()):
+        if name.endswith(".experts"):
+            model.set_submodule(name, apart(module))
+    config = QuantizationConfig.model_validate(given | {"quantization_status": "frozen"})
+    apply_quantization_config(model, config)
+    for name, parameter in model.named_parameters():
+        if "scale" in name:
+            parameter.data.fill_(1)
+    compressor = ModelCompressor.from_pretrained_model(model, given["format"])
+    compressor.compress_model(model)
+    tensors = model.state_dict().items()
+    return sum(t.nbytes for name, t in tensors if "e_score_correction_bias" not in name)
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
     torch.manual_seed(0)
@@ -98,6 +167,16 @@ def main() -> None:
                     "quantization_config": quantisation.to_dict(),
                 }
                 rows.append({"config": sizes | keys, "bytes": n_bytes(model)})
+    for name, given in of_groups():
+        config = getattr(transformers, f"{name}Config")(**MODELS[name])
+        plain = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        keys = {
+            "model_type": config.model_type,
+            "architectures": [type(plain).__name__],
+            "dtype": "bfloat16",
+            "quantization_config": given,
+        }
+        rows.append({"config": MODELS[name] | keys, "bytes": bytes_by_groups(plain, given)})
     print(json.dumps(rows, indent=1, default=str))
 
 

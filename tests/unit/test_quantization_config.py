@@ -1,14 +1,20 @@
 """Quantised config.json files: counts in any case, bytes of the named format or none."""
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 from helpers.config_files import LLAMA, XLNET
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.compare.comparison import compare
+from modelbudget.huggingface.config_file import read_keys
+from modelbudget.huggingface.module_names import NAMED_ALIKE, linear_layers
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.pool import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
@@ -16,7 +22,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweeps.points_table import points_table
 
 WIDE = LLAMA | {"hidden_size": 256, "intermediate_size": 512, "torch_dtype": "float16"}
-COMPRESSED = {
+COMPRESSED: dict = {
     "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
     "config_groups": {"group_0": {
         "targets": ["Linear"], "input_activations": None,
@@ -65,8 +71,20 @@ KNOWN = {
         "nvfp4-pack-quantized", "float", 4, "tensor_group", num_bits=4, dynamic="local"),
     "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
 }  # fmt: skip
+INT4 = COMPRESSED["config_groups"]["group_0"]
 GROUPS = {"gptq-4bit": 0, "gptq-8bit": 32, "torchao-int4": 32, "fp8-block": 32, "awq-gemv": 64}
 BLOCKS = {"fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128}
+
+
+def by_name(targets, others=(), weights=None) -> dict:
+    """Return the config of one or two groups that choose by name, the second with other weights."""
+    groups = {"group_0": INT4 | {"targets": [*targets]}}
+    if others:
+        second = INT4["weights"] | (weights or {})
+        groups["group_1"] = {"targets": [*others], "weights": second}
+    return COMPRESSED | {"config_groups": groups}
+
+
 REFUSED = {
     "five bits": {"quant_method": "gptq", "bits": 5, "group_size": 128},
     "another method": {"quant_method": "aqlm"},
@@ -74,6 +92,12 @@ REFUSED = {
     "actorder": COMPRESSED | {"config_groups": {"group_0": {
         "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group",
                                            "group_size": 128, "actorder": "static"}}}},
+    "two formats": by_name(("re:.*self_attn.*",), ("Linear",), {"group_size": 64}),
+    "part of the layers": by_name(("re:.*mlp.*", "model.layers.0.self_attn.q_proj")),
+    "embedding chosen": by_name(("re:.*",)),
+    "a pattern without an end": by_name(("re:(.*)*proj",)),
+    "no pattern": by_name(("re:(",)),
+    "no list": COMPRESSED | {"config_groups": {"group_0": INT4 | {"targets": 4}}},
 }  # fmt: skip
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 256, "n_head": 4}
@@ -131,6 +155,56 @@ def test_an_fp8_cache_has_half_the_bytes(tmp_path):
         2 * of_file == model.predict("cache_bytes", {"length": 1024, "cache_dtype": "dtype"}).total
     )
     assert model.run().cache_dtype == "fp8"
+
+
+KIMI_K2 = {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "vocab_size": 163840,
+    "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61, "num_attention_heads": 64, "num_key_value_heads": 64,
+    "n_shared_experts": 1, "n_routed_experts": 384, "num_experts_per_tok": 8,
+    "first_k_dense_replace": 1, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128, "n_group": 1, "topk_group": 1,
+    "tie_word_embeddings": False, "dtype": "bfloat16", "hidden_act": "silu",
+    "num_nextn_predict_layers": 0,
+}  # fmt: skip
+
+
+def test_experts_alone_are_converted_as_in_a_published_file(tmp_path):
+    """Kimi K2 Thinking ignores attention, shared experts and its dense layer; it was refused.
+
+    594 GB on Hugging Face: simonwillison.net/2025/Nov/6/kimi-k2-thinking.
+    """
+    kept = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
+            "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]  # fmt: skip
+    given = by_name(("Linear",)) | {"ignore": kept}
+    given["config_groups"]["group_0"]["weights"] = INT4["weights"] | {"group_size": 32}
+    (tmp_path / "config.json").write_text(json.dumps(KIMI_K2 | {"quantization_config": given}))
+    model = mb.model(tmp_path)
+    assert (model.run().weights, model.run().weights_of) == ("int4-group", "experts")
+    assert model.predict("file_bytes", {"implementation": "modelbudget"}).total // 10**9 == 594
+
+
+SIZES = {
+    "num_hidden_layers": 2, "first_k_dense_replace": 1, "vocab_size": 64, "pad_token_id": 0,
+    "layer_types": ["full_attention"] * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(NAMED_ALIKE - {"kimi_k2"}))  # has DeepSeek V3's class
+def test_names_are_those_of_the_class(kind):
+    """Catches a layer that patterns are not asked about, so that its bytes would be wrong."""
+    config = AutoConfig.for_model(kind)
+    config.update({name: value for name, value in SIZES.items() if hasattr(config, name)})
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    of_class = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    of_file = read_keys(Path(kind), config.to_dict() | {"architectures": [type(model).__name__]})
+    of_parts = linear_layers(config.to_dict(), of_file.fields)
+    kept = {"lm_head"} if config.tie_word_embeddings else set()
+    gates = {name for name in of_class if name.endswith("shared_expert_gate")}
+    assert {*of_parts["dense"], *of_parts.get("head", ())} == of_class - kept - gates
+    has_experts = any(name.endswith("mlp.experts") for name, _ in model.named_modules())
+    assert ("experts" in of_parts) == has_experts
 
 
 @pytest.fixture

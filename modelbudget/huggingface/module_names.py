@@ -1,0 +1,89 @@
+"""Names of the linear layers of a class, which patterns in a quantization_config choose among."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+LINEAR = "Linear"
+"""The target that means every linear layer."""
+EMBEDDING = "model.embed_tokens"
+PATTERN = "re:"
+NAMED_ALIKE = {
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "olmo2", "cohere",
+    "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe",
+}  # fmt: skip
+"""Model types whose linear layers have the names below."""
+MAX_NAMES = 200_000
+MAX_PATTERNS = 16
+SIMPLE = re.compile(r"(?!.*\)[*+{?])(?!(.*[*+{]){5}).{1,200}")
+"""Patterns that are matched in a short time: nothing repeated twice, few repetitions."""
+
+
+def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, list[str]]:
+    """Return names by part: `dense` and `experts` of layers, and `head` if it has a matrix.
+
+    `fields`: those of the architecture. Empty if the names are not known.
+    """
+    kind, n_layer = config.get("model_type"), fields.get("n_layer")
+    n_expert = fields["n_expert"] if fields.get("mlps") == "moe" else 0
+    mixers = {*str(fields.get("mixers", "attention")).split()}
+    is_known = kind in NAMED_ALIKE and fields.get("mlps", "moe") == "moe" and fields.get("gated")
+    if not is_known or not (mixers <= {"attention", "sliding_attention"} or mixers == {"mla"}):
+        return {}
+    if not isinstance(n_layer, int) or n_layer * (10 + 3 * n_expert) > MAX_NAMES:
+        return {}
+    attention = "q_proj k_proj v_proj o_proj"
+    if mixers == {"mla"}:
+        query = "q_a_proj q_b_proj" if fields.get("q_lora_rank") else "q_proj"
+        attention = f"{query} kv_a_proj_with_mqa kv_b_proj o_proj"
+    shared = "shared_expert" if kind == "qwen2_moe" else "shared_experts"
+    found: dict[str, list[str]] = {"dense": []} | ({"experts": []} if n_expert else {})
+    for layer in range(n_layer):
+        begin = f"model.layers.{layer}"
+        found["dense"] += [f"{begin}.self_attn.{name}" for name in attention.split()]
+        has_experts = n_expert and layer >= fields.get("n_dense_layer", 0)
+        mlps = [f"mlp.{shared}"] if fields.get("d_shared") else []
+        found["dense"] += _of_mlps(begin, mlps if has_experts else ["mlp"])
+        if has_experts:
+            found["experts"] += _of_mlps(begin, (f"mlp.experts.{n}" for n in range(n_expert)))
+    return found if fields.get("tied", True) else found | {"head": ["lm_head"]}
+
+
+def _of_mlps(begin: str, mlps: Iterable[str]) -> list[str]:
+    return [f"{begin}.{mlp}.{name}_proj" for mlp in mlps for name in ("gate", "up", "down")]
+
+
+def chosen(
+    parts: dict[str, list[str]], targets: list[Any], ignored: Any
+) -> dict[str, set[int | None]] | None:
+    """Return the numbers of the groups of each part's layers; None: some stay as they are.
+
+    As compressed-tensors (utils/match.py): a name before a pattern, a pattern before the class.
+    Nothing if a target is none of these, a pattern is not a simple one, or the embedding is chosen.
+    """
+    lists = [ignored, *targets]
+    if not all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists):
+        return None
+    group_of_target = {text: number for number, one in enumerate(targets) for text in one}
+    known = {name for of_part in parts.values() for name in of_part}
+    given = {*ignored, *group_of_target}
+    patterns = {text.removeprefix(PATTERN) for text in given if text.startswith(PATTERN)}
+    if len(patterns) > MAX_PATTERNS or not all(SIMPLE.fullmatch(text) for text in patterns):
+        return None
+    if any(not t.startswith(PATTERN) and t not in known | {LINEAR} for t in group_of_target):
+        return None
+    try:
+        compiled = {PATTERN + text: re.compile(text) for text in sorted(patterns)}
+    except re.error:
+        return None
+    is_ignored = {*ignored}
+
+    def group_of(name: str, of_class: str = LINEAR) -> int | None:
+        matched = [name, *(text for text, one in compiled.items() if one.match(name)), of_class]
+        if not is_ignored.isdisjoint(matched):
+            return None
+        return next((group_of_target[one] for one in matched if one in group_of_target), None)
+
+    if group_of(EMBEDDING, "Embedding") is not None:
+        return None
+    return {part: {group_of(name) for name in of_part} for part, of_part in parts.items()}
