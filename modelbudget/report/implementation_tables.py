@@ -77,6 +77,24 @@ def class_values(sweeps: list[SweepResult]) -> dict | None:
     }
 
 
+def sums_of_classes(sweeps: list[SweepResult]) -> list[dict]:
+    """Return quantities predicted with the settings of `transformers` and traced in its classes.
+
+    Sums over components, and of a peak the largest phase: both sides in bytes.
+    """
+    return [
+        row
+        for sweep in sweeps
+        if (table := _table(sweep)) is not None
+        for row in table.join(
+            sweep.points.filter(implementation=TRANSFORMERS).select("point"), on="point"
+        )
+        .filter(pl.col("formula") > 0, pl.col("reference") > 0)
+        .filter(pl.col("quantity").str.ends_with("bytes"))
+        .iter_rows(named=True)
+    ]
+
+
 def _table(sweep: SweepResult) -> pl.DataFrame | None:
     if sweep.classes is None:
         return None

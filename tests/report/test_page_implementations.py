@@ -5,9 +5,11 @@ import json
 import polars as pl
 import pytest
 
+from modelbudget.catalogue.published_readings import Reading, Source
 from modelbudget.compare.by_implementation import implementations
 from modelbudget.compare.class_verdict import REFERENCE, with_classes
 from modelbudget.compare.comparison import compare
+from modelbudget.compare.readings_of_gpus import Row
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.pool import measure_all
 from modelbudget.measurement.reference import cached_classes
@@ -15,6 +17,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
 from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
 from modelbudget.report.page_results import Results, SweepResult
+from modelbudget.report.ratios import ratios
 from modelbudget.report.sections.verdicts import verdict_section
 from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
@@ -32,7 +35,10 @@ measure: {device: meta, quantities: [activation_bytes, peak_training_bytes, flop
 
 @pytest.fixture
 def result(sweep, tmp_path):
-    expanded = sweep(SWEEP)
+    return traced(sweep(SWEEP), tmp_path)
+
+
+def traced(expanded, tmp_path) -> SweepResult:
     points, measure = points_table(expanded), expanded.sweep.measure
     needed = cached_classes.needed(classes_of(points), measure)
     cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
@@ -101,3 +107,34 @@ def test_a_value_that_is_not_the_class_s_is_red_at_the_top_and_in_its_table(resu
     assert top["of_class"] == "1 of 6 of these values equal the class’s"
     assert top["class_disagreements"].count('<a href="#s">small</a>') == 5
     assert top["disagreements"] is None
+
+
+def test_the_plot_of_ratios_has_classes_beside_readings_of_gpus(sweep, tmp_path, result):
+    """A dot for each quantity in bytes that is predicted under the name of the class.
+
+    Only this sees a plot that divides by our module, or has classes that nothing predicts.
+    """
+    source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
+    reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
+    readings = [Row(source, "GPT-2", reading, 1.9, 1.9, "")]
+    lines = [line for line in SWEEP.splitlines() if "selective" not in line]
+    text = "\n".join(lines).replace("bfloat16}", "bfloat16, implementation: transformers}")
+    of_class = traced(sweep(text), tmp_path)
+    alone, plot = ratios(readings, [result]), ratios(readings, [result, of_class])
+    assert [one["title"] for one in alone["sources"]] == ["GPUs: 0 of 1 within 3 %"]
+    assert plot["sources"][0]["title"] == alone["sources"][0]["title"]
+    assert plot["sentence"] == alone["sentence"]
+    _, classes = plot["sources"]
+    assert classes["title"] == "Classes of transformers, traced: 2 of 2 equal"
+    traces = of_class.classes.group_by("quantity").agg(
+        total=pl.sum("reference"), largest=pl.max("reference")
+    )
+    bytes_of = {quantity: row for quantity, *row in traces.iter_rows()}
+    assert {dot["title"] for dot in classes["dots"]} == {
+        f"small, activation_bytes, {bytes_of['activation_bytes'][0]:,} bytes traced: 1.000",
+        f"small, peak_training_bytes, {bytes_of['peak_training_bytes'][1]:,} bytes traced: 1.000",
+    }
+    points = result.points.with_columns(implementation=pl.lit("transformers"))
+    *_, ours = ratios(readings, [result._replace(points=points)])["sources"]
+    assert ours["title"].endswith("traced: 0 of 2 equal")
+    assert not any(dot["close"] for dot in ours["dots"])

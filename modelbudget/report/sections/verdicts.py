@@ -19,8 +19,9 @@ MOST_FAILURES = 20
 
 def _contents(page: Page) -> list[dict]:
     shown = verdict_section(page.results, page.verdicts)
-    drawn = ratios(readings_of(page.catalogue)) if shown["trust"] and page.is_of_all else None
-    return [shown | {"ratios": drawn}]
+    if not (shown["trust"] and page.is_of_all):
+        return [shown | {"ratios": None}]
+    return [shown | {"ratios": ratios(readings_of(page.catalogue), page.sweeps)}]
 
 
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
