@@ -61,6 +61,11 @@ def code_of(module: str) -> str:
     return digest(reached(_files_of_module(module)))
 
 
+def measured_by(module: str) -> tuple[str, dict[str, str | None]]:
+    """Return what a measurement is made of: the code of a module, and the packages measured."""
+    return code_of(module), versions("torch", "transformers")
+
+
 def versions(*packages: str) -> dict[str, str | None]:
     """Return installed versions of packages; None for a package that is not installed."""
     return {name: _version(name) for name in packages}

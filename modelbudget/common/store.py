@@ -9,14 +9,16 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
 from modelbudget.common.files import replacing
 
 log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
 
 def key(*parts) -> str:
@@ -24,25 +26,30 @@ def key(*parts) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def known(folder: Path, keys: list[str]) -> set[str]:
-    """Return those of the keys that have been measured."""
-    there = {key for table in _tables(folder) for key in table["key"].unique()}
-    return there & set(keys)
+def missing(folder: Path, wanted: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what has not been measured of what is wanted, by key."""
+    measured = {key for table in _tables(folder) for key in table["key"].unique()}
+    found = {key: value for key, value in wanted.items() if key not in measured}
+    log.info("%s: %d measured before, %d not", folder, len(wanted) - len(found), len(found))
+    return found
 
 
-def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
-    """Return the rows with these keys; None if there are none."""
-    wanted = pl.Series(keys, dtype=pl.String).implode()
+def load(folder: Path, keys: Iterable[str]) -> pl.DataFrame:
+    """Return the rows with these keys; with `key` alone if there are none."""
+    wanted = pl.Series(list(keys), dtype=pl.String).implode()
     parts = [
         table.filter(pl.col("key").is_in(wanted))
         for table in _tables(folder)
         if table["key"].is_in(wanted).any()
     ]
-    return pl.concat(parts).unique(maintain_order=True) if parts else None
+    empty = pl.DataFrame(schema={"key": pl.String})
+    return pl.concat(parts).unique(maintain_order=True) if parts else empty
 
 
 def save(folder: Path, table: pl.DataFrame) -> None:
-    """Add a table with a `key` column. Equal tables give the same file."""
+    """Add the rows of a table with a `key` column. Equal tables give the same file."""
+    if table.is_empty():
+        return
     content = io.BytesIO()
     table.write_parquet(content)
     with replacing(folder / _name(content.getvalue())) as path:

@@ -12,13 +12,13 @@ def table(**values_by_key: int) -> pl.DataFrame:
     return pl.DataFrame({"measured": values_by_key.values(), "key": values_by_key.keys()})
 
 
-def test_what_was_saved_is_known_and_loaded(tmp_path):
+def test_what_was_saved_is_not_missing_and_is_loaded(tmp_path):
     store.save(tmp_path, table(a=1, b=2))
     store.save(tmp_path, table(c=3))
-    assert store.known(tmp_path, ["a", "c", "d"]) == {"a", "c"}
+    assert store.missing(tmp_path, {"a": 1, "c": 3, "d": 4}) == {"d": 4}
     assert sorted(store.load(tmp_path, ["a", "c", "d"])["measured"]) == [1, 3]
-    assert store.load(tmp_path, ["d"]) is None
-    assert store.known(tmp_path / "nothing", ["a"]) == set()
+    assert store.load(tmp_path, ["d"]).is_empty()
+    assert store.missing(tmp_path / "nothing", {"a": 1}) == {"a": 1}
 
 
 def test_files_are_plain_parquet(tmp_path):
@@ -41,7 +41,7 @@ def test_a_file_that_is_no_table_of_measurements_is_as_good_as_none(tmp_path, sp
         case "empty":
             path.write_bytes(b"")
     store.save(tmp_path, table(b=2))
-    assert store.known(tmp_path, ["a", "b"]) == {"b"}
+    assert store.missing(tmp_path, {"a": 1, "b": 2}) == {"a": 1}
 
 
 def test_a_key_depends_on_every_part():

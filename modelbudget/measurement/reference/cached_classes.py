@@ -16,7 +16,7 @@ import polars as pl
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
-from modelbudget.common.fingerprint import code_of, versions
+from modelbudget.common.fingerprint import measured_by
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.reference.class_run import class_run, whole_class
 from modelbudget.measurement.reference.class_table import (
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from modelbudget.sweeps.class_config import ClassOfPoint
 
 log = logging.getLogger(__name__)
-MADE_WITH = ("torch", "transformers")
 
 
 class ClassRun(NamedTuple):
@@ -65,7 +64,7 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
     With `classes: sample`, only the points of a sample, which is chosen in `sample`.
     """
     quantities = settings.of_reference()
-    made_of = code_of("modelbudget.measurement.reference.traces_of_classes"), versions(*MADE_WITH)
+    made_of = measured_by("modelbudget.measurement.reference.traces_of_classes")
     runs, keys, predicted = {}, [], set()
     refused = [refused_table("", {}).with_columns(_of_point("", ""))]
     for one in classes:
@@ -95,9 +94,7 @@ def trace_new(
     A class that refuses a run is in the cache, with its reason. Processes that crash or exceed
     their time or memory are failures, which the next call tries again.
     """
-    known = store.known(folder, list(runs))
-    missing = {key: one for key, one in runs.items() if key not in known}
-    log.info("%d classes in runs traced before, %d to trace", len(known), len(missing))
+    missing = store.missing(folder, runs)
     if not missing:
         return {}
     from modelbudget.measurement.process.device import room
@@ -169,9 +166,7 @@ def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> 
             one = needed.runs[key]
             table = traced_table(one.kind, sorted(one.quantities), Failure(reason))
             tables.append(needed.keys.join(table.with_columns(key=pl.lit(key)), on="key"))
-    traced = store.load(folder, list(needed.runs))
-    if traced is not None:
-        tables.append(needed.keys.join(traced, on="key"))
+    tables.append(needed.keys.join(store.load(folder, needed.runs), on="key"))
     table = pl.concat(tables, how="diagonal").select(*OF_POINT, *TRACED)
     return table.sort("point", "quantity", "component")
 
@@ -184,7 +179,7 @@ def count_all(
     Columns: point, built_from, class, parameters, buffers, refusal (the reason without a value).
     Failures are not cached, so that the next run tries them again.
     """
-    made_of = code_of("modelbudget.measurement.reference.class_counts"), versions(*MADE_WITH)
+    made_of = measured_by("modelbudget.measurement.reference.class_counts")
     points, refused, wanted = [], [], {}
     for one in classes:
         try:
@@ -197,32 +192,26 @@ def count_all(
             key = store.key(one.kind, config, *made_of)
             points.append((one.point, one.built_from, key))
             wanted[key] = one.kind, config
-    known = store.known(folder, list(wanted))
-    missing = {key: pair for key, pair in wanted.items() if key not in known}
-    log.info("%d classes from the cache, %d to count", len(known), len(missing))
-    counted, has_failed = _count_new(missing, n_workers, folder)
-    cached = store.load(folder, list(known))
-    if cached is not None:
-        counted = pl.concat([counted, cached], how="diagonal")
+    failed = _count_new(store.missing(folder, wanted), n_workers, folder)
+    counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
     of_points = _keys(points).join(counted, on="key")
     table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
-    return table.sort("point"), has_failed
+    return table.sort("point"), not failed.is_empty()
 
 
 def _count_new(
     missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
-) -> tuple[pl.DataFrame, bool]:
-    """Count classes by key of the cache, and add what did not fail; whether one failed."""
-    if not missing:
-        return witness_table([]).with_columns(key=pl.lit("")), False
-    from modelbudget.measurement.reference.class_counts import witnesses
+) -> pl.DataFrame:
+    """Count classes by key of the cache, add what did not fail, and return what failed."""
+    found = []
+    if missing:
+        from modelbudget.measurement.reference.class_counts import witnesses
 
-    found = witnesses(list(missing.values()), n_workers)
-    counted = witness_table(found).with_columns(key=pl.Series(list(missing)))
-    kept = counted.filter(pl.Series([not one.failed for one in found]))
-    if not kept.is_empty():
-        store.save(folder, kept)
-    return counted, kept.height < counted.height
+        found = witnesses(list(missing.values()), n_workers)
+    counted = witness_table(found).with_columns(key=pl.Series(list(missing), dtype=pl.String))
+    is_failed = pl.Series([one.failed for one in found], dtype=pl.Boolean)
+    store.save(folder, counted.filter(~is_failed))
+    return counted.filter(is_failed)
 
 
 def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
