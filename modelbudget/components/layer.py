@@ -23,7 +23,7 @@ from modelbudget.components.layers.layer_saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.layer_tensors import joins, packed, products, tensors
+from modelbudget.components.layers.layer_tensors import joins, matrices, packed, products, tensors
 from modelbudget.components.layers.layer_training import training
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "in_layers",
     "inference",
     "joins",
+    "matrices",
     "n_layers",
     "packed",
     "parameters",

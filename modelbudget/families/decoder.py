@@ -236,15 +236,16 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             dense = dense | {n: plus(dense[n], Term(wider * k)) for n, k in numbers.items()}
         if r.weights in ("dtype", "unknown"):
             return dense
+        dense = layer.packed(r, dense)
         change = merged(
             *(
                 part(place, by_format(matrices, r, in_file), n_layer)
-                for place, matrices, n_layer in cls._matrices(a)
+                for place, matrices, n_layer in cls._matrices(a, r)
             )
         )
         return dense | {name: plus(dense.get(name, Term(0)), term) for name, term in change.items()}
 
-    def _matrices(self: Fields) -> list[tuple[str, list[Matrix], Any]]:
+    def _matrices(self: Fields, r: Run) -> list[tuple[str, list[Matrix], Any]]:
         """Return the matrices that a format may store: place, matrices of a layer, layers."""
         n_layer = layer.n_layers(self)
         sizes = embedding.width(self), embedding.rows(self)
@@ -252,8 +253,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return [
             ("", [head], 1),
             *(
-                (f"layer.{layer.component_name(name)}", one.matrices(self), n_layer[name])
-                for name, one in layer.parts(self).items()
+                (
+                    f"layer.{layer.component_name(name)}",
+                    layer.matrices(self, r, name),
+                    n_layer[name],
+                )
+                for name in layer.parts(self)
             ),
         ]
 
@@ -266,7 +271,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         for name, one in layer.parts(self).items():
             if not hasattr(one, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"
-        for place, matrices, n_layer in Decoder._matrices(self):
+        for place, matrices, n_layer in Decoder._matrices(self, r):
             if n_layer and (line := misfit(matrices, r)):
                 return join(place, line)
         if not Decoder._n_converted(self, r):
@@ -277,7 +282,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Count the matrices that the run's format stores."""
         return sum(
             n_layer * sum(m.n * converts(r, m.routed, not place) for m in matrices)
-            for place, matrices, n_layer in Decoder._matrices(self)
+            for place, matrices, n_layer in Decoder._matrices(self, r)
         )
 
     @classmethod
@@ -286,7 +291,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if r.weights == "unknown" or not is_listed:
             return 0
         result = positive(cls._n_converted(a, r))
-        for _, matrices, _ in cls._matrices(a):
+        for _, matrices, _ in cls._matrices(a, r):
             result = result * fit(matrices, r)
         return result
 

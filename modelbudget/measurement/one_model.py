@@ -28,7 +28,7 @@ from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.modules.weight_formats import quantise, store_vocabulary
+from modelbudget.modules.weight_formats import store_vocabulary
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
@@ -213,9 +213,10 @@ def _quantised(
     """Return the counts with the bytes of quantised weights and adapters, of a model on meta."""
     model = _built(architecture, run, "meta")
     if run.weights != "dtype":
-        quantise(model, run)
+        arrange(model, run)
+    else:
+        adapt(model, run)
     store_vocabulary(model, run)
-    adapt(model, run)
     stored = count(model)
     return {
         name: replace(

@@ -64,6 +64,22 @@ def test_formula_and_module_agree(options, weights):
     assert sum(found.values["parameters"].values()) == total(a.parameters(a))
 
 
+@pytest.mark.parametrize("options", ["gated", "windows", "experts"])
+@pytest.mark.parametrize("weights", ["bnb-4bit-double", "fp8-block", "autogptq-4bit"])
+def test_projections_that_are_one_matrix_are_stored_as_one(weights, options):
+    """Catches tables of three matrices where there is one, and a matrix that is counted twice."""
+    a = Decoder(**SIZES | MODELS[options])
+    gate_and_up = "packed" if a.gated else "separate"
+    packed = {"projections": "packed", "gate_and_up": gate_and_up, "expert_kernel": "gathered"}
+    run = RunConfig(weights=weights, weight_group=64, length=8, dtype="bfloat16", **packed)
+    measure = Measure(device="meta", quantities=["parameter_bytes"])
+    found = one_model.measure_one(a, run, measure, Room(cpu=0, cuda=0, limit="none", at_once=1))
+    predicted = {name: term.total for name, term in a.parameter_bytes(a, run).items()}
+    measured = found.values["parameter_bytes"]
+    assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
+    assert predicted["layer.attention.query_key_value"] > 0
+
+
 @pytest.mark.parametrize("of", ["layers", "dense", "experts", "all"])
 @pytest.mark.parametrize("weights", ["bnb-4bit", "fp8-block", "mxfp4"])
 def test_which_matrices_have_the_format(weights, of):

@@ -176,7 +176,7 @@ def test_experts_alone_are_converted_as_in_a_published_file(tmp_path):
     """
     kept = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
             "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]  # fmt: skip
-    given = by_name(("Linear",)) | {"ignore": kept}
+    given: dict = by_name(("Linear",)) | {"ignore": kept}
     given["config_groups"]["group_0"]["weights"] = INT4["weights"] | {"group_size": 32}
     (tmp_path / "config.json").write_text(json.dumps(KIMI_K2 | {"quantization_config": given}))
     model = mb.model(tmp_path)

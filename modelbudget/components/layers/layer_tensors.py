@@ -48,13 +48,20 @@ def products(a: Fields, r: Run) -> list[Matrix]:
     found = []
     for name, n_layer in n_layers(a).items():
         part = all_parts()[name]
-        own = part.matrices(a) if hasattr(part, "FUSES_GRADIENTS") else []
-        for joined, names in filter(None, [joins(r).get(component_name(name))]):
-            rows = sum(one.d_out for one in own if one.name in names)
-            own = [one for one in own if one.name not in names]
-            own.append(Matrix(joined, a.d_model, rows, positive(rows)))
+        own = matrices(a, r, name) if hasattr(part, "FUSES_GRADIENTS") else []
         found += [one._replace(n=one.n * positive(n_layer)) for one in own]
     return found
+
+
+def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
+    """Return the matrices of a part, those that are one in this run as one."""
+    own = all_parts()[name].matrices(a)
+    for joined, names in filter(None, [joins(r).get(component_name(name))]):
+        parts = [one for one in own if one.name in names]
+        rows = sum(one.d_out * positive(one.n) for one in parts)
+        own = [one for one in own if one.name not in names]
+        own.append(parts[-1]._replace(name=joined, d_out=rows))
+    return own
 
 
 def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
