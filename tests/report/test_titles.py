@@ -1,4 +1,4 @@
-"""The title of every chart of the default sweeps, counted again from its data."""
+"""The title of every chart of every sweep that measures, counted again from its data."""
 
 import re
 from collections import Counter, defaultdict
@@ -15,15 +15,23 @@ from modelbudget.report.charts.select import DRAWN, charts_of_sweep
 from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.sweep_json import summary
 
+SLOW = ("catalogue-memory", "pipeline")
+PREDICTED = re.compile(r"^solve:|^  device: none\b", re.MULTILINE)
+"""What a sweep has that measures nothing: no test counts its titles again."""
 NAMES = [
-    "counting-ladder", "named-models", "scaling-ladder", "vocabulary-width-tying", "width-depth",
-    "hybrid", "grouped-heads", "training-budget", "recipes", "savings", "activations",
-    "recomputation",
-    "vocabulary-memory", "kv-cache", "implementations", "published-ladders", "fine-tuning",
-]  # fmt: skip
+    pytest.param(path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted(SWEEPS.glob("*.yaml"))
+    if not PREDICTED.search(path.read_text(encoding="utf-8"))
+]
+"""All sweeps that measure, those on request too."""
+NO_CHART = {"training-fits", "gpu-allocator", "real-memory"}
+"""Sweeps of process memory, the allocator, or lengths, which have none of these charts."""
 TESTED = {
     "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
     "activation-bytes-total": "test_memory_charts.py: test_length_squared_dominates_...",
+    "inference-parts": "test_memory_charts.py: test_parts_of_inference_add_up_...",
+    "resident": "test_charts.py: test_resident_memory_is_drawn_with_its_prediction",
+    "resident-difference": "the same test: formulas stand for measurements here",
     "cache-bytes-total": "test_memory_charts.py: test_the_cache_exceeds_the_weights_...",
 }
 """Titles of charts with more than one kind of quantity, or that solve for a length."""
@@ -44,6 +52,7 @@ MOST = re.compile(
     r"the share is (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
 )
 HALF = re.compile(r"(.+?) holds? more than half of the (.+) from ([\d,]+) tokens on(?: \((.+)\))?$")
+CONSTANT = re.compile(r"(.+?) of .+? at (\w+) = ([\d,]+) to ([\d,]+)(?: \((.+)\))?$")
 PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
 
 
@@ -163,7 +172,8 @@ def check_shares(found, quantity: str, title: str) -> None:
         for group in values.of[starts[0]] | values.of[ends[0]]
     }
     parsed = MOVE.findall(moves)
-    assert parsed
+    assert bool(parsed) != (moves == "no share changes")
+    assert parsed or not any(round(abs(change), 3) for change in changes.values())
     for group, verb, before, after in parsed:
         assert before != after
         for points, text in ((starts, before), (ends, after)):
@@ -184,6 +194,12 @@ def check_total(found, quantity: str, title: str) -> None:
         assert {values.total(point) for point in values.at(at_least)} == {min(totals)}
         return
     values = Values(found, quantity, given_alone=False)
+    if constant := CONSTANT.match(title):
+        amount, axis, *ends, where = constant.groups()
+        for one in ends:
+            at_end = [values.total(point) for point in values.at(where, **{axis: number(one)})]
+            assert all(close(amount, total) for total in at_end)
+        return
     axis, first, last, change, where = ALONG.match(title).groups()
     verb, before, after, times = GROWS.match(change).groups()
     (start,), (end,) = (
@@ -257,18 +273,25 @@ def check_devices(found, title: str, devices) -> None:
         assert title.count(";") + 1 == len(worst)
 
 
-def check_amounts(found, title: str, quantity: str = "cache_bytes", alone: bool = True) -> None:
-    values = Values(found, quantity, given_alone=alone and bool(found.summary["axes"]))
-    totals = {values.label[point]: values.total(point) for point in values.of}
+def check_amounts(title: str, totals: dict[str, int]) -> None:
     label, times, other = re.match(r"(.+?): .+?, ([\d.,]+) × that of (.+) \(", title).groups()
     assert totals[label] == max(totals.values())
     assert totals[other] == min(totals.values())
     assert close(times, totals[label] / totals[other])
 
 
+def of_every_point(found) -> dict[str, int]:
+    """The values that the chart of every point has, by label: of a peak its largest phase."""
+    measured = {*found.comparison["quantity"]}
+    first = next((one for one in DRAWN if one in measured), min(measured))
+    rows = found.comparison.filter(quantity=first)
+    amounts = (pl.max if first.startswith("peak") else pl.sum)("measured")
+    return dict(rows.group_by("label").agg(amounts).rows())
+
+
 def test_every_title_holds(drawn):
     found, titles, devices = drawn
-    assert titles
+    assert bool(titles) == (found.name not in NO_CHART)
     for name, title in titles.items():
         quantity = next(
             (one for one in DRAWN if name.startswith(one.replace("_", "-"))), "parameters"
@@ -277,8 +300,7 @@ def test_every_title_holds(drawn):
         if name in TESTED:
             continue
         if name == "every-point":
-            first = next(one for one in DRAWN if one in set(found.comparison["quantity"]))
-            check_amounts(found, title, first, alone=False)
+            check_amounts(title, of_every_point(found))
         elif kind == "peak-parts":
             check_peaks(found, title)
         elif kind == "peak-accelerators":
@@ -288,7 +310,8 @@ def test_every_title_holds(drawn):
         elif kind == "total":
             check_total(found, quantity, title)
         elif kind == "models" and quantity == "cache_bytes":
-            check_amounts(found, title)
+            alone = Values(found, quantity, given_alone=True)
+            check_amounts(title, {alone.label[one]: alone.total(one) for one in alone.of})
         elif kind == "models":
             check_models(found, quantity, title)
         else:
