@@ -11,11 +11,13 @@ def found(catalogue):
 
 
 def test_readings_are_a_little_above_the_bytes_of_tensors(found):
-    """Catches an adapter whose copies of inputs are forgotten: these are a tenth of the peak."""
-    for source, of_source in found:
+    """Catches an adapter whose copies of inputs are forgotten: these are a tenth of the peak.
+
+    Where a reading is not, the file says that its cause is not known, or what is not known of it.
+    """
+    for _source, of_source in found:
         for one in of_source.values():
-            assert one.ratio > 1, (source.base, one.reading.name)
-            assert (one.ratio <= 1.11) == (not one.reading.differs), one
+            assert (1 < one.ratio <= 1.11) == (not one.reading.differs), one
 
 
 def test_adapters_of_one_table_have_one_ratio(found):
@@ -32,6 +34,6 @@ def test_differences_of_readings_are_predicted_better_than_readings(found):
 
 
 def test_a_method_that_is_mistaken_for_another_is_seen(found):
-    (_, of_peft), _ = found
+    _, of_peft = found[0]
     lora, ia3 = of_peft["lora 32"], of_peft["ia3"]
     assert not 1.05 < ia3.reading.bytes / lora.predicted < 1.061
