@@ -1,4 +1,3 @@
-import json
 import logging
 from pathlib import Path
 
@@ -6,9 +5,9 @@ import polars as pl
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import read_json, replacing
+from modelbudget.common.files import read_json, write_json
 from modelbudget.common.paths import MEASUREMENTS, MODELS, REFERENCE_TRACES
-from modelbudget.common.spreadsheet import csv
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_compared, verdict
 from modelbudget.compare.zoo import zoo
@@ -60,14 +59,9 @@ charts = sweep_charts(
 )
 
 tables = {made.predicted: predicted, made.measured: found.table, made.traces: traces.table,
-          made.parquet: comparison} | ({made.zoo: counted} if is_zoo else {})  # fmt: skip
+          made.parquet: comparison, made.csv: comparison}  # fmt: skip
+tables |= {made.zoo: counted, made.zoo_csv: counted} if is_zoo else {}
 for output, table in tables.items():
-    with replacing(output) as path:
-        table.write_parquet(path)
-for output, table in ({made.csv: comparison} | ({made.zoo_csv: counted} if is_zoo else {})).items():
-    with replacing(output) as path:
-        path.write_text(csv(table), encoding="utf-8")
-with replacing(made.failures) as path:
-    path.write_text(json.dumps(found.failures, indent=2), encoding="utf-8")
-with replacing(made.charts) as path:
-    save(charts, path)
+    write_table(output, table)
+write_json(made.failures, found.failures, indent=2)
+save(charts, made.charts)

@@ -4,9 +4,9 @@ from pathlib import Path
 import polars as pl
 
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.common.files import read_json, replacing
+from modelbudget.common.files import read_json
 from modelbudget.common.paths import MEASUREMENTS
-from modelbudget.common.spreadsheet import csv
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.largest_that_fits import cells, fit_table
@@ -22,8 +22,6 @@ solved = list(cells(points, measure.quantities, summary["fit"], devices))
 measured_on = summary["fit_measured_on"] or [device.name for device in devices]
 measured = [cell for cell in solved if cell.device.name in measured_on]
 table = fit_table(solved, *measure_solutions(measured, measure, snakemake.threads, MEASUREMENTS))
-with replacing(snakemake.output.parquet) as path:
-    table.write_parquet(path)
-with replacing(snakemake.output.csv) as path:
-    path.write_text(csv(table), encoding="utf-8")
+write_table(snakemake.output.parquet, table)
+write_table(snakemake.output.csv, table)
 logging.info("confirmed by measuring: %s", dict(table["confirmed"].value_counts().rows()))

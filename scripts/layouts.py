@@ -2,9 +2,8 @@ import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.common.spreadsheet import csv
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.layouts import of_sweep
 from modelbudget.sweeps.expand import expanded
@@ -15,8 +14,6 @@ start_log(snakemake)
 checked = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_planned(expanded(checked), snakemake.params.content)
 table = of_sweep(checked)
-with replacing(snakemake.output.parquet) as path:
-    table.write_parquet(path)
-with replacing(snakemake.output.csv) as path:
-    path.write_text(csv(table), encoding="utf-8")
+write_table(snakemake.output.parquet, table)
+write_table(snakemake.output.csv, table)
 logging.info("%d layouts", table.height)

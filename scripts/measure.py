@@ -3,7 +3,7 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.common.files import read_json, replacing
+from modelbudget.common.files import read_json, write_json
 from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.plan.job_setup import start_log
@@ -19,6 +19,5 @@ for table, summary in zip(snakemake.input.points, snakemake.input.summaries, str
     found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, incomplete)
     incomplete |= found.incomplete
     work[Path(table).parent.name] = found.models
-with replacing(snakemake.output.incomplete) as path:
-    path.write_text(json.dumps(incomplete, indent=2), encoding="utf-8")
+write_json(snakemake.output.incomplete, incomplete, indent=2)
 Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")

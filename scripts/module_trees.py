@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 from modelbudget.plan.job_setup import give_way, start_log
@@ -9,7 +8,7 @@ give_way()
 import polars as pl
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.measurement.trace.inspection import inspect, of_architectures
 from modelbudget.measurement.trace.module_tree import tree
@@ -46,11 +45,7 @@ trees = [
 swept = inspect(tree, limited(sampled(architectures)), snakemake.threads)
 printed = inspect(repr, limited(small), 1)
 walkthroughs = of_architectures(walkthrough, limited(small), 1)
-with replacing(snakemake.output.trees) as path:
-    path.write_text(json.dumps(trees, indent=1), encoding="utf-8")
-with replacing(snakemake.output.swept) as path:
-    path.write_text(json.dumps(swept), encoding="utf-8")
-with replacing(snakemake.output.modules) as path:
-    path.write_text(json.dumps(printed, indent=1), encoding="utf-8")
-with replacing(snakemake.output.walkthroughs) as path:
-    path.write_text(json.dumps(walkthroughs, indent=1), encoding="utf-8")
+write_json(snakemake.output.trees, trees, indent=1)
+write_json(snakemake.output.swept, swept)
+write_json(snakemake.output.modules, printed, indent=1)
+write_json(snakemake.output.walkthroughs, walkthroughs, indent=1)

@@ -1,9 +1,9 @@
-import json
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
@@ -14,8 +14,5 @@ catalogue, made = Catalogue(MODELS), snakemake.output
 for file, points, about in zip(snakemake.input.sweeps, made.points, made.summaries, strict=True):
     expanded = expand(Path(file), catalogue)
     check_planned(expanded, snakemake.params.content[expanded.name])
-    with replacing(points) as path:
-        points_table(expanded).write_parquet(path)
-    with replacing(about) as path:
-        text = json.dumps(summary(expanded), indent=2, ensure_ascii=False)
-        path.write_text(text, encoding="utf-8")
+    write_table(points, points_table(expanded))
+    write_json(about, summary(expanded), indent=2, ensure_ascii=False)

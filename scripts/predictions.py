@@ -1,11 +1,11 @@
-import json
 import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing, replacing_folder
+from modelbudget.common.files import replacing_folder, write_json
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.streamed import frames, groups_of, predicted, summary
@@ -21,10 +21,6 @@ with replacing_folder(snakemake.output.predictions) as folder:
         rows.write_parquet(folder / f"part-{number:05}.parquet")
         by_axis.add(rows)
 logging.info("%d of %d combinations predicted", by_axis.rows, found.combinations)
-with replacing(snakemake.output.totals) as path:
-    by_axis.totals().write_parquet(path)
-with replacing(snakemake.output.shares) as path:
-    by_axis.shares().write_parquet(path)
-with replacing(snakemake.output.summary) as path:
-    text = json.dumps(summary(found, by_axis.rows), indent=2, ensure_ascii=False)
-    path.write_text(text, encoding="utf-8")
+write_table(snakemake.output.totals, by_axis.totals())
+write_table(snakemake.output.shares, by_axis.shares())
+write_json(snakemake.output.summary, summary(found, by_axis.rows), indent=2, ensure_ascii=False)

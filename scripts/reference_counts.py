@@ -1,7 +1,7 @@
 import polars as pl
 
-from modelbudget.common.files import replacing
 from modelbudget.common.paths import REFERENCE_COUNTS
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.measurement.reference.cached_classes import count_all
 from modelbudget.plan.job_setup import note_failure, start_log
 from modelbudget.sweeps.class_config import classes_of
@@ -11,5 +11,4 @@ classes = classes_of(pl.read_parquet(snakemake.input.points))
 counts, has_failed = count_all(classes, snakemake.threads, REFERENCE_COUNTS)
 if has_failed:
     note_failure(snakemake.wildcards.sweep)
-with replacing(snakemake.output.counts) as path:
-    counts.write_parquet(path)
+write_table(snakemake.output.counts, counts)

@@ -1,9 +1,8 @@
-import json
 import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.assets import Assets
@@ -14,9 +13,7 @@ from modelbudget.report.verdict import verdict_file
 start_log(snakemake)
 results = Results.read(Path("results"), snakemake.input.results, snakemake.params.on_request)
 static = Assets(results.parts["assets/vega.js"], results.parts.get("assets/calculator.json"))
-with replacing(snakemake.output.html) as path:
-    path.write_text(render(results, Catalogue(MODELS), static), encoding="utf-8")
+write(snakemake.output.html, render(results, Catalogue(MODELS), static))
 found = verdict_file(results)
 logging.info("verdict: %s", found["line"])
-with replacing(snakemake.output.verdict) as path:
-    path.write_text(json.dumps(found))
+write_json(snakemake.output.verdict, found)

@@ -1,12 +1,11 @@
-import json
 import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write_json
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
-from modelbudget.common.spreadsheet import csv
+from modelbudget.common.spreadsheet import write_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.shape_search import checked_grids, of_points, published, solved
 from modelbudget.sweeps.points_table import points_table
@@ -26,10 +25,7 @@ for table, output in (
     (published(catalogue, checked.sweep), snakemake.output.published),
     (points_table(expanded), snakemake.output.points),
 ):
-    with replacing(output) as path:
-        table.write_parquet(path)
-with replacing(snakemake.output.csv) as path:
-    path.write_text(csv(found.frontier), encoding="utf-8")
-with replacing(snakemake.output.summary) as path:
-    text = summary(expanded) | {"solved": found.proof}
-    path.write_text(json.dumps(text, indent=2, ensure_ascii=False), encoding="utf-8")
+    write_table(output, table)
+write_table(snakemake.output.csv, found.frontier)
+text = summary(expanded) | {"solved": found.proof}
+write_json(snakemake.output.summary, text, indent=2, ensure_ascii=False)

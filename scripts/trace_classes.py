@@ -1,8 +1,6 @@
-import json
-
 import polars as pl
 
-from modelbudget.common.files import read_json, replacing
+from modelbudget.common.files import read_json, write_json
 from modelbudget.common.paths import REFERENCE_TRACES
 from modelbudget.measurement.reference.cached_classes import needed, trace_new
 from modelbudget.plan.job_setup import start_log
@@ -17,5 +15,4 @@ runs = {}
 for points, of_sweep in zip(snakemake.input.points, settings, strict=True):
     runs |= needed(classes_of(pl.read_parquet(points)), of_sweep).runs
 failed = trace_new(runs, settings, snakemake.threads, REFERENCE_TRACES)
-with replacing(snakemake.output.failures) as path:
-    path.write_text(json.dumps(failed, indent=2), encoding="utf-8")
+write_json(snakemake.output.failures, failed, indent=2)

@@ -3,8 +3,7 @@ from modelbudget.plan.job_setup import give_way, start_log
 start_log(snakemake)
 give_way()
 
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write
 from modelbudget.report.vega import vega
 
-with replacing(snakemake.output.vega) as path:
-    path.write_text(vega(), encoding="utf-8")
+write(snakemake.output.vega, vega())

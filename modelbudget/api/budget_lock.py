@@ -15,7 +15,7 @@ from modelbudget.architecture.terms import Term, of_model
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import read_text, replacing
+from modelbudget.common.files import read_text, write
 from modelbudget.common.printable import markdown
 
 LOCK = Path("budget.lock")
@@ -88,8 +88,7 @@ def lock(names: Sequence[str], settings: dict[str, Any], path: Path = LOCK) -> N
         "models": values_of(names, settings),
     }
     try:
-        with replacing(path) as new:
-            new.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
     except OSError as error:
         reason = f"{error.strerror}; allowed: a file to write"
         raise InputError([f"{path}: {reason}"]) from None

@@ -188,3 +188,14 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write a text in one step."""
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any, **how) -> None:
+    """Write plain values in one step; `how`: arguments of `json.dumps`."""
+    write(path, json.dumps(value, **how))

@@ -1,7 +1,11 @@
-"""CSV files that are safe to open in a spreadsheet."""
+"""Files of tables: Parquet, and CSV that is safe to open in a spreadsheet."""
+
+from pathlib import Path
 
 import polars as pl
 from polars import selectors
+
+from modelbudget.common.files import replacing, write
 
 _FORMULA = r"^[=+\-@＝＋－＠\t\r\n]"
 
@@ -14,3 +18,12 @@ def csv(table: pl.DataFrame) -> str:
     text = selectors.string()
     safe = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text)
     return table.with_columns(safe.name.keep()).write_csv(quote_style="non_numeric")
+
+
+def write_table(path: str, table: pl.DataFrame) -> None:
+    """Write a table in one step: as CSV if the path ends so, otherwise as Parquet."""
+    if Path(path).suffix == ".csv":
+        write(path, csv(table))
+        return
+    with replacing(path) as new:
+        table.write_parquet(new)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write_json
 from modelbudget.common.paths import CHECKSUMS, RESULTS, files_in
 
 NOT_OF_SOURCES = ("state", "inputs")
@@ -81,8 +81,7 @@ def save(results: Iterable[str | Path], params: Mapping[str, Any], opened: Itera
     for path in map(Path, results):
         if path.exists():
             made = Made(_content(path), params["state"], _of_params(params), data)
-            with replacing(_place(path)) as file:
-                file.write_text(json.dumps(made._asdict()), encoding="utf-8")
+            write_json(_place(path), made._asdict())
             data = {}
 
 

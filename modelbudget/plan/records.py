@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from modelbudget.common.files import replacing
+from modelbudget.common.files import write_json
 from modelbudget.common.paths import RECORDS
 from modelbudget.plan import checksums
 
@@ -79,12 +79,8 @@ def remove_lock_of_ended_run() -> str | None:
         shutil.rmtree(locks)
         line = f"{locks}: of process {owner['process']}, which was killed; removed"
     ours = psutil.Process()
-    with replacing(OWNER) as path:
-        path.write_text(
-            json.dumps(
-                {"process": ours.pid, "started": ours.create_time(), "host": socket.gethostname()}
-            )
-        )
+    about = {"process": ours.pid, "started": ours.create_time(), "host": socket.gethostname()}
+    write_json(OWNER, about)
     return line
 
 

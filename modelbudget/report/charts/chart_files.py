@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import vl_convert
 
+from modelbudget.common.files import write
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -24,9 +26,9 @@ It is set only while drawing: a browser that inherits it finds no font.
 """
 
 
-def save(charts: dict[str, alt.TopLevelMixin], path: Path) -> None:
+def save(charts: dict[str, alt.TopLevelMixin], path: str | Path) -> None:
     """Write all charts to one JSON file: pairs of name and Vega-Lite spec, in order."""
-    path.write_text(_json([(name, chart.to_dict()) for name, chart in charts.items()]), "utf-8")
+    write(path, _json([(name, chart.to_dict()) for name, chart in charts.items()]))
 
 
 def load(path: Path) -> dict[str, dict]:
