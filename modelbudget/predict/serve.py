@@ -11,7 +11,9 @@ from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
+from modelbudget.components.weight_formats import converts
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.of_point import terms_or_reason
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
@@ -118,9 +120,28 @@ def _total(quantity: str, a: Architecture, run: RunConfig) -> dict[str, int]:
 def weight_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes of a device's weights; the router is whole on each. Raises ValueError."""
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    _check_groups(a, rank, run)
     found = _total("parameter_bytes", rank, run.model_copy(update=ALONE))
     copies = run.expert_parallel
     return sum(n * (copies if name.endswith("router") else 1) for name, n in found.items())
+
+
+def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
+    """Raise ValueError if numbers that share a scale would be on two devices.
+
+    vLLM cannot load such shards (vllm-project/vllm, issues 25292 and 52997).
+    """
+    if run.weights not in FORMATS or not (stored := FORMATS[run.weights].format).groups:
+        return
+    block = run.weight_block or stored.block
+    for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
+        sizes = (whole.d_in, part.d_in, run.weight_group), (whole.d_out, part.d_out, block)
+        for size, share, together in sizes:
+            if together and converts(run, part.routed) and share != size and share % together:
+                raise ValueError(
+                    f"{part.name}: {share:,} of {size:,} channels on each device: {run.weights} "
+                    f"needs a multiple of {together}"
+                )
 
 
 def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
