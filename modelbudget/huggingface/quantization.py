@@ -46,7 +46,8 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     if of_run is None and method == OF_GROUPS:
         of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
-        text = f"quantization_config: {method}: no formula covers it: bytes are refused"
+        text = f"quantization_config: {method}: no formula covers it{_allowed(given)}"
+        text += ": bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
     if why := _stays(method, of_run, config, fields):
@@ -72,6 +73,17 @@ def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | N
         return None
     text = "kv_cache_scheme: float, 8 bits: used as cache_dtype: fp8"
     return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
+
+
+def _allowed(given: dict[str, Any]) -> str:
+    """Return which groups have a formula, of a config with several."""
+    groups = given.get("config_groups")
+    if not isinstance(groups, dict) or len(groups) < 2:
+        return ""
+    return (
+        f" (config_groups: {len(groups)} groups; allowed: one format, of all layers, of all but "
+        "the experts or of the experts)"
+    )
 
 
 def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any] | None:

@@ -264,6 +264,14 @@ def test_an_unknown_format_has_counts_and_no_bytes(compared, config, given):
         assert rows["failure"].str.contains("quantised weights").all()
 
 
+def test_a_refusal_of_two_formats_says_what_is_allowed(tmp_path):
+    config = WIDE | {"quantization_config": REFUSED["two formats"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    notes = [note.text for note in mb.model(tmp_path).base.notes]
+    (line,) = (text for text in notes if text.startswith("quantization_config"))
+    assert "(config_groups: 2 groups; allowed: one format, of all layers" in line
+
+
 def test_a_refusal_is_no_failed_measurement(compared):
     from modelbudget.compare.comparison import verdict
 
