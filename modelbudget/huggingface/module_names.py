@@ -14,9 +14,12 @@ NAMED_ALIKE = {
 }  # fmt: skip
 """Model types whose linear layers have the names below."""
 MAX_NAMES = 200_000
-MAX_PATTERNS = 16
-SIMPLE = re.compile(r"(?!.*\)[*+{?])(?!(.*[*+{]){5}).{1,200}")
-"""Patterns that are matched in a short time: nothing repeated twice, few repetitions."""
+MAX_PATTERNS = 8
+WORDS = r"\((\?:)?\w+(\|\w+)*\)"
+SIMPLE = re.compile(rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\\?\.|\w|{WORDS})*\$?")
+"""Patterns that take a short time: words, any letters between them, and choices of words."""
+MAX_REPEATED, MANY_NAMES = 3, 5000
+"""Parts of a pattern that may be repeated, one less for more names than these."""
 
 
 def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, list[str]]:
@@ -68,7 +71,14 @@ def chosen(
     known = {name for of_part in parts.values() for name in of_part}
     given = {*ignored, *group_of_target}
     patterns = {text.removeprefix(PATTERN) for text in given if text.startswith(PATTERN)}
-    if len(patterns) > MAX_PATTERNS or not all(SIMPLE.fullmatch(text) for text in patterns):
+    repeated = MAX_REPEATED - (len(known) > MANY_NAMES)
+    is_simple = (
+        len(text) <= 200
+        and SIMPLE.fullmatch(text)
+        and text.count("*") + text.count("+") <= repeated
+        for text in patterns
+    )
+    if len(patterns) > MAX_PATTERNS or not all(is_simple):
         return None
     if any(not t.startswith(PATTERN) and t not in known | {LINEAR} for t in group_of_target):
         return None
