@@ -61,11 +61,14 @@ def _is_reserve(value: Any) -> bool:
 
 TEXT = Argument(lambda value: isinstance(value, str), "text")
 TEXTS = Argument(_is_texts, "a list of texts")
+EACH_TEXT = Argument(_is_texts, "texts")
+"""Of an argument that takes any number of them."""
 NAMES = Argument(_is_names, "names of fields")
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
 SETTINGS = Argument(_is_settings, "a RunConfig, keys with values, or None")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")
+NO_NAME_OR_NAME = Argument(lambda value: value is None or _is_path(value), "a name or None")
 NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
 RESERVE = Argument(_is_reserve, "bytes, a size such as 2GiB, or None")
 DEVICES = whole_number(1, MOST_DEVICES)

@@ -94,7 +94,7 @@ class ChosenModel:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
     @classmethod
-    def named(cls, name: str, **fields: Any) -> Self:
+    def named(cls, name: str, /, **fields: Any) -> Self:
         """Return a model by name, config.json or folder; `fields` override single sizes.
 
         Raises InputError with what is allowed; of a series without some of its sizes, its models.

@@ -12,6 +12,7 @@ from modelbudget.api.arguments import (
     DEVICES,
     NAME,
     NAMES,
+    NO_NAME_OR_NAME,
     NO_PATH_OR_PATH,
     RESERVE,
     SETTINGS,
@@ -141,6 +142,7 @@ class Model(ChosenModel):
         devices=DEVICES,
         reserve=RESERVE,
         accelerators=NO_PATH_OR_PATH,
+        draft=NO_NAME_OR_NAME,
     )
     def serve(
         self,

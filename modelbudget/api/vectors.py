@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from modelbudget.api.arguments import EACH_TEXT, checked
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.suggestions import offered
@@ -48,6 +49,7 @@ class Vector(NamedTuple):
         return self.name
 
 
+@checked(quantities=EACH_TEXT)
 def vectors(*quantities: str) -> list[Vector]:
     """Return the vectors of some quantities, or all. Raises InputError for an unknown quantity."""
     found = _all()

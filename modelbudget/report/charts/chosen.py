@@ -91,7 +91,9 @@ def _chart(
         domain = [_text(colour, one) for one in values(kept, colour)]
         shades = [round(0.25 + 0.75 * i / max(1, len(domain) - 1), 2) for i in range(len(domain))]
         scale = alt.Scale(domain=domain, range=shades)
-        encoded["opacity"] = alt.Opacity("shade:N", scale=scale, title=field_title(colour))
+        encoded["opacity"] = alt.Opacity(
+            "shade:O", scale=scale, legend=alt.Legend(title=colour, columns=2)
+        )
         shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
         tables = [table.with_columns(shade=shade) for table in tables]
     drawn = [
@@ -101,9 +103,8 @@ def _chart(
         for title, table in zip(titles, tables, strict=True)
     ]
     title = f"{capitalized(UNITS[quantity])} by {', '.join(filter(None, (x, colour, facet)))}"
-    return theme.framed(
-        theme.panels(drawn, columns), title, _finding(rows, quantity), MARGIN, columns
-    )
+    chart = theme.panels(drawn, columns).resolve_scale(opacity="shared")
+    return theme.framed(chart, title, _finding(rows, quantity), MARGIN, columns)
 
 
 def _marks(table: pl.DataFrame, x: str, quantity: str, encoded: dict) -> list[alt.Chart]:
@@ -137,7 +138,7 @@ def _y(rows: pl.DataFrame, quantity: str) -> alt.Y:
     return alt.Y(
         "value:Q",
         title=UNITS[quantity],
-        scale=alt.Scale(type=kind, zero=kind == "linear"),
+        scale=alt.Scale(type="log") if kind == "log" else alt.Scale(zero=True),
         axis=alt.Axis(labelExpr=theme.tick_labels(quantity), minExtent=42, maxExtent=42, **ticks),
     )
 
