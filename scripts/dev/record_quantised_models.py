@@ -13,6 +13,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import transformers
@@ -112,7 +113,7 @@ def of_groups() -> Iterator[tuple[str, dict]]:
         )
 
 
-def apart(experts: nn.Module) -> nn.ModuleList:
+def apart(experts: Any) -> nn.ModuleList:
     """Return the linear layers that files have in place of stacked experts."""
     n, rows, d_model = experts.gate_up_proj.shape
     sizes = {"gate_proj": (d_model, rows // 2), "up_proj": (d_model, rows // 2),
