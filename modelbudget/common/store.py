@@ -30,7 +30,7 @@ def missing(folder: Path, wanted: Mapping[str, Value]) -> dict[str, Value]:
     """Return what has not been measured of what is wanted, by key."""
     measured = {key for table in _tables(folder) for key in table["key"].unique()}
     found = {key: value for key, value in wanted.items() if key not in measured}
-    log.info("%s: %d measured before, %d not", folder, len(wanted) - len(found), len(found))
+    log.info("%s: %d measured before, %d to measure", folder, len(wanted) - len(found), len(found))
     return found
 
 

@@ -346,7 +346,7 @@ def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_proj
     (project.folder / "deadly").unlink()
     again = project.snakemake("results/small/comparison.parquet")
     assert again.returncode == 0, again.stderr
-    assert "2 models measured before, 2 to measure" in project.log_of_measuring()
+    assert "2 measured before, 2 to measure" in project.log_of_measuring()
     table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4

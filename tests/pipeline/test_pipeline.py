@@ -88,7 +88,7 @@ def test_only_what_changed_is_made_again(project):
     path = project.write_sweep("small.yaml", SMALL)
     path.write_text(path.read_text().replace("A test", "Another title"))
     assert project.snakemake("results/small/comparison.parquet").returncode == 0
-    assert "4 models measured before, 0 to measure" in project.log_of_measuring()
+    assert "4 measured before, 0 to measure" in project.log_of_measuring()
     project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 16, 24]"))
     assert "small: predict, compare" in planned()
     project.write_sweep("small.yaml", SMALL)
@@ -104,7 +104,7 @@ def test_an_overlapping_sweep_measures_the_difference(project):
     run = project.snakemake("results/overlapping/comparison.parquet")
     (project.folder / "configs" / "sweeps" / "overlapping.yaml").unlink()
     assert run.returncode == 0, run.stderr
-    assert "2 models measured before, 2 to measure" in project.log_of_measuring()
+    assert "2 measured before, 2 to measure" in project.log_of_measuring()
     work = measuring(project.folder / "results" / "logs", 1)
     assert work["overlapping"] == {"measured": 2, "reused": 2, "failed": 0}
     table = comparison(project, "overlapping")

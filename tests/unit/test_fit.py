@@ -387,15 +387,15 @@ def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
         expanded = sweep(text)
         found = list(cells(*solvable(expanded), devices))
         table = fit_table(found, *measure_solutions(found, expanded.sweep.measure, 1, tmp_path))
-        return table, re.findall(r"\d+ models measured before, \d+ to measure", caplog.text)
+        return table, re.findall(r"\d+ measured before, \d+ to measure", caplog.text)
 
     table, work = solved(FITTED)
-    assert work == ["0 models measured before, 10 to measure"] * 2
+    assert work == ["0 measured before, 10 to measure"] * 2
     assert table["confirmed"].to_list() == [True] * 10
     assert (table["measured"] <= table["memory"]).all()
     assert (table["measured_beyond"] > table["memory"]).all()
     both, work = solved(FITTED.replace("[16]", "[16, 24]"))
-    assert work == ["10 models measured before, 10 to measure"] * 2
+    assert work == ["10 measured before, 10 to measure"] * 2
     assert both["confirmed"].to_list() == [True] * 20
     same = ["purpose", "device", "value", "bytes", "measured", "measured_beyond"]
     assert both.filter(point="000001").select(same).equals(table.select(same))
