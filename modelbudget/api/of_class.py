@@ -68,7 +68,7 @@ class NotOfClass(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What a reader of the answer is told."""
+        """The line for a reader of the answer."""
         return f"about modelbudget's own modules, not {class_of(self.model)}: {self.why}"
 
 
