@@ -10,6 +10,7 @@ from helpers.config_files import LLAMA
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command import app
+from modelbudget.api.command.app import subcommands
 from modelbudget.api.command.json_schemas import OUTPUTS, schema
 from modelbudget.api.frames import JSON_VERSION
 
@@ -68,34 +69,9 @@ def test_what_a_command_prints_is_what_its_schema_says(printed, name):
 
 def test_every_command_with_json_has_a_definition():
     """Commands are found by their parameter; their names lead the lines above."""
-    from modelbudget.api.command import (
-        check,
-        compare,
-        conventions,
-        explain,
-        lock,
-        measure,
-        models,
-        show,
-        sweep,
-        vectors,
-    )  # fmt: skip
-
-    all_of_them = (
-        show,
-        compare,
-        conventions,
-        measure,
-        sweep,
-        models,
-        lock,
-        check,
-        explain,
-        vectors,
-    )
     with_json = {
         one.__name__.rpartition(".")[2].capitalize()
-        for one in all_of_them
+        for one in subcommands()
         if "as_json" in inspect.signature(one.run).parameters
     }
     names = {kind.__name__ for kind in OUTPUTS}

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from types import ModuleType
 
 import typer
 from typer.core import TyperGroup
@@ -47,10 +48,8 @@ def _main(
     """
 
 
-def main() -> None:
-    """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
-    gc.disable()  # a command of a third of a second has nothing worth collecting
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a search of all packages
+def subcommands() -> tuple[ModuleType, ...]:
+    """Return the files of all subcommands, in the order in which help lists them."""
     from modelbudget.api.command import (
         check,
         compare,
@@ -64,20 +63,26 @@ def main() -> None:
         vectors,
     )
 
+    return (
+        show,
+        compare,
+        conventions,
+        measure,
+        sweep,
+        models,
+        lock,
+        check,
+        explain,
+        vectors,
+    )
+
+
+def main() -> None:
+    """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
+    gc.disable()  # a command of a third of a second has nothing worth collecting
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a search of all packages
     if not app.registered_commands:
-        commands = (
-            show,
-            compare,
-            conventions,
-            measure,
-            sweep,
-            models,
-            lock,
-            check,
-            explain,
-            vectors,
-        )
-        for one in commands:
+        for one in subcommands():
             app.command(one.__name__.rpartition(".")[2])(one.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))
