@@ -14,8 +14,8 @@ from modelbudget.architecture.evaluators.intervals import Interval
 from modelbudget.architecture.evaluators.polars_columns import Column
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import Term, Terms, of_model
-from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program
+from modelbudget.architecture.terms import Terms, of_model
+from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program, terms_of
 from modelbudget.regimes.regime import Regime, traced
 
 FEW = 8
@@ -50,9 +50,7 @@ def rows_by_program(
         elif quantity not in regime.quantities:
             yield Rows(numbers, None)
         else:
-            values = regime.read(part)
-            terms = {n: Term(values.of(size)) for n, size in regime.quantities[quantity].items()}
-            yield Rows(numbers, terms)
+            yield Rows(numbers, terms_of(quantity, regime.quantities, regime.read(part).of))
 
 
 def _of_one(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:

@@ -11,10 +11,10 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
-from modelbudget.quantities.inference_step import Inference, inference
+from modelbudget.quantities.inference_step import Inference, declared_caches, inference
 from modelbudget.quantities.training_step import TrainingStep, declared, training_step
 
-Use = Literal["training", "inference"]
+Use = Literal["training", "inference", "caches"]
 Quantities = Mapping[str, Mapping[str, Any]]
 """By quantity and component; of peaks by phase."""
 
@@ -32,15 +32,31 @@ OF_TRAINING: dict[str, Callable[[TrainingStep], Mapping]] = {
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What the shapes of the tensors give, without a run."""
 OF_INFERENCE: dict[str, Callable[[Inference], Mapping]] = {
-    "cache_bytes": lambda result: result.caches,
     "flops_decode": lambda result: result.flops_decode,
     "peak_inference_bytes": lambda result: result.peaks,
+}
+N_CACHES = "n_caches"
+OF_CACHES: dict[str, Callable[[Inference], Mapping]] = {
+    "cache_bytes": lambda result: result.caches,
+    N_CACHES: lambda result: result.n_caches,
 }
 USES: dict[str, Use] = {
     **dict.fromkeys(OF_TRAINING, "training"),
     **dict.fromkeys(OF_INFERENCE, "inference"),
+    "cache_bytes": "caches",
 }
 """The use of a model whose run gives a quantity."""
+READINGS: dict[Use, Mapping[str, Callable[[Any], Mapping]]] = {
+    "training": OF_TRAINING,
+    "inference": OF_INFERENCE,
+    "caches": OF_CACHES,
+}
+OF_PRODUCTS = ("flops_forward", "flops_backward", "flops_decode")
+OF_WEIGHTS = {"weights": "dtype", "vocabulary_dtype": "dtype"}
+"""Settings on which neither products nor caches depend."""
+PLAIN = OF_WEIGHTS | {"autocast": "none"}
+"""Settings on which no product depends: FLOPs are those of a run without them where a run with them
+has no program."""
 
 
 def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
@@ -66,8 +82,17 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     use = USES[quantity]
     values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
     if quantity not in values:
-        _training_step(a, run)  # raises the reason
-    return {name: Term(value) for name, value in values[quantity].items()}
+        _run(use, a, run)  # raises the reason
+    return terms_of(quantity, values)
+
+
+def terms_of(quantity: str, values: Quantities, read: Callable[[Any], Any] = lambda x: x) -> Terms:
+    """Return the terms of a quantity; `read` evaluates sizes."""
+    if quantity != "cache_bytes":
+        return {name: Term(read(size)) for name, size in values[quantity].items()}
+    numbers = {name: read(n) for name, n in values[N_CACHES].items()}
+    totals = {name: read(n) for name, n in values[quantity].items()}
+    return {name: Term(total // numbers[name], numbers[name]) for name, total in totals.items()}
 
 
 @lru_cache(maxsize=256)
@@ -78,26 +103,37 @@ def _of_one_model(use: Use, a: Architecture, run: RunConfig) -> Quantities:
 def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     """Run the program of a model; its sizes may be symbols. Raises NoProgramError.
 
-    Of a part that is only counted, the quantities are those that its tensors give.
+    Of a part that is only counted, the quantities are those that its tensors give; of a format or
+    an autocast that a part does not know, FLOPs.
     """
-    program = type(a).program()
-    if use == "inference":
-        if not type(a).has_cache:
-            raise NoProgramError(f"inference of {a.name()}")
-        result = of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a, 1)
-        return {name: read(result) for name, read in OF_INFERENCE.items()}
+    if use == "caches":
+        run = run.model_copy(update=OF_WEIGHTS)
     try:
-        step = _training_step(a, run)
+        return _read(use, _run(use, a, run))
     except NoProgramError:
-        if not is_partial(run):
+        if is_partial(run) and use == "training":
+            program = type(a).program()
+            step = of_any_depth(lambda a: declared(program, a, run), a)
+            return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
+        if is_partial(run) or all(getattr(run, name) == value for name, value in PLAIN.items()):
             raise
-        step = of_any_depth(lambda a: declared(program, a, run), a)
-        return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
-    return {name: read(step) for name, read in OF_TRAINING.items()}
+        of_plain = _read(use, _run(use, a, run.model_copy(update=PLAIN)))
+        return {name: values for name, values in of_plain.items() if name in OF_PRODUCTS}
 
 
-def _training_step(a: Architecture, run: RunConfig) -> TrainingStep:
+def _read(use: Use, result: TrainingStep | Inference) -> Quantities:
+    return {name: read(result) for name, read in READINGS[use].items()}
+
+
+def _run(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:
+    """Run the program of a model, or for its caches make it only."""
     program = type(a).program()
-    if run.trained_from_layer:  # layers are not the same
-        return training_step(program, a, run, lists_allocations=True)
-    return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
+    if use == "training":
+        if run.trained_from_layer:  # layers are not the same
+            return training_step(program, a, run, lists_allocations=True)
+        return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
+    if not type(a).has_cache:
+        raise NoProgramError(f"inference of {a.name()}")
+    if use == "caches":
+        return of_any_depth(lambda a: declared_caches(program, a, run), a, 1)
+    return of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a, 1)

@@ -8,7 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_sharded
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Allocation, empty, running_on
+from modelbudget.operations.tape import Allocation, Tape, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -20,6 +20,8 @@ class Inference:
     """Bytes of caches and FLOPs of one token by component, peaks by phase."""
 
     caches: Counter[str] = field(default_factory=Counter)
+    n_caches: Counter[str] = field(default_factory=Counter)
+    """By component: how many equal caches its bytes are of; 1 where they differ."""
     flops_decode: Counter[str] = field(default_factory=Counter)
     peaks: dict[str, Any] = field(default_factory=dict)
     allocations: dict[str, list[Allocation]] = field(default_factory=dict)
@@ -42,6 +44,31 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     return of_any_length(compute, a, run, lists_allocations)
 
 
+def declared_caches(program, a, run: RunConfig) -> Inference:
+    """Return the caches of a model that is made and not run. Raises NoProgramError."""
+    check_devices(run)
+    result = Inference()
+    with running_on(tape_of(run, lists_allocations=True)) as tape, tape.without_graph():
+        tape.cache_length = run.batch, run.length
+        make_model(tape, program, a, run)
+        if tape.adapter is not None:
+            tape.adapter.check_forward()
+        _add_caches(result, tape)
+    return result
+
+
+def _add_caches(result: Inference, tape: Tape) -> None:
+    first: dict[str, Any] = {}
+    uneven = set()
+    for name, cache in tape.caches:
+        n_bytes = sum(tensor.storage.n_bytes for tensor in cache.tensors)
+        if first.setdefault(name, n_bytes) != n_bytes:
+            uneven.add(name)
+        result.caches[name] += n_bytes
+        result.n_caches[name] += 1
+    result.n_caches.update({name: 1 - result.n_caches[name] for name in uneven})
+
+
 def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference:
     result = Inference()
     with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
@@ -50,8 +77,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
         if tape.adapter is not None:
             tape.adapter.check_forward()
         tokens = empty((run.batch, run.length), "int64")
-        for name, cache in tape.caches:
-            result.caches[name] += sum(tensor.storage.n_bytes for tensor in cache.tensors)
+        _add_caches(result, tape)
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()

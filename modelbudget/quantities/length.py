@@ -68,7 +68,7 @@ def short(a, run: RunConfig) -> Short | None:
     n_left_out = (run.length - least) // period
     if n_left_out < 4:
         return None
-    return Short(index(run.length - n_left_out * period), 2 * longest, period, n_left_out)
+    return Short(run.length - n_left_out * period, 2 * longest, period, n_left_out)
 
 
 def of_any_length(

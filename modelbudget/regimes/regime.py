@@ -57,11 +57,13 @@ class Regime:
         values, holds = self.read(fields), 1
         for name, number in self.numbers.items():
             holds = holds * _is_zero(fields[name] - number)
-        for name, (field, (base, factors)) in self.symbols.fields.items():
+        for name, (field, (base, factors, _)) in self.symbols.fields.items():
             whole = values.step(factors) * values.monomial((name,)) + base
             holds = holds * positive(values.monomial((name,)) + (1 - LEAST))
             if factors:
-                holds = holds * _is_zero(fields[field] - whole)
+                holds = holds * _is_zero(values.without_remainder(field) - whole)
+        for name in self.symbols.remainders:
+            holds = holds * positive(values.monomial((name,)) + (1 - LEAST))
         for (terms, sign), answer in self.symbols.answers.items():
             value = values.polynomial(dict(terms))
             is_so = positive(value) if sign == ">" else _is_zero(value)
@@ -117,11 +119,20 @@ class Values:
         if not names:
             return 1
         if names[0] in self.symbols.fields:
-            field, (base, factors) = self.symbols.fields[names[0]]
-            value = self.fields[field]
+            field, (base, factors, _) = self.symbols.fields[names[0]]
+            value = self.without_remainder(field)
             value = value - base if base else value
             return value // self.step(factors) if factors else value
+        if names[0] in self.symbols.remainders:
+            field, modulus = self.symbols.remainders[names[0]]
+            return self.fields[field] - modulus * (ceil_div(self.fields[field] + 1, modulus) - 1)
         return ceil_div(*map(self.of, self.symbols.quotients[names[0]]))
+
+    def without_remainder(self, field: str):
+        """Return a field, less its remainder if that is a symbol."""
+        name = f"{field}%"
+        is_symbol = name in self.symbols.remainders
+        return self.fields[field] - self.monomial((name,)) if is_symbol else self.fields[field]
 
     def step(self, factors):
         step: Any = 1
@@ -205,7 +216,12 @@ def _forms(a, run, varying: set[str]) -> dict[str, Form]:
         base = a.n_layer - layers.n_left_out * layers.period
         forms["n_layer"] = Form(base, (layers.period,))
     if tokens and "length" in forms:
-        forms["length"] = Form(run.length - tokens.n_left_out * tokens.period, (tokens.period,))
+        least = run.length - tokens.n_left_out * tokens.period
+        remainder = run.length % tokens.period
+        is_symbol = remainder >= LEAST
+        forms["length"] = Form(
+            least - remainder * is_symbol, (tokens.period,), tokens.period * is_symbol
+        )
     return forms
 
 
@@ -218,8 +234,9 @@ def _sizes(a, run, forms: Mapping[str, Form]) -> dict[str, Any]:
         if name not in forms:
             return fields[name]
         if name not in sizes:
-            base, factors = forms[name]
-            step, value = 1, fields[name] - base
+            base, factors, modulus = forms[name]
+            remainder = fields[name] % modulus if modulus else 0
+            step, value = 1, fields[name] - base - remainder
             for factor in factors:
                 is_field = isinstance(factor, str)
                 step = (size(factor) if is_field else factor) * step
@@ -230,6 +247,9 @@ def _sizes(a, run, forms: Mapping[str, Form]) -> dict[str, Any]:
             else:
                 Symbols.active.fields[symbol_name] = name, forms[name]
                 sizes[name] = step * symbol(symbol_name, value) + base
+                if modulus:
+                    Symbols.active.remainders[f"{name}%"] = name, modulus
+                    sizes[name] = sizes[name] + symbol(f"{name}%", remainder)
         return sizes[name]
 
     for name in forms:

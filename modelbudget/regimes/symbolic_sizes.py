@@ -27,10 +27,14 @@ LEAST = 2
 
 
 class Form(NamedTuple):
-    """A field as base + factors · symbol. A factor is a number or another field."""
+    """A field as base + factors · symbol, and a remainder, which is another symbol.
+
+    A factor is a number or another field. A remainder is that of the field modulo `modulus`.
+    """
 
     base: int = 0
     factors: tuple[int | str, ...] = ()
+    modulus: int = 0
 
 
 class Question(NamedTuple):
@@ -55,6 +59,8 @@ class Symbols:
     values: dict[str, int] = field(default_factory=dict)
     fields: dict[str, tuple[str, Form]] = field(default_factory=dict)
     """The field of each symbol that stands for one, and its form."""
+    remainders: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The field and the modulus of each symbol that is a remainder: less than the modulus."""
     answers: dict[Question, bool] = field(default_factory=dict)
     quotients: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Symbols that are a quotient, rounded up: numerator and denominator."""
@@ -304,6 +310,8 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
             return _divided(whole, y) + _rounded(broken.get((), 0), y, is_rounded_up)
         if len(broken) == 1:
             ((names, c),) = broken.items()
+            if c == len(names) == 1 and Symbols.active.remainders.get(names[0], ("", 0))[1] == y:
+                return _divided(whole, y) + int(is_rounded_up)
             _divide_field(names, y // gcd(c, y))
     elif isinstance(x, Size) and len(x.terms) == len(y.terms) == 1:
         ((names, c),), ((others, d),) = x.terms.items(), y.terms.items()

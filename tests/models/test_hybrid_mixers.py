@@ -53,19 +53,16 @@ def test_counts_and_cache(kind):
     predicted_counts = {n: t.total for n, t in a.parameters(a).items() if t.total}
     assert {n: c.parameters for n, c in counted.items() if c.parameters} == predicted_counts
     found = measured_inference(a, run)
-    assert a.has_formula_for("cache_bytes", a, run)
     assert predicted_inference(a, run, "cache_bytes") == without_zeros(found["cache_bytes"])
-    assert not a.has_formula_for("peak_training_bytes", a, run)
+    assert predicted_inference(a, run, "flops_decode") == without_zeros(found["flops_decode"])
 
 
 @pytest.mark.parametrize("kind", ["lfm2", "xlstm", "slstm", "kimi", "minimax"])
-def test_gradients_and_flops_without_saved_bytes(kind):
+def test_a_training_step(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
-    found = measured(a, run)
-    for quantity in ("gradient_bytes", "optimizer_bytes", "flops_forward", "flops_backward"):
-        assert a.has_formula_for(quantity, a, run)
-        expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        assert without_zeros(expected) == without_zeros(found[quantity]), quantity
+    found, expected = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
 
 
 @pytest.mark.parametrize(
@@ -81,7 +78,6 @@ def test_training_with_recurrent_blocks(kind, settings):
     a, run = Decoder(**KINDS[kind]), RunConfig(**settings)
     found, expected = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
-        assert a.has_formula_for(quantity, a, run)
         assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
 
 
@@ -276,11 +272,3 @@ def test_an_indexer_that_selects_all_tokens_changes_nothing():
         assert not torch.allclose(one(tokens), dense(tokens))
     a = Decoder(**SPARSE, n_selected=7)
     assert sum(c.parameters for c in count(every).values()) == total(a.parameters(a))
-
-
-@pytest.mark.parametrize("kind", ["bamba", "slstm", "jamba"])
-def test_flops_of_a_decoded_token(kind):
-    a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
-    assert a.has_formula_for("flops_decode", a, run)
-    found = measured_inference(a, run)["flops_decode"]
-    assert predicted_inference(a, run, "flops_decode") == without_zeros(found)

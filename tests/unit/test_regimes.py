@@ -67,6 +67,23 @@ def test_a_regime_equals_runs_of_the_program_with_numbers(data):
         assert without_zeros(read) == without_zeros(expected)
 
 
+def test_texts_of_chunks_are_two_regimes_and_not_one_for_each_remainder():
+    """Only this sees a remainder that is a number: columns of lengths would take 64 runs."""
+    a = Decoder(n_vocab=19, d_model=16, n_layer=2, n_head=1, n_kv_head=1, d_head=2, d_ff=24,
+                position="none", mixers="gated_deltanet", n_linear_head=4, n_linear_key_head=2,
+                d_linear_key=6, d_linear_value=10, d_linear_convolution=4)  # fmt: skip
+    run = RunConfig(batch=2, length=1000, dtype="bfloat16")
+    regime = traced(lambda a, run: quantities("inference", a, run), a, run, {"length"})
+    for length in (1001, 2047):
+        longer = run.model_copy(update={"length": length})
+        fields = dict(a) | dict(longer)
+        assert regime.holds(fields)
+        values, expected = regime.read(fields), quantities("inference", a, longer)
+        for quantity, of in regime.quantities.items():
+            assert {name: values.of(n) for name, n in of.items()} == expected[quantity]
+    assert not regime.holds(dict(a) | dict(run) | {"length": 1024})
+
+
 @pytest.fixture
 def rows():
     """Models whose attention has sinks, of which no closed formula gives the peak of training."""

@@ -8,9 +8,8 @@ factor weighs the second half of the heads against the first.
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
-from modelbudget.components.attention.attention_conditions import math_for_masks, no_mask_on_scores
 from modelbudget.components.attention.attention_fields import AttentionFields
-from modelbudget.components.contract import Values, valid_if
+from modelbudget.components.contract import Values
 from modelbudget.components.mixers import attention
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.operations.elementwise import add, exp, mul, sub
@@ -61,39 +60,6 @@ def parameters(a: Fields) -> Values:
 def tensors(a: Fields) -> list[Tensor]:
     """Return the factor's vectors as one matrix, and the tensors of attention."""
     return [matrix("factor", 4, a.d_head), *attention.tensors(a)]
-
-
-def _both_halves(values: Values) -> Values:
-    return values | {"core": 2 * values["core"]}
-
-
-@valid_if(math_for_masks)
-def flops(a: Fields, r: Run) -> Values:
-    """Projections, and scaled dot-product attention to both halves of the values."""
-    return _both_halves(attention.flops(a, r))
-
-
-@valid_if(math_for_masks)
-def flops_backward(a: Fields, r: Run) -> Values:
-    """As attention, with both halves of the values."""
-    return _both_halves(attention.flops_backward(a, r))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """As attention, with both halves of the values."""
-    again = attention.flops_recomputed(a, r)
-    return _both_halves(again) if again else again
-
-
-@valid_if(no_mask_on_scores)
-def flops_decode(a: Fields, r: Run) -> Values:
-    """As attention, with both halves of the values."""
-    return _both_halves(attention.flops_decode(a, r))
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of keys and values, as many as of attention."""
-    return attention.cache(a, r)
 
 
 def program(a: Fields, r: Run):

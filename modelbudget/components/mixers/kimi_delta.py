@@ -4,7 +4,6 @@ Kimi Team 2025 (arXiv 2510.26692). Fields are those of Gated DeltaNet; values ar
 """
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import (
@@ -14,7 +13,6 @@ from modelbudget.components.mixers.gated_deltanet import (
     normalised,
     written_out_convolution,
 )
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
@@ -73,28 +71,6 @@ def parameters(a: Fields) -> Values:
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor."""
     return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token; a token reads its state twice (§3, eq. 1)."""
-    n = 2 * tokens(r)
-    read = n * a.n_linear_head * a.d_linear_key * a.d_linear_key
-    return {name: n * numbers for name, numbers in _matrices(a).items()} | {"": 2 * read}
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the state, in at least single precision, and of the convolution's tokens.
-
-    The size does not depend on the number of tokens.
-    """
-    inner = r.batch * a.n_linear_head * a.d_linear_key
-    span = bytes_of(r.dtype) * 3 * inner * a.d_linear_convolution
-    return {"": exact_bytes(r.dtype) * inner * a.d_linear_key, "convolution": span}
 
 
 TOKENS_PER_STEP = 1

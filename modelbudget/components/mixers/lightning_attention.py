@@ -5,12 +5,10 @@ attention, each with its own key and value.
 """
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
 from modelbudget.operations.joining import stack
@@ -45,23 +43,6 @@ def parameters(a: Fields) -> Values:
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor."""
     return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each number of a state that is read."""
-    n = 2 * tokens(r)
-    read = n * a.n_head * a.d_head * a.d_head
-    return {name: n * numbers for name, numbers in _matrices(a).items()} | {"": read}
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the states: d_head × d_head for each head."""
-    return {"": bytes_of(r.dtype) * r.batch * a.n_head * a.d_head * a.d_head}
 
 
 TOKENS_PER_STEP = 1

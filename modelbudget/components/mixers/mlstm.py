@@ -4,11 +4,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import state_bytes, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor, counts
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
@@ -73,36 +70,6 @@ def parameters(a: Fields) -> Values:
     for tensor in tensors(a):
         found[tensor.name] += tensor.numbers
     return found
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each number of a matrix that is read.
-
-    Reading a matrix of one row is no product.
-    """
-    n = 2 * tokens(r)
-    key, value = a.n_mlstm_head * a.d_mlstm_key, a.n_mlstm_head * a.d_mlstm_value
-    return {
-        "query": n * a.d_model * key,
-        "key": n * a.d_model * key,
-        "value": n * a.d_model * value,
-        "input_gate": n * a.d_model * a.n_mlstm_head,
-        "forget_gate": n * a.d_model * a.n_mlstm_head,
-        "gate": n * a.d_model * value,
-        "": n * key * a.d_mlstm_value * positive(a.d_mlstm_key - 1),
-        "output": n * value * a.d_model,
-    }
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of matrix, normaliser and stabiliser of each head."""
-    numbers = a.d_mlstm_key * a.d_mlstm_value + a.d_mlstm_key + 1
-    return {"": state_bytes(r) * r.batch * a.n_mlstm_head * numbers}
 
 
 TOKENS_PER_STEP = 1

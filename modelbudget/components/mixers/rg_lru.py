@@ -7,10 +7,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
 from modelbudget.components import causal_convolution, recurrent_state
-from modelbudget.components.contract import ALONE, Place, Values
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
+from modelbudget.components.contract import Values
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
     add,
@@ -80,50 +78,6 @@ def parameters(a: Fields) -> Values:
     for tensor in tensors(a):
         found[tensor.name] = found.get(tensor.name, 0) + tensor.numbers
     return found
-
-
-def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Return the bytes saved for backward by each component.
-
-    Inputs of the projections, of the convolution with its padding, and of both gates. The
-    recurrence is written out: before and after GELU, both gates, a, √(1 − a²), the gated input,
-    states before and after each token, and −8 · softplus(Λ).
-    """
-    size, channels = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * _d_lru(a)
-    return {
-        "gate": place.saves_input * size * tokens(r) * a.d_model,
-        "convolution": size * r.batch * _d_lru(a) * (r.length + a.d_lru_convolution - 1),
-        "recurrence_gate": channels,
-        "": 9 * channels + size * _d_lru(a),
-        "output": channels,
-    }
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token; the recurrence has no matrix product."""
-    n = 2 * tokens(r)
-    block = n * _d_lru(a) * a.d_lru_block
-    return {
-        "gate": n * a.d_model * _d_lru(a),
-        "input": n * a.d_model * _d_lru(a),
-        "convolution": n * _d_lru(a) * a.d_lru_convolution,
-        "input_gate": block,
-        "recurrence_gate": block,
-        "output": n * a.d_model * _d_lru(a),
-    }
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the states and of the tokens that the convolution spans."""
-    return {
-        "": state_bytes(r) * r.batch * _d_lru(a),
-        "convolution": bytes_of(r.dtype) * r.batch * _d_lru(a) * a.d_lru_convolution,
-    }
 
 
 TOKENS_PER_STEP = 1

@@ -4,10 +4,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import mul
 from modelbudget.operations.linear_layer import make_linear
@@ -43,26 +41,6 @@ def parameters(a: Fields) -> Values:
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor."""
     return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of the projections and of the convolution of each channel."""
-    channels = 2 * tokens(r) * a.d_model
-    return {
-        "input": 3 * channels * a.d_model,
-        "convolution": channels * a.d_short_convolution,
-        "output": channels * a.d_model,
-    }
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Bytes of the tokens that the convolution spans."""
-    return {"convolution": bytes_of(r.dtype) * r.batch * a.d_model * a.d_short_convolution}
 
 
 def program(a: Fields, r: Run):

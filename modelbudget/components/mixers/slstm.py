@@ -5,11 +5,9 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.mlstm import norm_of_heads
-from modelbudget.components.passes import decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
     add,
@@ -88,39 +86,6 @@ def tensors(a: Fields) -> list[Tensor]:
     biases = Tensor("", found.pop(""))
     own = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
     return [biases, *own, *(Tensor(name, numbers) for name, numbers in found.items())]
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token; the rest of the recurrence has no product."""
-    channels = 2 * tokens(r) * a.d_model
-    return {
-        "convolution": channels * a.d_slstm_convolution,
-        **dict.fromkeys(GATES, channels * a.d_slstm_head),
-        "hidden": 4 * channels * a.d_slstm_head,
-    }
-
-
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, but that the states before the first token need no gradient."""
-    found = {name: 2 * value for name, value in flops(a, r).items()}
-    of_first = 4 * 2 * r.batch * a.d_model * a.d_slstm_head
-    return found | {"hidden": found["hidden"] - of_first}
-
-
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the states of each channel, and of the tokens that are convolved.
-
-    Hidden state, cell, normaliser and stabiliser (Beck et al. 2024, eq. 8 to 17).
-    """
-    channels = r.batch * a.d_model
-    return {
-        "": state_bytes(r) * 4 * channels,
-        "convolution": bytes_of(r.dtype) * channels * a.d_slstm_convolution,
-    }
 
 
 TOKENS_PER_STEP = 1
