@@ -36,11 +36,15 @@ from modelbudget.memory.timeline import (
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
-from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.autograd import make_leaf
 from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
-from modelbudget.operations.linear_layer import make_linear, stored_parameters, stored_product
+from modelbudget.operations.linear_layer import (
+    make_linear,
+    product_of,
+    stored_parameters,
+    stored_product,
+)
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Active, empty
@@ -598,9 +602,8 @@ def head_program(a: Fields, r: Run, token: ProgramTensor):
         if has_copy:
             weight = parameter("weight", *shape, is_adapter=True)
         bias = parameter("bias", rows(a)) if a.head_bias else None
-    if fuses_gradients(r):
-        declare_buffered(weight)
-        product = accumulated_linear
+    if product is linear:
+        product = product_of(weight, bool(fuses_gradients(r)))
     projection = make_linear("projection", a.d_model, d_emb) if d_emb else None
 
     def forward(x):

@@ -271,6 +271,8 @@ class Group:
         for shard in self.shards:
             gradient = self.accumulated.pop(shard.whole, shard.whole.grad)
             if gradient is not None:
+                if Active.tape.divided is not None:
+                    gradient = Active.tape.divided.summed(shard.whole, gradient)
                 shards.append(shard)
                 gradients.append(gradient)
             shard.whole.grad = gradient = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.operation import operation
-from modelbudget.operations.products import linear, matmul
+from modelbudget.operations.products import linear, matmul, mm
 from modelbudget.operations.reductions import sum_over
-from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.tape import Active, Length, Tensor, empty
 from modelbudget.operations.views import flatten, t
 
 
@@ -22,20 +22,34 @@ def declare_buffered(weight: Tensor) -> None:
 
 
 @operation
-def accumulated_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x Wᵀ + b. Saves x and the weight once the result is there, as a Function does."""
+def accumulated_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    length: Length | None = None,
+    accumulates: bool = True,
+) -> Tensor:
+    """Return x Wᵀ + b. Saves x and the weight once the result is there, as a Function does.
+
+    Of a `length` that devices divide, x is this device's part, which is gathered for each product.
+    """
     tape = Active.tape
     node = start_node("accumulated_linear", [x, weight, bias])
     with tape.without_graph():
-        y = linear(x, weight, bias)
+        y = linear(x if length is None else length.gather(x), weight, bias)
     has_bias = bias is not None
 
     def gradients(saved, g):
         x, weight = saved
-        of_x = matmul(g, weight)
-        rows, columns = t(flatten(g, 0, -2)), flatten(x, 0, -2)
-        tape.count_flops(2 * rows.shape[0] * rows.shape[1] * columns.shape[1])  # into the buffer
-        of_weight = tape.without_values[weight.shape, weight.dtype].detach()
+        states = x if length is None else length.gather(x)
+        of_states = matmul(g, weight)
+        of_x = of_states if length is None else length.sum(of_states)
+        rows, columns = t(flatten(g, 0, -2)), flatten(states, 0, -2)
+        if accumulates:
+            tape.count_flops(2 * rows.shape[0] * rows.shape[1] * columns.shape[1])
+            of_weight = tape.without_values[weight.shape, weight.dtype].detach()
+        else:
+            of_weight = mm(rows, columns)
         return of_x, of_weight, sum_over(rows, [1]) if has_bias else None
 
     y = finish_node(node, y, gradients, [x, weight])

@@ -170,9 +170,10 @@ def _count_readers(roots: list[Node]) -> Counter[Node]:
 
 def _accumulated(x: Tensor, y: Tensor) -> Tensor:
     """Add two gradients out of place, as torch does while a tracer watches (docs/limits.md)."""
+    from modelbudget.operations.collectives import own_rows
     from modelbudget.operations.elementwise import add
 
-    return add(x, y)
+    return add(own_rows(x), own_rows(y))
 
 
 def _summed_to(gradient: Tensor, shape) -> Tensor:
@@ -209,6 +210,8 @@ def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
     # A second gradient is added in place, which allocates nothing.
     gradient = None
     if leaf.name and Active.tape.accumulates_gradients:
+        if Active.tape.divided is not None:
+            Active.tape.divided.summed(leaf, leaf.grad)  # added to the buffer
         leaf.grad = None
     if leaf.name and Active.tape.update is not None:
         Active.tape.update(leaf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.dequantised_product import quantised_linear
@@ -29,12 +30,8 @@ def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = 
     def dense() -> Base:
         weight = parameter("weight", d_out, d_in)
         shift = parameter("bias", d_out) if bias else None
-        if accumulates:
-            declare_buffered(weight)
-            return Base(
-                name, lambda x: accumulated_linear(x, weight, shift), weight, shift, d_in, d_out
-            )
-        return Base(name, lambda x: linear(x, weight, shift), weight, shift, d_in, d_out)
+        product = product_of(weight, accumulates)
+        return Base(name, lambda x: product(x, weight, shift), weight, shift, d_in, d_out)
 
     def stored(weight_format) -> Base:
         weight, shift = stored_parameters(weight_format, (d_out, d_in), bias)
@@ -44,6 +41,17 @@ def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = 
         )
 
     return make_part(name, make)
+
+
+def product_of(weight: Tensor, accumulates: bool) -> Callable:
+    """Return the product with the matrix of the part that is being made."""
+    tape = Active.tape
+    length = None if tape.divided is None else tape.divided.length_of(tape.scope)
+    if accumulates:
+        declare_buffered(weight)
+    if not accumulates and length is None:
+        return linear
+    return partial(accumulated_linear, length=length, accumulates=accumulates)
 
 
 def stored_parameters(

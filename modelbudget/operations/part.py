@@ -37,10 +37,14 @@ def make_part(name: str, make: Callable, *args, **kwargs) -> Part:
     """Make a part: call `make`, which declares parameters under `name` and returns a function."""
     tape = Active.tape
     before, tape.scope = tape.scope, path_of(tape.scope, name)
+    n_before = len(tape.parameters)
     try:
-        return Part(tape.scope, make(*args, **kwargs))
+        part = Part(tape.scope, make(*args, **kwargs))
     finally:
         tape.scope = before
+    if tape.divided is None:
+        return part
+    return tape.divided.around_part(part, tape.parameters[n_before:])
 
 
 def make_group(make: Callable[..., Part], *args) -> Part:

@@ -95,6 +95,7 @@ class Tape:
         self.adapter: Adapter | None = None
         self.weight_format: WeightFormat | None = None
         self.sharded: Sharded | None = None
+        self.divided: Divided | None = None
         self.update: Callable[[Tensor], None] | None = None
         """What is called with a parameter when its gradient is there."""
         self.callbacks: list[Callable[[], None]] = []
@@ -204,6 +205,24 @@ class Sharded(Protocol):
     def around_model(self, model: Callable, parameters: list[Tensor]) -> Callable: ...
 
     def chunks_of_head(self, chunks: list) -> Iterator: ...
+
+
+class Length(Protocol):
+    """The length of states of which each device has a part (`devices/divided_parts.py`)."""
+
+    def gather(self, x: Tensor) -> Tensor: ...
+
+    def sum(self, gradient: Tensor) -> Tensor: ...
+
+
+class Divided(Protocol):
+    """Parts that several devices compute together (`devices/divided_parts.py`)."""
+
+    def length_of(self, path: str) -> Length | None: ...
+
+    def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...
+
+    def summed(self, p: Tensor, gradient: Tensor) -> Tensor: ...
 
 
 class Active:

@@ -29,6 +29,7 @@ OF_TRAINING: dict[str, Callable[[TrainingStep], Mapping]] = {
     **dict.fromkeys(OF_PEAK, lambda step: step.peaks),
     "resident_peak_bytes": lambda step: {"model": highest(*step.peaks.values())},
 }
+OF_PEAKS = {"peak_training_bytes", *OF_PEAK}
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What the shapes of the tensors give, without a run."""
 OF_INFERENCE: dict[str, Callable[[Inference], Mapping]] = {
@@ -83,6 +84,7 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
     if quantity not in values:
         _run(use, a, run)  # raises the reason
+        raise NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
     return terms_of(quantity, values)
 
 
@@ -122,7 +124,8 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
 
 
 def _read(use: Use, result: TrainingStep | Inference) -> Quantities:
-    return {name: read(result) for name, read in READINGS[use].items()}
+    unknown = OF_PEAKS if use == "training" and not result.peaks else set()
+    return {name: read(result) for name, read in READINGS[use].items() if name not in unknown}
 
 
 def _run(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_sharded
+from modelbudget.architecture.run_values import has_part_of_experts, is_sharded
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Allocation, Tape, empty, running_on
@@ -35,8 +35,9 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
     check_devices(run)
-    if is_sharded(run):
-        raise NoProgramError(f"zero: {run.zero} in inference")
+    if is_sharded(run) or run.sequence_parallel or has_part_of_experts(run):
+        of = f"zero: {run.zero}, sequence_parallel: {run.sequence_parallel}"
+        raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
 
     def compute(run, lists_allocations):
         return _inference(program, a, run, lists_allocations)

@@ -24,6 +24,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
 from modelbudget.memory.optimizer_states import of_part
+from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, Tensor, empty, stored_in
@@ -129,8 +130,12 @@ class OptimizerStep:
     def _make_states(self, updated: list[Updated]) -> None:
         for one in self._in_layers(updated):
             run = _of_dtype(one.tensor, self.run_config)
+            # A momentum begins as a copy of the gradient, of a matrix whose gradient may be whole.
+            gradient = one.parameter.grad
+            whole = gradient.n_device if isinstance(gradient, WholeGradient) else 1
             for state in one.part.states:
                 n_bytes = state.n_bytes(one.sizes, run) // state.count
+                n_bytes = n_bytes * (whole if state.copies_gradient else 1)
                 shape = one.tensor.shape
                 made = [stored_in(n_bytes, shape) for _ in range(state.count) if n_bytes]
                 self.states += [(one.parameter.name, tensor) for tensor in made]

@@ -3,9 +3,11 @@
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_sharded
+from modelbudget.architecture.run_values import is_divided, is_sharded
 from modelbudget.components.adapter import Adapters
+from modelbudget.components.share import share
 from modelbudget.components.weight_formats import StoredWeights
+from modelbudget.devices.divided_parts import Divided
 from modelbudget.devices.gathered_layers import Sharded
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape
@@ -39,7 +41,9 @@ def make_model(tape: Tape, program, a, run: RunConfig):
         run = run.model_copy(update={"dtype": "float32"})
     if is_sharded(run):
         tape.sharded = Sharded(a.tied, run)
-    model = program(a, run)
+    if is_divided(run):
+        tape.divided = Divided(a, run)
+    model = program(share(a, run), run)
     if tape.adapter is not None:
         tape.adapter.finish(a)
     if tape.sharded is not None:

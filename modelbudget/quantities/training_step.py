@@ -10,17 +10,20 @@ from modelbudget.architecture.operations import highest
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_sharded
+from modelbudget.architecture.run_values import has_part_of_experts, is_divided, is_sharded
 from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.devices import gradient_buckets
+from modelbudget.memory.optimizer_states import has_two_temporaries
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
+from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import BYTES, Allocation, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten
+from modelbudget.operations.vocabulary_share import cross_entropy_of_share
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
@@ -33,12 +36,7 @@ PHASES = (
     "second.optimizer",
 )
 
-DEVICES_WITHOUT_PROGRAM = (
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "pipeline_parallel",
-)
+DEVICES_WITHOUT_PROGRAM = ("context_parallel", "pipeline_parallel")
 """Settings of which a program knows one device alone."""
 
 
@@ -67,6 +65,8 @@ def training_step(
     a setting that has no program.
     """
     check_devices(run)
+    if is_divided(run) and 1 < a.n_kv_head < run.tensor_parallel:
+        raise NoProgramError(f"n_kv_head: {a.n_kv_head} with tensor_parallel: copies of heads")
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
@@ -98,7 +98,8 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         step.gradient_bytes = _gradients(trained, accumulates)
         again = _gradients_again(trained)
         for number, name in enumerate(("first", "second")[:n_steps]):
-            if number and (tape.update is not None or tape.without_values):
+            keeps_more = tape.without_values or run.gathered_states == "again"
+            if number and (tape.update is not None or keeps_more):
                 tape.restart("forward")
                 _forward_backward(tape, step, model, run, tokens, targets)
                 _finish(tape, step, "second.forward_backward")
@@ -111,7 +112,19 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             step.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
                 _finish(tape, step, f"{name}.optimizer")
+    if n_steps and is_divided(run) and not _has_parts_of_gradients(run):
+        step.peaks, step.allocations = {}, {}  # are not known
     return step
+
+
+def _has_parts_of_gradients(run: RunConfig) -> bool:
+    """Whether an optimizer needs no more than its own tensors where devices divide matrices.
+
+    It divides gradients that are whole, or sums those of which each device has a term, into copies;
+    AdamW's own two are as large. Gradients of shards and of a buffer are divided before.
+    """
+    copies = has_two_temporaries(run) and not run.fused
+    return bool(copies or is_sharded(run) or run.gradient_casts == "accumulated")
 
 
 def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
@@ -163,6 +176,8 @@ def check_devices(run: RunConfig) -> None:
     for name in DEVICES_WITHOUT_PROGRAM:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
+    if is_sharded(run) and has_part_of_experts(run):
+        raise NoProgramError(f"zero: {run.zero} with expert_parallel: {run.expert_parallel}")
     if is_sharded(run) and run.optimizer_in_backward:
         raise NoProgramError(f"zero: {run.zero} with optimizer_in_backward: true")
     if run.gradient_accumulation_fusion and run.autocast != "none":
@@ -174,7 +189,8 @@ def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
     n_bytes: Counter[str] = Counter()
     for p in trained:
         if accumulates or p.grad is not None:
-            n_bytes[p.name] += BYTES["float32"] * p.numel() if accumulates else p.storage.n_bytes
+            of = p.grad if isinstance(p.grad, WholeGradient) else p
+            n_bytes[p.name] += BYTES["float32"] * p.numel() if accumulates else of.storage.n_bytes
     return n_bytes
 
 
@@ -263,7 +279,8 @@ def _loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
     if run.loss_dtype == "float32":
         logits = to(logits, at_least_float32(logits.dtype))
     if run.targets == "given":
-        return cross_entropy(flatten(logits, 0, 1), flatten(labels, 0, 1))
+        loss = cross_entropy_of_share if is_divided(run) else cross_entropy
+        return loss(flatten(logits, 0, 1), flatten(labels, 0, 1))
     batch, length = labels.shape
     padded = empty((batch, length + 1), "int64")
     shifted = padded if batch == 1 else empty((batch, length), "int64")

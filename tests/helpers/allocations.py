@@ -7,6 +7,8 @@ from unittest.mock import patch
 
 from modelbudget.components.decoder import decoder_program as decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.measurement.parallel.step_of_rank import ShardedStepTrace
 from modelbudget.measurement.step.arrange import arrange
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
@@ -48,9 +50,27 @@ def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
     return _from_embedding(traces[0], without)
 
 
-def _from_embedding(trace: ListingTrace, without=()) -> list[tuple[int, int]]:
+class ListingTraceOfRank(ShardedStepTrace, ListingTrace):
+    """The same of what one of several devices has."""
+
+
+def traced_of_rank(a, run) -> list[tuple[int, int]]:
+    """Return bytes and live bytes of each allocation of a pass of one of several devices."""
+    traces = []
+
+    def make(model):
+        traces.append(ListingTraceOfRank(model))
+        return traces[-1]
+
+    with patch("modelbudget.measurement.parallel.rank.ShardedTrace", make):
+        of_rank(a, run, {"gradient_bytes"})
+    return _from_embedding(traces[-1], place=1)
+
+
+def _from_embedding(trace: ListingTrace, without=(), place=0) -> list[tuple[int, int]]:
+    """Return what is listed from the first operation, or (1) component, of the embedding on."""
     listed = [event for event in trace.listed if event[1] and event[0][0] not in without]
-    first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[0])
+    first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[place])
     return [(n_bytes, live) for _, n_bytes, live in listed[first:]]
 
 

@@ -24,7 +24,8 @@ def predicted(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
 def programmed(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
     """Return the same quantities of a run of the program."""
     by_quantity = quantities("training", a, run)
-    return {quantity: without_zeros({**by_quantity[quantity]}) for quantity in COMPARED}
+    known = [quantity for quantity in COMPARED if quantity in by_quantity]
+    return {quantity: without_zeros({**by_quantity[quantity]}) for quantity in known}
 
 
 def measured(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:

@@ -5,7 +5,9 @@
 from itertools import cycle, product
 
 import pytest
-from helpers.devices import compared, measured, predicted
+from helpers.allocations import first_difference, traced_of_rank
+from helpers.allocations import programmed as allocations
+from helpers.devices import compared, measured, predicted, programmed
 from helpers.divided import RUNS, SHAPES, SMALL
 from helpers.gloo import steps_of_all_ranks
 
@@ -18,9 +20,11 @@ DIVISIONS = tuple(product((2, 4), (False, True)))
 
 
 def agree(a: Decoder, run: RunConfig) -> bool:
-    formulas, values = predicted(a, run), measured(a, run)
-    assert len(formulas) >= 6
-    return formulas == {quantity: values[quantity] for quantity in formulas}
+    """Return whether formulas and program give what is measured, the program of all formulas."""
+    formulas, programs, values = predicted(a, run), programmed(a, run), measured(a, run)
+    assert len(programs) >= len(formulas) >= 6
+    found = (formulas, programs)
+    return all(one == {quantity: values[quantity] for quantity in one} for one in found)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -31,6 +35,15 @@ def test_a_devices_share_is_predicted(name):
     for settings, (devices, sequence) in zip(RUNS[i % 3 :: 3], divisions, strict=False):
         run = RunConfig(tensor_parallel=devices, sequence_parallel=sequence, **settings)
         assert agree(a, run), run
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("name", ["GPT-2", "PaLM", "Gemma 2", "norms after"])
+def test_a_program_makes_each_allocation_in_order(name, sequence):
+    """Also those of exchanges that no peak shows: of masks, of each token's loss, of norms."""
+    a = Decoder(**SMALL | SHAPES[name])
+    run = RunConfig(batch=2, length=8, tensor_parallel=2, sequence_parallel=sequence)
+    assert not first_difference(allocations(a, run), traced_of_rank(a, run))
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])

@@ -37,6 +37,7 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
+from modelbudget.operations.expert_exchange import on_other_devices
 from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear, stored_parameters
@@ -527,14 +528,15 @@ def _shared_inference(a: Fields, r: Run, new) -> Timeline:
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape; no token is dropped."""
     gathers = r.expert_kernel == "gathered" and a.gated
+    n_own = expert_parallel.own_experts(a)
     choose = make_part("router", _router, a)
     if gathers:
-        gate_up = _experts("gate_up", a.n_expert, a.d_model, 2 * a.d_expert, a.up_bias)
+        gate_up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
     elif a.gated:
-        gate = _experts("gate", a.n_expert, a.d_model, a.d_expert, a.up_bias)
+        gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
     if not gathers:
-        up = _experts("up", a.n_expert, a.d_model, a.d_expert, a.up_bias)
-    down = _experts("down", a.n_expert, a.d_expert, a.d_model, a.down_bias)
+        up = _experts("up", n_own, a.d_model, a.d_expert, a.up_bias)
+    down = _experts("down", n_own, a.d_expert, a.d_model, a.down_bias)
     activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
@@ -552,12 +554,18 @@ def program(a: Fields, r: Run):
             weights, chosen = choose(tokens)
             order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
             owner = without_gradient(order)
-            outputs = routed(take_rows(tokens, owner))
+            outputs = of_experts(take_rows(tokens, owner), tokens.shape[0])
             weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
             y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
         if shared is not None:
             y = add(y, of_shared_experts(tokens))
         return view(y, x.shape)
+
+    def of_experts(rows, n_token):
+        if r.expert_parallel == 1:
+            return routed(rows)
+        n_received = n_token * expert_parallel.received_per_token(a, r)
+        return on_other_devices(routed, rows, n_received)
 
     def routed(x):
         if not a.gated:

@@ -1,0 +1,139 @@
+"""Embedding and loss where each of several devices has a part of the vocabulary.
+
+Source: torch/distributed/tensor/placement_types.py (`_MaskPartial`), _ops/_embedding_ops.py (the
+gradient of rows that a device has is one of all rows), parallel/loss.py; for rows alone,
+megatron/core/tensor_parallel/layers.py (`VocabParallelEmbedding`).
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.collectives import WholeGradient, all_reduce, summed
+from modelbudget.operations.elementwise import compare, masked_fill, to
+from modelbudget.operations.joining import embedding
+from modelbudget.operations.memory_layout import at_least_float32
+from modelbudget.operations.operation import operation
+from modelbudget.operations.tape import Tensor, empty
+
+
+def _masked(places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where other devices have the rows, and places among this device's (`_mask_tensor`)."""
+    shape = places.shape
+    is_below, is_above = empty(shape, "bool"), empty(shape, "bool")
+    is_elsewhere = empty(shape, "bool")
+    del is_below, is_above
+    copied = empty(shape, "int64")
+    own = empty(shape, "int64")
+    del copied
+    zero = empty((), "int64")
+    del zero
+    return is_elsewhere, own
+
+
+@operation
+def rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Tensor:
+    """Return rows of a matrix that n devices divide: zeros where others have them, then the sum."""
+    is_elsewhere, own = _masked(places)
+    node = start_node("embedding", [weight], [places])
+    y = empty((*places.shape, *weight.shape[1:]), weight.dtype)
+    del own
+
+    def gradients(saved, g):
+        return _gradient_of_all_rows(weight, n)
+
+    finish_node(node, y, gradients)
+    zero = empty((), weight.dtype)
+    del zero, is_elsewhere
+    return summed(y, n, dim)
+
+
+@operation
+def _gradient_of_all_rows(weight: Tensor, n) -> Tensor:
+    return WholeGradient(weight, n)
+
+
+@operation
+def own_rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Tensor:
+    """Return the same; the gradient is of this device's rows."""
+    is_below, is_above = empty(places.shape, "bool"), empty(places.shape, "bool")
+    is_elsewhere = empty(places.shape, "bool")
+    del is_below, is_above
+    own = empty(places.shape, "int64")
+    y = embedding(weight, own)
+    mask = is_elsewhere
+    y = with_node("masked_fill", y.detach(), [y], lambda saved, g: masked_fill(g, saved[0]), [mask])
+    return summed(y, n, dim)
+
+
+def cross_entropy_of_share(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss, one number, of a share of the logits (tokens, n_vocab) and (tokens,)."""
+    return _nll_loss(_log_softmax(logits), targets)
+
+
+@operation
+def _log_softmax(x: Tensor) -> Tensor:
+    dtype = at_least_float32(x.dtype)
+    wide = to(x.detach(), dtype)
+    one = (*x.shape[:-1], 1)
+    largest = empty(one, dtype)
+    largest = all_reduce(largest)
+    shifted = empty(x.shape, dtype)
+    powers = empty(x.shape, dtype)
+    total = empty(one, dtype)
+    del powers
+    total = all_reduce(total)
+    logarithm = empty(one, dtype)
+    y = empty(x.shape, dtype)
+    y = to(y, x.dtype)
+    del wide, largest, shifted, total, logarithm
+    return with_node("log_softmax", y, [x], lambda _, g: g, [y])
+
+
+@operation
+def _nll_loss(x: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of the losses (`_nll_loss_forward`)."""
+    node = start_node("nll_loss", [x], [x, targets])
+    safe = _where_known(targets, targets.dtype)
+    is_elsewhere, own = _masked(safe)
+    term = empty((*targets.shape, 1), x.dtype)
+    zero = empty((), x.dtype)
+    del zero, is_elsewhere
+    of_target = all_reduce(term)
+    losses = empty(targets.shape, x.dtype)
+    losses = _where_known(targets, x.dtype)
+    is_known = compare(targets)
+    number = empty((), "int64")
+    del is_known
+    n_known = empty((), x.dtype)
+    del number
+    total = empty((), x.dtype)
+    mean = empty((), x.dtype)
+    del safe, own, term, of_target, losses, total
+    return finish_node(node, mean, lambda saved, g: _gradient_of_logits(saved, g), [n_known])
+
+
+def _where_known(targets: Tensor, dtype: str) -> Tensor:
+    """torch.where(targets != ignore_index, …, 0)"""
+    is_known = compare(targets)
+    zero = empty((), dtype)
+    return empty(is_known.shape, zero.dtype)
+
+
+@operation
+def _gradient_of_logits(saved: list[Tensor], g: Tensor) -> Tensor:
+    """Return the gradient of the logits themselves (`_nll_loss_and_log_softmax_backward`)."""
+    x, targets, _n_known = saved
+    g = empty((), x.dtype)
+    safe = _where_known(targets, targets.dtype)
+    gradient = empty(x.shape, x.dtype)
+    is_elsewhere, _own = _masked(safe)
+    there = to(is_elsewhere, x.dtype)
+    update = empty(there.shape, x.dtype)
+    del there
+    places = empty(targets.shape, "int64")
+    of_each = _where_known(targets, x.dtype)
+    del g
+    powers = empty(x.shape, x.dtype)
+    change = empty(x.shape, x.dtype)
+    del powers
+    return empty(x.shape, x.dtype)
