@@ -35,7 +35,7 @@ class Shallow(NamedTuple):
 
     def extended(self, value, value_of_second):
         """Return what is affine in the depth."""
-        return value + self.n_left_out * (value_of_second - value)
+        return (1 - self.n_left_out) * value + self.n_left_out * value_of_second
 
 
 def shallow(a, n_end: int = 2) -> Shallow | None:

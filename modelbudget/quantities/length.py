@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import lcm
 from operator import index
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_config import RunConfig
@@ -46,10 +46,16 @@ class Short(NamedTuple):
     def lengths(self) -> list[int]:
         return [self.length + n * self.period for n in range(3)]
 
-    def extended(self, x, y, z):
-        """Return what is quadratic in the length (Newton's forward differences)."""
+    def extended(self) -> Callable[[Any, Any, Any], Any]:
+        """Return what gives a number of the run from those of the three, quadratic in the length.
+
+        Newton's forward differences: x + n (y − x) + n (n − 1) / 2 · (z − 2 y + x).
+        """
         n = self.n_left_out
-        return x + n * (y - x) + n * (n - 1) // 2 * (z - 2 * y + x)
+        of_z = n * (n - 1) // 2
+        of_y = n - 2 * of_z
+        of_x = 1 - of_y - of_z
+        return lambda x, y, z: x if x is y is z else of_x * x + of_y * y + of_z * z
 
 
 def short(a, run: RunConfig) -> Short | None:
@@ -102,7 +108,8 @@ def of_any_length(
 
 
 def _counter(runs: Short, counters: Sequence[Counter]) -> Counter:
-    return Counter({name: runs.extended(*(one[name] for one in counters)) for name in counters[2]})
+    extended = runs.extended()
+    return Counter({name: extended(*(one[name] for one in counters)) for name in counters[2]})
 
 
 def _extended(runs: Short, lists: list[list[Allocation]]) -> list[Allocation] | None:
@@ -113,12 +120,11 @@ def _extended(runs: Short, lists: list[list[Allocation]]) -> list[Allocation] | 
     ]
     if len({len(listed) for listed in aligned}) > 1:
         return None
-    extended = []
-    for triple in zip(*aligned, strict=True):
-        x = triple[0]
-        if any(x[:4] != other[:4] for other in triple):
+    of_three, extended = runs.extended(), []
+    for x, y, z in zip(*aligned, strict=True):
+        if x[:4] != y[:4] or x[:4] != z[:4]:
             return None
-        n_bytes = runs.extended(*(other.n_bytes for other in triple))
-        live = runs.extended(*(other.live for other in triple))
-        extended.append(x._replace(n_bytes=n_bytes, live=live))
+        n_bytes, live = of_three(x.n_bytes, y.n_bytes, z.n_bytes), of_three(x.live, y.live, z.live)
+        phase, layer, component, operation, *_, token = x
+        extended.append(Allocation(phase, layer, component, operation, n_bytes, live, token))
     return extended

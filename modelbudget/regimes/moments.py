@@ -27,7 +27,7 @@ from modelbudget.regimes.symbolic_sizes import (
     terms_of,
 )
 
-LARGEST_INT64 = 2**62
+LARGEST_INT64, EXACT_IN_FLOAT = 2**62, 2**53
 
 
 class Largest:
@@ -75,7 +75,7 @@ class Moment:
         return self + other * -1 if isinstance(other, Moment) else self._with(other, -1)
 
     def __mul__(self, factor):
-        return Moment(tuple(part._replace(factor=factor * part.factor) for part in self.parts))
+        return Moment(tuple(Part(changes, n, factor * by) for changes, n, by in self.parts))
 
     __rmul__ = __mul__
 
@@ -100,20 +100,36 @@ def _(*values):
 
 
 def _undominated(rows: np.ndarray, monomials: Sequence[Monomial]) -> list[Size | int]:
-    rows = np.array(list(dict.fromkeys(map(tuple, rows.tolist()))), dtype=rows.dtype)
+    rows = _distinct(rows)
     values = Symbols.active.values
     of_monomials = [prod(values[name] for name in names) for names in monomials]
     rows = rows[np.argsort(-(rows.astype(float) @ np.array(of_monomials, float)), kind="stable")]
     above = [shifted(names) for names in monomials]
     places = _places(names for terms in above for names, _ in terms)
-    bounds = rows @ _filled([dict(terms) for terms in above], places).astype(rows.dtype)
+    bounds = _product(rows, _filled([dict(terms) for terms in above], places).astype(rows.dtype))
     left = np.arange(len(rows))
     kept = []
     while len(left):
         first = left[0]
         kept.append(first)
-        left = left[(bounds[left] > bounds[first]).any(axis=1)]
+        is_left = (bounds > bounds[0]).any(axis=1)
+        left = left[is_left]
+        bounds = bounds[1:] if len(left) == len(bounds) - 1 else bounds[is_left]
     return [_size(rows[number], monomials, of_monomials) for number in kept]
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """Return each row once, in the order in which they come."""
+    if rows.dtype == object:
+        return np.array(list(dict.fromkeys(map(tuple, rows.tolist()))), dtype=object)
+    first = {row.tobytes(): number for number, row in reversed(list(enumerate(rows)))}
+    return rows[sorted(first.values())]
+
+
+def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Multiply matrices of integers: in floating point, which is faster, if that is exact."""
+    largest = float(np.abs(x).max(initial=0)) * float(np.abs(y).sum(axis=0).max(initial=0))
+    return x.astype(float) @ y.astype(float) if largest < EXACT_IN_FLOAT else x @ y
 
 
 def _size(row: np.ndarray, monomials: Sequence[Monomial], of_monomials: Sequence[int]):
@@ -126,17 +142,18 @@ def _matrix(moments: Sequence[Any]) -> tuple[np.ndarray, list[Monomial]]:
     """Return live bytes as rows of coefficients, and the products of symbols of the columns."""
     rows_of: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     lists: dict[int, list] = {}
+    factors: dict[int, Any] = {}
     for row, moment in enumerate(moments):
         parts = moment.parts if isinstance(moment, Moment) else (Part([(moment, 1)], 1, 1),)
         for place, (changes, n, factor) in enumerate(parts):
-            lists[id(changes)] = changes
-            key = id(changes), frozenset(terms_of(factor).items()), place
-            rows_of[key].append((row, n))
+            # Equal polynomials are one object.
+            lists[id(changes)], factors[id(factor)] = changes, factor
+            rows_of[id(changes), id(factor), place].append((row, n))
     sums = {key: _sums(changes) for key, changes in lists.items()}
     pieces = [
         (rows, sums[key][0], c, [joined(names, by) for names in sums[key][1]])
         for (key, factor, _), rows in rows_of.items()
-        for by, c in factor
+        for by, c in terms_of(factors[factor]).items()
     ]
     places = _places(names for *_, monomials in pieces for names in monomials)
     largest = sum(abs(c) * float(np.abs(sums_).max(initial=0)) for _, sums_, c, _ in pieces)
