@@ -52,11 +52,12 @@ class Devices(Record):
         "gradients, kept from step to step; views: gradients are views of their buckets "
         "(gradient_as_bucket_view)",
     )
-    data_rank: Literal["first", "last"] = Field(
+    data_rank: Literal["first", "middle", "last"] = Field(
         "first",
-        description="whose bytes: of the first data-parallel device, or of the last, whose shards "
-        "are smaller where devices do not divide rows; with context_parallel, also of the device "
-        "with the first tokens of a sequence, or of the last device",
+        description="whose bytes: of the first data-parallel device, of that in the middle (half "
+        "of the devices, rounded down, come before it), or of the last, whose shards are smaller "
+        "where devices do not divide rows; with context_parallel, also of the device with the "
+        "first tokens of a sequence, of that in the middle of the ring, or of the last device",
     )
     pipeline_parallel: Parts = Field(
         1,

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.operations import ceil_div, largest, positive
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -143,9 +143,40 @@ def replicas_of_experts(r):
     return r.data_parallel * r.context_parallel
 
 
-def rank(r) -> int:
+def rank(r):
     """Return the index, among the devices with the same parameters, of that whose bytes count."""
-    return 0 if r.data_rank == "first" else replicas(r) - 1
+    return index_of_device(r, r.data_parallel, r.context_parallel, r.expert_parallel)
+
+
+def index_among_experts(r):
+    """Return the index of that device among those with the same routed experts."""
+    return index_of_device(r, r.data_parallel, r.context_parallel)
+
+
+def context_rank(r):
+    """Return the index of that device among those that divide the tokens of a sequence."""
+    return index_of_device(r, r.context_parallel)
+
+
+def index_of_device(r, *sizes):
+    """Return the index, in a mesh, of the first device, the last, or that in the middle.
+
+    In the middle of each dimension: half of the devices, rounded down, come before it.
+    """
+    index = 0
+    for n in sizes:
+        index = index * n + {"first": 0, "middle": n // 2, "last": n - 1}[r.data_rank]
+    return index
+
+
+def own_numbers(r, n, n_device, index):
+    """Count those of n numbers that a device has: a chunk, or what those before it leave."""
+    chunk = ceil_div(n, n_device)
+    if r.data_rank == "first":
+        return chunk
+    if r.data_rank == "last":
+        return largest(0, n - index * chunk)
+    return largest(0, chunk - largest(0, (index + 1) * chunk - n))
 
 
 def is_pipelined(r) -> int:

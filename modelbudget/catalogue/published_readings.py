@@ -29,6 +29,7 @@ class Reading(Strict):
     gib: float = Field(gt=0)
     simulated_gib: float | None = Field(None, gt=0)
     settings: Settings
+    read_at: str = Field("", description="where in its source it was read")
     variant: str = Field("", description="options of the source's run that have no setting")
     between: list[Settings] = Field(
         [{}], min_length=1, description="settings whose predictions bound the reading"

@@ -86,7 +86,9 @@ def _predicted(base: Base, settings: dict[str, Any]) -> float:
 
 
 def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the settings of the devices that may hold most: stages of a pipeline."""
+    """Return the settings of the devices that may hold most: stages, unless one was read."""
+    if "pipeline_rank" in settings:
+        return [{}]
     n_stage = settings.get("pipeline_parallel", 1)
     names = ("first", "middle", "last") if n_stage > 2 else ("first", "last")
     return [{"pipeline_rank": name} for name in names] if n_stage > 1 else [{}]

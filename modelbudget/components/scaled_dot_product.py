@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import (
     bytes_of,
+    context_rank,
     exact_bytes,
     mask_bytes,
     tokens,
 )
+from modelbudget.devices import exchanged_heads, ring_blocks
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
 from modelbudget.operations import attention_kernels as kernels
 from modelbudget.operations.activation_checkpoint import checkpoint
@@ -488,7 +490,14 @@ def program(r):
     (batch, n_head, length, d_head of values); causal unless a bias is added to the scores.
     """
 
+    rotates = r.context_exchange == "ring"
+    ring = ring_blocks.Ring(r.context_parallel, context_rank(r), rotates, r.backend)
+    exchanges_blocks = r.context_parallel > 1 and r.context_exchange != "all_to_all"
+    exchanges_heads = r.context_parallel > 1 and r.context_exchange == "all_to_all"
+
     def attend(q, k, v, bias=None):
+        if exchanges_blocks:
+            return ring_blocks.attend(ring, q, k, v)
         if r.attention_kernel == "written_out":
             if bias is None:
                 raise NoProgramError("attention_kernel: written_out without a mask of sequences")
@@ -512,11 +521,11 @@ def program(r):
         if r.attention_kernel == "efficient":
             added = None if bias is None else kernels.bias_of_all_heads(bias, q, k)
             return kernels.efficient(q, k, v, added)
-        return (kernels.flash_of_cpu if r.backend == "cpu" else kernels.flash)(q, k, v)
+        return kernels.flash(q, k, v, r.backend)
 
     def forward(q, k, v, bias=None):
         if r.recompute == "selective":
             return checkpoint(attend, q, k, v, bias)
         return attend(q, k, v, bias)
 
-    return forward
+    return exchanged_heads.around(forward, r.context_parallel) if exchanges_heads else forward

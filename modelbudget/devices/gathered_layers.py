@@ -9,9 +9,9 @@ torch/distributed/fsdp/_fully_shard: `_fsdp_param_group.py`, `_fsdp_collectives.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from modelbudget.architecture.operations import ceil_div, largest
+from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import rank, replicas, stays_gathered
+from modelbudget.architecture.run_values import own_numbers, rank, replicas, stays_gathered
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
@@ -33,12 +33,12 @@ class Shard:
     what the optimizer updates: the rows without padding, in a storage with it.
     """
 
-    def __init__(self, whole: Tensor, n_device: int, index: int, dtype: str):
+    def __init__(self, whole: Tensor, n_device: int, index: int, dtype: str, run: RunConfig):
         n_rows, columns = whole.shape[0], product(whole.shape[1:])
         rows = ceil_div(n_rows, n_device)
         self.whole, self.n_padded = whole, rows * columns
         self.n_gathered = n_device * self.n_padded * BYTES[whole.dtype]
-        n_own = largest(0, rows if index == 0 else n_rows - index * rows)
+        n_own = own_numbers(run, n_rows, n_device, index)
         shape = n_own, *whole.shape[1:]
         storage = stored_in(self.n_padded * BYTES[dtype], shape).storage
         self.own = Tensor(shape, contiguous_strides(shape), dtype, storage)
@@ -103,7 +103,8 @@ class Sharded:
         return gathering
 
     def _add(self, group: "Group", parameters: list[Tensor]) -> None:
-        shards = [Shard(p, self.n_device, self.index, self.dtype) for p in parameters]
+        run, place = self.run_config, (self.n_device, self.index)
+        shards = [Shard(p, *place, self.dtype, run) for p in parameters]
         self.own |= {shard.whole: shard.own for shard in shards}
         group.shards += shards
 

@@ -176,6 +176,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
         if divides_context(r):
             is_known = quantity != "peak_training_bytes" or context_parallel.known_peak(r)
+            is_known = is_known and (r.data_rank != "middle" or context_parallel.sends_heads(r))
             known = int(quantity in OF_ONE_DEVICE and is_known)
             holds = holds * (1 - exchanges_context(r) * (1 - known))
         if quantity == "peak_training_bytes":

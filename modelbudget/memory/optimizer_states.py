@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import (
     SINGLE,
     Sizes,
@@ -16,6 +16,8 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     exact_bytes,
     keeps_gradients_in_buckets,
+    own_numbers,
+    rank,
     replicas,
 )
 from modelbudget.architecture.terms import Term, Terms, part, total
@@ -78,10 +80,7 @@ def of_part(r, trained):
 
     Nothing is padded: the last device's part may be smaller than the others.
     """
-    chunk = ceil_div(trained, replicas(r))
-    if r.data_rank == "first":
-        return chunk
-    return largest(0, trained - (replicas(r) - 1) * chunk)
+    return own_numbers(r, trained, replicas(r), rank(r))
 
 
 def states_of_part(r, own) -> Terms:

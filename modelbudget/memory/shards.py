@@ -6,8 +6,14 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 """
 
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import ceil_div, largest
-from modelbudget.architecture.run_values import replicas, replicas_of_experts
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_values import (
+    index_among_experts,
+    own_numbers,
+    rank,
+    replicas,
+    replicas_of_experts,
+)
 from modelbudget.memory.parameter_tensors import Tensor, is_absent
 
 
@@ -25,11 +31,8 @@ def with_padding(r: Run, tensor: Tensor):
 def own(r: Run, tensor: Tensor):
     """Count the numbers of a device's own rows: of the last device what the others leave."""
     n_rows, columns = _shape(tensor)
-    n = devices(r, tensor)
-    chunk = ceil_div(n_rows, n)
-    if r.data_rank == "first":
-        return chunk * columns
-    return largest(0, n_rows - (n - 1) * chunk) * columns
+    index = index_among_experts(r) if tensor.is_routed else rank(r)
+    return own_numbers(r, n_rows, devices(r, tensor), index) * columns
 
 
 def own_tensor(r: Run, tensor: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ backward pass, which computes the scores again: torch/utils/flop_counter.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import (
     add,
@@ -37,22 +39,39 @@ from modelbudget.operations.views import (
 
 
 @operation
-def flash(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def flash(q: Tensor, k: Tensor, v: Tensor, backend: str = "gpu") -> Tensor:
     """Save queries, keys, values, the result, and the logarithm of each query's sum."""
-    batch, n_head, length, _ = q.shape
     node = start_node("flash", [q, k, v], [q, k, v])
-    forward, backward = _flops(q, k, v)
-    Active.tape.count_flops(forward)
-    y = empty_like(q)
-    logsumexp = empty((batch, n_head, length), "float32")
-    seed, offset = empty((2,), "int64"), empty((), "int64")
+    y, *others = flash_results(q, k, v, backend)
 
     def gradients(saved, g):
         q, k, v, *_ = saved
-        Active.tape.count_flops(backward)
-        return flash_backward(q, k, v)
+        return flash_gradients(q, k, v, backend)
 
-    return finish_node(node, y, gradients, [y, logsumexp, seed, offset])
+    return finish_node(node, y, gradients, [y, *others])
+
+
+def flash_results(q: Tensor, k: Tensor, v: Tensor, backend: str) -> list[Tensor]:
+    """Return the result, the logarithms of sums, and the random state of a GPU.
+
+    A CPU has no random numbers; its sums are laid out by token.
+    """
+    batch, n_head, length, _ = q.shape
+    Active.tape.count_flops(_flops(q, k, v)[0])
+    y = empty_like(q)
+    if backend == "cpu":
+        sums = empty((batch, length, n_head), at_least_float32(q.dtype))
+        return [y, view_of(sums, q.shape[:3], (sums.strides[0], 1, n_head))]
+    logsumexp = empty((batch, n_head, length), "float32")
+    return [y, logsumexp, empty((2,), "int64"), empty((), "int64")]
+
+
+def flash_gradients(q: Tensor, k: Tensor, v: Tensor, backend: str) -> Sequence[Tensor]:
+    """Return the gradients of queries, keys and values; those of a CPU are laid out by token."""
+    Active.tape.count_flops(_flops(q, k, v)[1])
+    if backend == "cpu":
+        return _gradients_by_token((q.shape, k.shape, v.shape), q.dtype)
+    return flash_backward(q, k, v)
 
 
 def _flops(q: Tensor, k: Tensor, v: Tensor) -> tuple:
@@ -65,25 +84,6 @@ def _flops(q: Tensor, k: Tensor, v: Tensor) -> tuple:
 @operation
 def flash_backward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return empty_like(q), empty_like(k), empty_like(v)
-
-
-@operation
-def flash_of_cpu(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As flash, without random numbers; gradients are laid out by token, as its sums are."""
-    batch, n_head, length, _ = q.shape
-    node = start_node("flash", [q, k, v], [q, k, v])
-    forward, backward = _flops(q, k, v)
-    Active.tape.count_flops(forward)
-    y = empty_like(q)
-    logsumexp = transpose(empty((batch, length, n_head), at_least_float32(q.dtype)), 1, 2)
-    shapes = q.shape, k.shape, v.shape
-
-    def gradients(saved, g):
-        dtype = saved[0].dtype
-        Active.tape.count_flops(backward)
-        return _gradients_by_token(shapes, dtype)
-
-    return finish_node(node, y, gradients, [y, logsumexp])
 
 
 @operation

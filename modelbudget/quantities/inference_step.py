@@ -38,6 +38,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     if is_sharded(run) or run.sequence_parallel or has_part_of_experts(run):
         of = f"zero: {run.zero}, sequence_parallel: {run.sequence_parallel}"
         raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
+    if run.context_parallel > 1:
+        raise NoProgramError(f"context_parallel: {run.context_parallel} in inference")
 
     def compute(run, lists_allocations):
         return _inference(program, a, run, lists_allocations)

@@ -36,7 +36,7 @@ PHASES = (
     "second.optimizer",
 )
 
-DEVICES_WITHOUT_PROGRAM = ("context_parallel", "pipeline_parallel")
+DEVICES_WITHOUT_PROGRAM = ("pipeline_parallel",)
 """Settings of which a program knows one device alone."""
 
 
@@ -67,6 +67,7 @@ def training_step(
     check_devices(run)
     if is_divided(run) and 1 < a.n_kv_head < run.tensor_parallel:
         raise NoProgramError(f"n_kv_head: {a.n_kv_head} with tensor_parallel: copies of heads")
+    run = of_own_tokens(run)
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
@@ -166,6 +167,12 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
         optimizer.run()
         step.optimizer_bytes = optimizer.bytes_by_component()
     return step
+
+
+def of_own_tokens(run: RunConfig) -> RunConfig:
+    """Return the run of the tokens that a device has of each sequence."""
+    length = run.length // run.context_parallel
+    return run.model_copy(update={"length": length}) if run.context_parallel > 1 else run
 
 
 def check_devices(run: RunConfig) -> None:
