@@ -11,7 +11,14 @@ from typing import Any
 
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import own_numbers, rank, replicas, stays_gathered
+from modelbudget.architecture.run_values import (
+    has_part_of_experts,
+    own_numbers,
+    rank,
+    replicas,
+    replicas_of_experts,
+    stays_gathered,
+)
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
@@ -24,6 +31,9 @@ from modelbudget.operations.tape import (
     product,
     stored_in,
 )
+
+ROUTED = ("layer.moe.gate", "layer.moe.up", "layer.moe.down")
+"""Routed experts, which are a second group of their layer where devices divide them."""
 
 
 class Shard:
@@ -54,7 +64,7 @@ class Sharded:
     """
 
     def __init__(self, tied, run: RunConfig):
-        self.run_config, self.n_device, self.index = run, replicas(run), rank(run)
+        self.run_config = run
         self.dtype = "float32" if run.master_weights else run.dtype
         self.reduce_dtype = "float32" if run.reduce_dtype == "float32" else run.dtype
         self.own: dict[Tensor, Tensor] = {}
@@ -73,16 +83,28 @@ class Sharded:
 
     @property
     def groups(self) -> list["Group"]:
-        return [self.root, self.of_embedding, *self.layers, self.of_head]
+        firsts = [self.root, self.of_embedding, *self.layers, self.of_head]
+        return [group for first in firsts for group in reversed(first.state)]
 
     def around_part(self, part: Part, parameters: list[Tensor]) -> Part:
         """Return a part that gathers its parameters, which become shards, if it has a group."""
         group = self._group_of(part.path)
         if group is None:
             return part
-        self._add(group, parameters)
+        self._add(group, [p for p in parameters if not self._is_apart(p)])
+        if apart := [p for p in parameters if self._is_apart(p)]:
+            of_experts = Group(
+                self, group.frees_after_forward, replicas_of_experts(self.run_config)
+            )
+            of_experts.state = group.state
+            group.state.append(of_experts)
+            self._add(of_experts, apart)
         group.members.add(part.path)
         return Part(part.path, group.around(part, part.path))
+
+    def _is_apart(self, p: Tensor) -> bool:
+        """Return whether a parameter is of routed experts that other devices have others of."""
+        return has_part_of_experts(self.run_config) and p.name in ROUTED
 
     def _group_of(self, path: str) -> "Group | None":
         if path.endswith("layer"):
@@ -103,7 +125,8 @@ class Sharded:
         return gathering
 
     def _add(self, group: "Group", parameters: list[Tensor]) -> None:
-        run, place = self.run_config, (self.n_device, self.index)
+        run = self.run_config
+        place = group.n_device, rank(run) // (replicas(run) // group.n_device)
         shards = [Shard(p, *place, self.dtype, run) for p in parameters]
         self.own |= {shard.whole: shard.own for shard in shards}
         group.shards += shards
@@ -147,10 +170,13 @@ class Sharded:
 
 
 class Group:
-    """Parameters that are gathered together (`FSDPParamGroup`)."""
+    """Parameters that are gathered together (`FSDPParamGroup`), of shards on `n_device` devices."""
 
-    def __init__(self, sharded: Sharded, frees_after_forward: bool):
+    def __init__(self, sharded: Sharded, frees_after_forward: bool, n_device: int | None = None):
         self.sharded = sharded
+        self.n_device = replicas(sharded.run_config) if n_device is None else n_device
+        self.state: list[Group] = [self]
+        """The groups of the same part, in the order in which they are gathered."""
         self.shards: list[Shard] = []
         self.members: set[str] = set()
         """The parts that have its parameters."""
@@ -174,10 +200,12 @@ class Group:
             if not self.waits_for:
                 self.waits_for |= self.members
             is_first, self.is_in_forward = not self.is_in_forward, True
-            self.unshard()
-            self.wait_for_unshard(is_forward=True)
-            args = _cast_inputs(args, sharded.run_config.dtype)
-            y = compute(*(self._registered(args) if is_first else args))
+            for group in self.state:
+                group.unshard()
+                group.wait_for_unshard(is_forward=True)
+                args = _cast_inputs(args, sharded.run_config.dtype)
+                args = group._registered(args) if is_first else args
+            y = compute(*args)
             is_last = self.waits_for == {name}
             self.waits_for.discard(name)
             if is_last:
@@ -194,10 +222,11 @@ class Group:
         self.is_in_forward = False
         if not self.shards:
             return
-        if self.frees_after_forward:
-            self.reshard()
-        self.places.append(len(self.sharded.order))
-        self.sharded.order.append(self)
+        for group in self.state:
+            if group.frees_after_forward:
+                group.reshard()
+            group.places.append(len(self.sharded.order))
+            self.sharded.order.append(group)
         if y.node is not None:
             y.node.before.append(self.pre_backward)
 
@@ -220,17 +249,20 @@ class Group:
 
     def unshard(self) -> None:
         """Gather shards into a buffer, unless that has been done (`foreach_all_gather`)."""
-        if self.is_gathered or self.buffer is not None or not self.shards:
+        is_done = self.is_gathered or self.buffer is not None
+        if is_done or not self.shards or self.n_device == 1:
             return
         Active.tape.operation = "all_gather"
         numbers = sum(shard.n_padded for shard in self.shards)
         dtype = self.sharded.run_config.dtype
         cast = empty((numbers,), dtype) if self.sharded.dtype != dtype else None
-        self.buffer = empty((self.sharded.n_device * numbers,), dtype)
+        self.buffer = empty((self.n_device * numbers,), dtype)
         del cast
 
     def wait_for_unshard(self, is_forward: bool) -> None:
         """Copy from the buffer into the parameters; the buffer before lives until that is done."""
+        if self.n_device == 1 and not self.is_gathered:
+            self._copy_own(is_forward)
         if self.buffer is None:
             return
         before, self.sharded.buffer_before = self.sharded.buffer_before, None
@@ -243,6 +275,18 @@ class Group:
             self.sharded.buffer_before = self.buffer
         self.buffer, self.is_gathered = None, True
 
+    def _copy_own(self, is_forward: bool) -> None:
+        """Copy parameters that no other device has, one after the other."""
+        if is_forward:
+            self.sharded.buffer_before = None
+        dtype, cast = self.sharded.run_config.dtype, None
+        for shard in self.shards:
+            if self.sharded.dtype != dtype:
+                cast = empty((shard.n_padded,), dtype)
+            shard.whole.storage.resize(shard.n_gathered)
+        del cast
+        self.is_gathered = True
+
     def reshard(self) -> None:
         """Free the gathered parameters."""
         for shard in self.shards:
@@ -254,11 +298,27 @@ class Group:
         callback = self.sharded.root_post_backward
         if callback not in Active.tape.callbacks:
             Active.tape.callbacks.append(callback)
-        self.is_reduced = False
-        self.unshard()
-        self.wait_for_unshard(is_forward=False)
-        if self.places and (place := self.places.pop()):
-            self.sharded.order[place - 1].unshard()
+        for group in self.state:
+            group.is_reduced = False
+            group.unshard()
+            group.wait_for_unshard(is_forward=False)
+            group.prefetch()
+
+    def prefetch(self) -> None:
+        """Begin with the group before, of several with all those of the part before.
+
+        `_backward_prefetch`: of several groups of a part, the second does so.
+        """
+        before = self.sharded.order[: self.places.pop()] if self.places else []
+        if len(self.state) == 1:
+            targets = before[-1:]
+        elif self is self.state[1]:
+            others = [group for group in before if group.state is not self.state]
+            targets = [group for group in reversed(others) if group.state is others[-1].state]
+        else:
+            targets = []
+        for target in targets:
+            target.unshard()
 
     def post_backward(self) -> None:
         """Free the parameters, and give this device's shards their rows of the mean gradient."""
@@ -279,7 +339,8 @@ class Group:
             shard.whole.grad = gradient = None
         if self.frees_after_backward:
             self.reshard()
-        self.sharded.reduced.clear()
+        if self is self.state[-1]:
+            self.sharded.reduced.clear()
         if shards:
             self._foreach_reduce(shards, gradients)
 
@@ -297,10 +358,13 @@ class Group:
         sharded = self.sharded
         dtype = sharded.reduce_dtype
         numbers = sum(shard.n_padded for shard in shards)
-        last = gradients[-1]  # named in the loop over them
-        source = empty((sharded.n_device * numbers,), dtype)
+        is_alone = self.n_device == 1
+        last = None if is_alone else gradients[-1]  # named in the loop over them
+        source = empty((self.n_device * numbers,), dtype)
         gradients.clear()
         reduced = empty((numbers,), dtype)
+        divided = empty(source.shape, dtype) if is_alone else None
+        del divided
         reduced = to(reduced, sharded.dtype)
         for shard in shards:
             own = shard.own

@@ -10,7 +10,7 @@ from modelbudget.architecture.operations import highest
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import has_part_of_experts, is_divided, is_sharded
+from modelbudget.architecture.run_values import is_divided, is_sharded
 from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.devices import gradient_buckets
 from modelbudget.memory.optimizer_states import has_two_temporaries
@@ -183,8 +183,6 @@ def check_devices(run: RunConfig) -> None:
     for name in DEVICES_WITHOUT_PROGRAM:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
-    if is_sharded(run) and has_part_of_experts(run):
-        raise NoProgramError(f"zero: {run.zero} with expert_parallel: {run.expert_parallel}")
     if is_sharded(run) and run.optimizer_in_backward:
         raise NoProgramError(f"zero: {run.zero} with optimizer_in_backward: true")
     if run.gradient_accumulation_fusion and run.autocast != "none":

@@ -91,6 +91,17 @@ def test_random_shards_are_predicted(seed):
     formulas, values = predicted(a, run), measured(a, run)
     assert run.recompute == "full" or "peak_training_bytes" in formulas
     assert formulas == {quantity: values[quantity] for quantity in formulas}, run
+    if run.pipeline_parallel == 1:
+        assert programmed(a, run) == values, run
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_shards_of_layers_with_and_without_experts(zero):
+    """Only here: parts with one group of parameters beside parts with two, which a program has."""
+    a = Decoder(**FOUR | {"mlps": "moe mlp", "n_layer": 5})
+    run = RunConfig(batch=2, length=8, expert_parallel=2, data_parallel=zero - 1, zero=zero)
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+    assert programmed(a, run) == measured(a, run)
 
 
 @pytest.mark.parametrize("routing", ["even", "one_device"])

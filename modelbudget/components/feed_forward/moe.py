@@ -554,18 +554,16 @@ def program(a: Fields, r: Run):
             weights, chosen = choose(tokens)
             order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
             owner = without_gradient(order)
-            outputs = of_experts(take_rows(tokens, owner), tokens.shape[0])
+            if r.expert_parallel == 1:
+                outputs = routed(take_rows(tokens, owner))
+            else:  # no name for the rows: they are freed once they are sent
+                n = tokens.shape[0] * expert_parallel.received_per_token(a, r)
+                outputs = on_other_devices(routed, take_rows(tokens, owner), n)
             weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
             y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
         if shared is not None:
             y = add(y, of_shared_experts(tokens))
         return view(y, x.shape)
-
-    def of_experts(rows, n_token):
-        if r.expert_parallel == 1:
-            return routed(rows)
-        n_received = n_token * expert_parallel.received_per_token(a, r)
-        return on_other_devices(routed, rows, n_received)
 
     def routed(x):
         if not a.gated:
