@@ -153,6 +153,19 @@ class Sharded:
                 group.post_forward(y)
                 group.waits_for.clear()
 
+    def accumulate_gradients(self) -> None:
+        """Let backward passes leave parameters gathered and gradients whole (stages)."""
+        for group in self.groups:
+            group.frees_after_backward = group.reduces = False
+
+    def perform_reduce_grad(self) -> None:
+        """Reduce the gradients that all microbatches have added up (pipelining/stage.py)."""
+        for group in self.groups:
+            group.frees_after_backward = group.reduces = True
+        for group in self.groups:
+            group.post_backward()
+        self.root_post_backward()
+
     def root_post_backward(self) -> None:
         """Reduce what no hook has: that of the root, and of layers whose input needs no gradient.
 

@@ -206,6 +206,10 @@ class Sharded(Protocol):
 
     def chunks_of_head(self, chunks: list) -> Iterator: ...
 
+    def accumulate_gradients(self) -> None: ...
+
+    def perform_reduce_grad(self) -> None: ...
+
 
 class Length(Protocol):
     """The length of states of which each device has a part (`devices/divided_parts.py`)."""

@@ -82,6 +82,9 @@ def _by_regime(
     family: type[Architecture], use: Use, fields: dict[str, Any], numbers: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Regime | None]]:
     """Yield the rows of each regime; None: those too few for one."""
+    if fields.get("pipeline_schedule", "none") != "none":
+        yield numbers, None  # the order of passes is not one of symbols
+        return
     varying = frozenset(name for name, value in fields.items() if isinstance(value, Column))
     regimes = _regimes(family, use, tuple((n, v) for n, v in fields.items() if n not in varying))
     seen = 0

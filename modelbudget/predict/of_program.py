@@ -8,10 +8,12 @@ from modelbudget.architecture.base import OF_PEAK, Architecture
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
+from modelbudget.quantities.pipelined_step import pipelined_step
 from modelbudget.quantities.training_step import TrainingStep, declared, training_step
 
 Use = Literal["training", "inference", "caches"]
@@ -132,6 +134,8 @@ def _run(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:
     """Run the program of a model, or for its caches make it only."""
     program = type(a).program()
     if use == "training":
+        if is_pipelined(run):
+            return pipelined_step(program, a, run)
         if run.trained_from_layer:  # layers are not the same
             return training_step(program, a, run, lists_allocations=True)
         return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from modelbudget.architecture.operations import highest
 from modelbudget.operations.tape import Allocation
-from modelbudget.quantities.inference_step import Inference
-from modelbudget.quantities.training_step import TrainingStep
+from modelbudget.quantities.length import HasAllocations
 
-Result = TypeVar("Result", TrainingStep, Inference)
+Result = TypeVar("Result", bound=HasAllocations)
 
 
 class Shallow(NamedTuple):
@@ -70,7 +69,8 @@ def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
     }
     if None in peaks.values():
         return run(a)
-    result = type(short)(peaks=peaks)
+    result = type(short)()
+    result.peaks = peaks
     for name, value in vars(short).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, value, getattr(long, name)))

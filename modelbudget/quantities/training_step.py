@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -65,8 +66,7 @@ def training_step(
     a setting that has no program.
     """
     check_devices(run)
-    if is_divided(run) and 1 < a.n_kv_head < run.tensor_parallel:
-        raise NoProgramError(f"n_kv_head: {a.n_kv_head} with tensor_parallel: copies of heads")
+    check_heads(a, run)
     run = of_own_tokens(run)
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
@@ -90,14 +90,14 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
-        optimizer = OptimizerStep(a, _of_optimizer(run), trained, buffer)
+        optimizer = OptimizerStep(a, of_optimizer(run), trained, buffer)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
         before = tape.live
         tape.restart("forward")
         _forward_backward(tape, step, model, run, tokens, targets)
         _finish(tape, step, "first.forward_backward")
-        step.gradient_bytes = _gradients(trained, accumulates)
-        again = _gradients_again(trained)
+        step.gradient_bytes = gradients_of(trained, accumulates)
+        again = gradients_again(trained)
         for number, name in enumerate(("first", "second")[:n_steps]):
             keeps_more = tape.without_values or run.gathered_states == "again"
             if number and (tape.update is not None or keeps_more):
@@ -107,18 +107,18 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             elif number:  # the same, over the states of the optimizer
                 _repeat(step, tape.live - before)
                 tape.restart("backward")
-                again()
+                again(trained)
             tape.restart("optimizer")
             optimizer.run()
             step.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
                 _finish(tape, step, f"{name}.optimizer")
-    if n_steps and is_divided(run) and not _has_parts_of_gradients(run):
+    if n_steps and is_divided(run) and not has_parts_of_gradients(run):
         step.peaks, step.allocations = {}, {}  # are not known
     return step
 
 
-def _has_parts_of_gradients(run: RunConfig) -> bool:
+def has_parts_of_gradients(run: RunConfig) -> bool:
     """Whether an optimizer needs no more than its own tensors where devices divide matrices.
 
     It divides gradients that are whole, or sums those of which each device has a term, into copies;
@@ -133,8 +133,8 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     step = TrainingStep()
     for p in tape.parameters:
         step.parameters[p.name] += p.numel()
-        step.parameter_bytes[p.name] += _own(tape, p).storage.n_bytes
-    trained = [_own(tape, p) for p in tape.parameters if p.needs_gradient]
+        step.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
+    trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
     if optimizer_named(run.optimizer).updates_in == "backward":
         raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
     if not trained:
@@ -142,12 +142,12 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     return step, trained
 
 
-def _own(tape: Tape, p: Tensor) -> Tensor:
+def kept_of(tape: Tape, p: Tensor) -> Tensor:
     """Return what a device keeps of a parameter, and updates."""
     return p if tape.sharded is None else tape.sharded.own[p]
 
 
-def _of_optimizer(run: RunConfig) -> RunConfig:
+def of_optimizer(run: RunConfig) -> RunConfig:
     """Return the run as the optimizer sees it: shards are the master weights."""
     if not (is_sharded(run) and run.master_weights):
         return run
@@ -160,10 +160,10 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations=True)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
-        optimizer = OptimizerStep(a, _of_optimizer(run), trained, None)
+        optimizer = OptimizerStep(a, of_optimizer(run), trained, None)
         for p in trained:
             p.grad = empty(p.shape, p.dtype)
-        step.gradient_bytes = _gradients(trained, accumulates=False)
+        step.gradient_bytes = gradients_of(trained, accumulates=False)
         optimizer.run()
         step.optimizer_bytes = optimizer.bytes_by_component()
     return step
@@ -175,13 +175,13 @@ def of_own_tokens(run: RunConfig) -> RunConfig:
     return run.model_copy(update={"length": length}) if run.context_parallel > 1 else run
 
 
-def check_devices(run: RunConfig) -> None:
-    """Raise NoProgramError if several devices share the model, or a device without a program.
+def check_devices(run: RunConfig, known: tuple[str, ...] = ()) -> None:
+    """Raise NoProgramError if several devices share the model, but in the `known` ways.
 
     Replicas that add up their gradients in place need what one device needs.
     """
     for name in DEVICES_WITHOUT_PROGRAM:
-        if getattr(run, name) > 1:
+        if getattr(run, name) > 1 and name not in known:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
     if is_sharded(run) and run.optimizer_in_backward:
         raise NoProgramError(f"zero: {run.zero} with optimizer_in_backward: true")
@@ -189,7 +189,12 @@ def check_devices(run: RunConfig) -> None:
         raise NoProgramError("gradient_accumulation_fusion: true with autocast")
 
 
-def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
+def check_heads(a, run: RunConfig) -> None:
+    if is_divided(run) and 1 < a.n_kv_head < run.tensor_parallel:
+        raise NoProgramError(f"n_kv_head: {a.n_kv_head} with tensor_parallel: copies of heads")
+
+
+def gradients_of(trained: list[Tensor], accumulates: bool) -> Counter[str]:
     """Return the bytes of gradients by component: of the float32 buffer, if they accumulate."""
     n_bytes: Counter[str] = Counter()
     for p in trained:
@@ -199,20 +204,23 @@ def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
     return n_bytes
 
 
-def _gradients_again(trained: list[Tensor]) -> Callable[[], None]:
+def gradients_again(trained: list[Tensor]) -> Callable[[list[Tensor]], None]:
     """Return what allocates the gradients again that there are, with the storages they share."""
     layouts = [
-        (p, p.grad.shape, p.grad.strides, p.grad.dtype, id(p.grad.storage), p.grad.storage.n_bytes)
-        for p in trained
-        if p.grad is not None
+        (i, gradient, id(gradient.storage), gradient.storage.n_bytes)
+        for i, gradient in enumerate(p.grad and copy(p.grad) for p in trained)
+        if gradient is not None
     ]
+    for _, gradient, *_ in layouts:
+        del gradient.storage
 
-    def allocate() -> None:
+    def allocate(trained: list[Tensor]) -> None:
         storages: dict[int, Storage] = {}
-        for p, shape, strides, dtype, storage, n_bytes in layouts:
+        for i, gradient, storage, n_bytes in layouts:
             if storage not in storages:
                 storages[storage] = Storage(n_bytes)
-            p.grad = Tensor(shape, strides, dtype, storages[storage])
+            trained[i].grad = again = copy(gradient)
+            again.storage = storages[storage]
 
     return allocate
 
@@ -266,19 +274,19 @@ def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor |
         logits = model.head(states)
     else:
         logits = model(tokens)
-    return _loss_of(logits, run, targets), logits if run.outputs == "kept" else None
+    return loss_of(logits, run, targets), logits if run.outputs == "kept" else None
 
 
 def _of_all_tokens(model, run, tokens: Tensor, labels: Tensor) -> Tensor:
     """Add up the losses of all tokens that a model predicts, the next and those further ahead."""
     first, *others = (
-        _loss_of(logits, run, without_gradient(labels) if number else labels)
+        loss_of(logits, run, without_gradient(labels) if number else labels)
         for number, logits in enumerate(model.logits_ahead(tokens))
     )
     return reduce(add, others, first)
 
 
-def _loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
+def loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
     if run.loss_kernel == "in_place":
         return cross_entropy_in_place(logits, labels, run.loss_dtype == "float32")
     if run.loss_dtype == "float32":

@@ -6,13 +6,12 @@ from itertools import cycle
 
 import polars as pl
 import pytest
-from helpers.devices import COMPARED, compared, measured, predicted
-from helpers.gloo import QUANTITIES, steps_of_all_ranks
+from helpers.devices import COMPARED, compared, measured, predicted, programmed
+from helpers.gloo import steps_of_all_ranks
 from helpers.readings import in_first_row
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 
@@ -79,6 +78,13 @@ def interleaved(devices: int, microbatches: int, stages: int, rank: str, **setti
     return pipeline(devices, microbatches, "interleaved_1f1b", rank, **settings)
 
 
+def agree(a: Decoder, run: RunConfig) -> None:
+    """Compare formula and program with torch's schedule, which runs every pass."""
+    found = measured(a, run)
+    assert predicted(a, run) == found, run
+    assert programmed(a, run) == found, run
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_a_stage_holds_is_predicted(name):
     """Each shape in half of the runs, and each run with half of the shapes."""
@@ -87,14 +93,14 @@ def test_what_a_stage_holds_is_predicted(name):
         RUNS[number % 2 :: 2], cycle(PIPELINES[number:]), strict=False
     ):
         run = pipeline(*of_pipeline, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        agree(a, run)
 
 
 @pytest.mark.parametrize("number", range(len(INTERLEAVED)))
 def test_what_a_device_with_several_stages_holds_is_predicted(number):
     a, settings = Decoder(**SMALL | list(SHAPES.values())[number]), RUNS[number] | {"batch": 8}
     run = interleaved(*INTERLEAVED[number], **settings)
-    assert predicted(a, run) == measured(a, run)
+    agree(a, run)
 
 
 def test_transformers_code_in_a_pipeline_is_predicted():
@@ -103,7 +109,7 @@ def test_transformers_code_in_a_pipeline_is_predicted():
     settings = {"dtype": "bfloat16", "norm_kernel": "written_out", "projections": "packed"}
     for of_pipeline in PIPELINES[:4]:
         run = pipeline(*of_pipeline, batch=4, length=16, gate_and_up="packed", **settings)
-        assert predicted(a, run) == measured(a, run), run
+        agree(a, run)
 
 
 @pytest.mark.parametrize("tables", ["model", "complex"])
@@ -112,10 +118,10 @@ def test_layers_of_each_stage_have_tables_of_rope(tables):
     for of_pipeline, recompute in zip(PIPELINES[:4], cycle(["none", "full"]), strict=False):
         settings = {"dtype": "bfloat16", "rope_tables": tables, "recompute": recompute}
         run = pipeline(*of_pipeline, batch=4, length=16, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        agree(a, run)
     for rank in ("first", "last"):
         run = interleaved(2, 4, 2, rank, batch=4, length=16, dtype="bfloat16", rope_tables=tables)
-        assert predicted(a, run) == measured(a, run), run
+        agree(a, run)
 
 
 @pytest.mark.parametrize("dtype", ["dtype", "float32"])
@@ -125,7 +131,7 @@ def test_shards_of_a_stage_add_gradients_up(dtype):
     run = {"zero": 2, "data_parallel": 2, "reduce_dtype": dtype, "dtype": "bfloat16", "length": 8}
     for of_pipeline in ((2, 1, "gpipe", "first"), (2, 4, "1f1b", "last"), (4, 4, "gpipe", "last")):
         one = pipeline(*of_pipeline, batch=4, master_weights=True, **run)
-        assert predicted(a, one) == measured(a, one), one
+        agree(a, one)
 
 
 @pytest.mark.parametrize("settings", [{}, {"loss_dtype": "float32", "outputs": "kept"}])
@@ -134,7 +140,7 @@ def test_a_stage_may_write_the_gradient_over_its_logits(settings):
     run = {"batch": 4, "length": 8, "dtype": "bfloat16", "loss_kernel": "in_place"}
     for of_pipeline in ((2, 4, "gpipe", "last"), (2, 2, "1f1b", "last")):
         one = pipeline(*of_pipeline, **run, **MEGATRON, **settings)
-        assert predicted(a, one) == measured(a, one), one
+        agree(a, one)
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
@@ -178,15 +184,53 @@ def test_a_tied_matrix_is_on_both_ends():
     assert sum(held) == 4 * (n_parameters + 1003 * 36)
 
 
-def test_without_a_formula_a_stage_is_only_measured():
-    dense_first = Decoder(**SMALL | LLAMA | EXPERTS | {"n_dense_layer": 1})
-    run = pipeline(2, 2, "gpipe", "first", batch=2, length=8)
-    for quantity in COMPARED:
-        assert not dense_first.has_formula_for(quantity, dense_first, run)
-    post = Decoder(**SMALL | {"norm_placement": "post"})
-    assert not post.has_formula_for("peak_training_bytes", post, run)
-    _, values = of_rank(dense_first, run, QUANTITIES)
-    assert values["peak_training_bytes"]["second.forward_backward"] > 0
+BY_PROGRAM = {
+    "experts after three layers": LLAMA | EXPERTS | {"n_dense_layer": 3},
+    "experts in every third layer": LLAMA | EXPERTS | {"mlps": "moe mlp mlp"},
+    "post-norm": {"norm_placement": "post"},
+    "norms of outputs": LLAMA | {"norm_placement": "output"},
+    "windows": LLAMA | {"mixers": "sliding_attention attention", "window": 4},
+    "DeepSeek": LLAMA | EXPERTS | LATENT | {"d_value": 10, "n_dense_layer": 1},
+}
+
+
+@pytest.mark.parametrize("name", BY_PROGRAM)
+def test_stages_without_a_formula_are_predicted_by_program(name):
+    """Only this sees which layers a stage has, where they differ."""
+    a, number = Decoder(**SMALL | BY_PROGRAM[name]), list(BY_PROGRAM).index(name)
+    shards = {"zero": 2 + number % 2, "data_parallel": 3, "data_rank": "last"}
+    for run in (
+        pipeline(*PIPELINES[number], batch=8, length=8),
+        interleaved(*INTERLEAVED[number], batch=8, length=8, recompute="full"),
+        pipeline(*PIPELINES[2 - number % 2], batch=8, length=16, **shards),
+    ):
+        assert not a.has_formula_for("peak_training_bytes", a, run)
+        assert programmed(a, run) == measured(a, run), run
+
+
+@pytest.mark.parametrize(("zero", "dtype"), [(2, "dtype"), (3, "dtype"), (3, "float32")])
+def test_shards_of_a_stage_are_gathered_by_program(zero, dtype):
+    """With zero: 3, each forward pass after a backward pass frees what that had gathered."""
+    a = Decoder(**SMALL | LLAMA | {"tied": True})
+    run = {"zero": zero, "data_parallel": 2, "reduce_dtype": dtype, "dtype": "bfloat16"}
+    for number, of_pipeline in enumerate(((2, 4, "1f1b", "first"), (4, 4, "1f1b", "last"),
+                                          (4, 2, "gpipe", "middle"))):  # fmt: skip
+        one = pipeline(
+            *of_pipeline, batch=4, length=8, recompute=("full", "none")[number % 2], **run
+        )
+        assert programmed(a, one) == measured(a, one), one
+
+
+def test_more_microbatches_repeat_the_passes_of_few():
+    """A program runs each kind of pass once, and torch all: 12 microbatches, or 40 passes."""
+    a = Decoder(**SMALL | LLAMA | {"n_vocab": 90})
+    for run in (
+        pipeline(2, 12, "1f1b", "last", batch=12, length=4, outputs="kept"),
+        pipeline(8, 12, "1f1b", "second", batch=12, length=4),
+        pipeline(4, 12, "gpipe", "first", batch=12, length=4),
+        interleaved(2, 10, 4, "last", batch=20, length=4),
+    ):
+        assert programmed(a, run) == measured(a, run), run
 
 
 def test_columns_equal_integers():

@@ -72,9 +72,14 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
             stages = 2 if schedule == "interleaved_1f1b" else 1
             values = (n, t, 1, 1, p, sequence, zero, schedule, again, stages, m)
             ranks = ("first", "second", "middle", "last") if p > 2 else ("first", "last")
+            layout = dict(zip(LAYOUT, values, strict=True))
             try:
+                if zero == 3 and p > 1:  # a program has them, one by one: no search waits for it
+                    model.predict("activation_bytes", layout)  # refuses what is not allowed
+                    expected[values] = None
+                    continue
                 expected[values] = max(
-                    peak(model, **dict(zip(LAYOUT, values, strict=True)), pipeline_rank=rank)
+                    peak(model, **layout, pipeline_rank=rank)
                     for rank in (ranks if p > 1 else ("first",))
                 )
             except InputError as error:

@@ -1,6 +1,7 @@
 """The decoder as a program: embedding, layers, final norm, head."""
 
 from itertools import chain, cycle, islice, repeat
+from typing import Any
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
@@ -12,10 +13,16 @@ from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import expand, narrow
 
 
-def program(a: Fields, r: Run):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
+    """Tokens (batch, length) to logits (batch, length, n_vocab).
+
+    A stage of a pipeline that is not the first reads states (batch, length, d_model), and one that
+    is not the last returns them; it has no embedding, or neither final norm nor head.
+    """
     mixers = a.mixers.split()
-    embed = make_group(make_part, "embedding", embedding.program, a, r)
+    embed: Any = None
+    if is_first:
+        embed = make_group(make_part, "embedding", embedding.program, a, r)
     mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
     patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
     layers = []
@@ -29,9 +36,15 @@ def program(a: Fields, r: Run):
             names = mixers[-1], a.mlps.split()[-1]
             ahead.append(make_part("mtp", multi_token_prediction.program, a, r, *names))
     Active.tape.layer = None
-    embedding_norm = make_group(norm.make, "norm.embedding", a, r) if a.embedding_norm else None
-    final_norm = make_group(norm.make, "norm.final", a, r) if a.final_norm else None
-    head = make_group(make_part, "head", embedding.head_program, a, r, embed.token)
+    embedding_norm = final_norm = None
+    head: Any = None
+    if a.embedding_norm and is_first:
+        embedding_norm = make_group(norm.make, "norm.embedding", a, r)
+    if a.final_norm and is_last:
+        final_norm = make_group(norm.make, "norm.final", a, r)
+    if is_last:
+        token = embed and embed.token
+        head = make_group(make_part, "head", embedding.head_program, a, r, token)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
     attends = {"attention", "sliding_attention"} & {mixer for mixer, _ in patterns}
     shares_tables = d_rotary and r.rope_tables == "model" and attends
@@ -43,7 +56,7 @@ def program(a: Fields, r: Run):
     windows = {"attention": 0, "sliding_attention": a.window}
 
     def forward(tokens):
-        return head(states(tokens))
+        return states(tokens) if head is None else head(states(tokens))
 
     def states(tokens):
         """Return the states (batch, length, d_model) that the head reads."""
@@ -68,12 +81,12 @@ def program(a: Fields, r: Run):
         """Return what the last layer returns, and what else is live."""
         tape = Active.tape
         held = [] if r.embeddings == "held" and tape.cache_length is None else None
-        x = drop(embed(tokens, held))
+        x = tokens if embed is None else drop(embed(tokens, held))
         if embedding_norm is not None:
             x = embedding_norm(x)
-        bias, rotation = embed.bias(x), None
+        bias, rotation = embed and embed.bias(x), None
         if gives_places:
-            rotation = (rope.positions(*tokens.shape),)
+            rotation = (rope.positions(*tokens.shape[:2]),)
         elif frequencies is not None:
             dtype = x.dtype if r.rope_dtype == "dtype" else "float32"
             rotation = rope.tables_of_model(tokens.shape[1], frequencies, dtype)
