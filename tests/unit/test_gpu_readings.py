@@ -74,8 +74,26 @@ def test_a_row_is_the_answer_of_the_command(found):
     )
     assert not_fused > 1.25 * row.reading.gib
     assert {one.source.title: one.source.settings.get("fused", False) for one in found} == {
-        "Megatron-LM on 8 B200, by SimuMax": True, "torchtitan on 8 to 512 H100 with 96 GB": False
+        "Megatron-LM on 8 B200, by SimuMax": True, "torchtitan on 8 to 512 H100 with 96 GB": False,
+        "nanotron on 8 to 64 GPUs, a Llama of 1.1B parameters": True,
     }  # fmt: skip
+
+
+def test_six_more_sequences_of_nanotron_by_hand(found):
+    """What each of two tensor-parallel devices saves of them, in both readings and predictions."""
+    two, eight = (
+        next(row for row in found if row.reading.read_at.endswith(f"dp-32_tp-2_pp-1_mbz-{n}"))
+        for n in (2, 8)
+    )
+    # Numbers of bfloat16 per token and layer: all of 2 inputs of products; halves of 2 inputs of
+    # norms, queries, keys and values, two of them rotated, the result twice, gate, up, SiLU, product.
+    per_layer = 2 * 2048 + (2 * 2048 + 5 * 2048 + 2 * 2048 + 4 * 4096) // 2
+    # Of the logits: softmax in float32, themselves and their gradient in bfloat16.
+    more = 6 * 4096 * (24 * 2 * per_layer + (4 + 2 + 2) * 50258 // 2) / GIB
+    assert eight.reading.gib - two.reading.gib == pytest.approx(more, rel=0.01)
+    assert two.low is not None
+    assert eight.low is not None
+    assert eight.low - two.low == pytest.approx(more, rel=0.01)
 
 
 def test_a_mistake_in_the_file_is_one_message(tmp_path):
