@@ -85,8 +85,9 @@ def test_six_more_sequences_of_nanotron_by_hand(found):
         next(row for row in found if row.reading.read_at.endswith(f"dp-32_tp-2_pp-1_mbz-{n}"))
         for n in (2, 8)
     )
-    # Numbers of bfloat16 per token and layer: all of 2 inputs of products; halves of 2 inputs of
-    # norms, queries, keys and values, two of them rotated, the result twice, gate, up, SiLU, product.
+    # Numbers of bfloat16 per token and layer: all of 2 inputs of products; half of 2 inputs of
+    # norms, of queries, keys and values, two of them rotated, of the result twice, of gate, up,
+    # SiLU and product.
     per_layer = 2 * 2048 + (2 * 2048 + 5 * 2048 + 2 * 2048 + 4 * 4096) // 2
     # Of the logits: softmax in float32, themselves and their gradient in bfloat16.
     more = 6 * 4096 * (24 * 2 * per_layer + (4 + 2 + 2) * 50258 // 2) / GIB
