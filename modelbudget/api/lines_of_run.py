@@ -6,7 +6,7 @@ from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import gradient_number
+from modelbudget.architecture.run_values import gradient_number, is_sharded
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
@@ -44,9 +44,10 @@ def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tupl
     if run.adapter == "none" or "gradient_bytes" not in breakdowns or run.modules_to_save != "none":
         return ()
     dtype = adapter_dtype_of(run)
+    where = " on each device" if is_sharded(run) else ""
     return (
-        f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained "
-        f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
+        f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained"
+        f"{where} (adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
         *_line_of_kbit(run),
     )
 

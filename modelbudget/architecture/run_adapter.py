@@ -90,7 +90,7 @@ class Adapter(Record):
 
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
-        "dtype in ('bfloat16', 'float16')",
+        "dtype in ('bfloat16', 'float16') and zero == 0",
         # PEFT's function turns both on with its default arguments.
         "input_gradient": "prepare_for_kbit_training",
         "recompute": "prepare_for_kbit_training and 'full' or 'none'",
@@ -110,6 +110,7 @@ class Adapter(Record):
             when=f"{_WITH_ADAPTER} and zero > 0",
         ),
         *known_only_with("zero = {zero}", f"zero > 0 and ({_PARTLY})", adapter=WITH_SHARDS),
+        *known_only_with("zero = {zero}", "zero > 0", prepare_for_kbit_training=(False,)),
         Constraint(
             "modules_to_save == 'none'",
             "modules_to_save = '{modules_to_save}': not known yet with zero or gradient_buckets",

@@ -7,6 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.constraint import Constraint, known_only_with
 from modelbudget.architecture.record import Count, Parts, Record
 from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.stored_formats import IN_SHARDS
 
 _SCHEDULE = "pipeline_schedule = '{pipeline_schedule}'"
 _NEEDS_SCHEDULE = "needs pipeline_schedule: gpipe, 1f1b or interleaved_1f1b"
@@ -137,7 +138,7 @@ class Devices(Record):
         *known_only_with(
             "zero = {zero}",
             "zero in (2, 3)",
-            weights=("dtype",),
+            weights=("dtype", *IN_SHARDS),
             vocabulary_dtype=("dtype",),
             autocast=("none",),
             gradient_casts=("together",),

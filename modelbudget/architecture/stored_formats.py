@@ -66,6 +66,8 @@ class StoredFormat(Strict):
     """What becomes of a matrix that does not."""
     made_for_product: StoredTensor | None = None
     """What a product makes before it makes the copy of the matrix."""
+    in_shards: str = ""
+    """The tensor that data-parallel devices divide, as numbers of the dtype; others are whole."""
     is_witnessed: bool = True
     config: list[dict[str, list[bool | int | str | None]]] = Field(default_factory=list)
     """Keys of a `quantization_config` and their values, of which one list means this format."""
@@ -122,6 +124,17 @@ def _read() -> dict[str, Known]:
 
 FORMATS: dict[str, Known] = _read()
 """By the word of the run field `weights`."""
+
+
+IN_SHARDS = [word for word, known in FORMATS.items() if known.format.in_shards]
+"""Formats of which FSDP divides the packed numbers."""
+
+
+OF_STORED_EXPERTS = (
+    "weights: no library is known that trains over quantised stacked experts; allowed: "
+    "weights_of: dense, or an adapter over a format that leaves them in the dtype (bnb-4bit)"
+)
+"""Why a training step has no program."""
 
 
 def file_is_known(weights: str) -> bool:

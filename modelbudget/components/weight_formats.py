@@ -3,10 +3,12 @@
 from collections import Counter
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import (
     FORMATS,
     OF_RUN,
+    divides,
     sizes_of,
     value_of,
 )
@@ -119,10 +121,20 @@ class StoredWeights:
 
     def n_bytes(self, d_in, d_out, has_bias: bool):
         """Return the bytes of the stored matrix, and of its bias if the format has that too."""
-        sizes, size = self._sizes(d_in, d_out, has_bias), bytes_of(self.r.dtype)
-        n_bytes = {name: one.n_bytes(sizes, size) for name, one in self.stored.tensors.items()}
+        n_bytes = self._n_bytes(d_in, d_out, has_bias)
         bias = n_bytes.pop("bias", None)
         return sum(n_bytes.values()), bias
+
+    def in_shards(self, d_in, d_out):
+        """Return the numbers of the dtype that devices divide."""
+        n_bytes, size = self._n_bytes(d_in, d_out)[self.stored.in_shards], bytes_of(self.r.dtype)
+        if not divides(n_bytes, size):
+            raise NoProgramError(f"weights: {d_out:,} rows by {d_in:,} columns in shards")
+        return ceil_div(n_bytes, size)
+
+    def _n_bytes(self, d_in, d_out, has_bias: bool = False) -> dict[str, Any]:
+        sizes, size = self._sizes(d_in, d_out, has_bias), bytes_of(self.r.dtype)
+        return {name: one.n_bytes(sizes, size) for name, one in self.stored.tensors.items()}
 
     def made_for_product(self, d_in, d_out):
         """Return the numbers of what is made before the copy of a matrix, and their dtype."""

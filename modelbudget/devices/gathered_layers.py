@@ -25,6 +25,7 @@ from modelbudget.operations.part import Part
 from modelbudget.operations.tape import (
     BYTES,
     Active,
+    Shape,
     Tensor,
     contiguous_strides,
     empty,
@@ -40,16 +41,19 @@ class Shard:
     """A parameter of which a device keeps some rows.
 
     `whole` is what the model computes with: its storage is empty unless it is gathered. `own` is
-    what the optimizer updates: the rows without padding, in a storage with it.
+    what the optimizer updates: the rows without padding, in a storage with it. `shape`: that of the
+    numbers in which it is stored.
     """
 
-    def __init__(self, whole: Tensor, n_device: int, index: int, dtype: str, run: RunConfig):
-        n_rows, columns = whole.shape[0], product(whole.shape[1:])
+    def __init__(
+        self, whole: Tensor, shape: Shape, n_device: int, index: int, dtype: str, run: RunConfig
+    ):
+        n_rows, columns = shape[0], product(shape[1:])
         rows = ceil_div(n_rows, n_device)
         self.whole, self.n_padded = whole, rows * columns
         self.n_gathered = n_device * self.n_padded * BYTES[whole.dtype]
         n_own = own_numbers(run, n_rows, n_device, index)
-        shape = n_own, *whole.shape[1:]
+        shape = n_own, *shape[1:]
         storage = stored_in(self.n_padded * BYTES[dtype], shape).storage
         self.own = Tensor(shape, contiguous_strides(shape), dtype, storage)
         self.own.name, self.own.node = whole.name, whole.node
@@ -69,6 +73,8 @@ class Sharded:
         self.reduce_dtype = "float32" if run.reduce_dtype == "float32" else run.dtype
         self.own: dict[Tensor, Tensor] = {}
         """What a device keeps of each parameter, and updates."""
+        self.packed: dict[Tensor, Any] = {}
+        """Numbers in which quantised matrices are stored."""
         frees = not stays_gathered(run)
         self.root = Group(self, frees_after_forward=False)
         self.of_head = Group(self, frees_after_forward=False)
@@ -117,7 +123,7 @@ class Sharded:
 
     def around_model(self, model: Any, parameters: list[Tensor]) -> Callable:
         """Return the model, whose other parameters become shards."""
-        self._add(self.root, [p for p in parameters if p not in self.own])
+        self._add(self.root, parameters)
         self.root.members.add("model")
         gathering = self.root.around(model, "model")
         if self.run_config.loss_chunks > 1:
@@ -127,9 +133,16 @@ class Sharded:
     def _add(self, group: "Group", parameters: list[Tensor]) -> None:
         run = self.run_config
         place = group.n_device, rank(run) // (replicas(run) // group.n_device)
-        shards = [Shard(p, *place, self.dtype, run) for p in parameters]
+        shards = [
+            Shard(p, self._shape(p), *place, self.dtype, run)
+            for p in parameters
+            if p not in self.own
+        ]
         self.own |= {shard.whole: shard.own for shard in shards}
         group.shards += shards
+
+    def _shape(self, p: Tensor) -> Shape:
+        return (self.packed[p],) if p in self.packed else p.shape
 
     def chunks_of_head(self, chunks: list) -> Iterator:
         """Yield the chunks, during which the head stays gathered; the last reduces its gradients.

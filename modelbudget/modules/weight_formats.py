@@ -8,9 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.architecture.stored_formats import (
     FORMATS,
     OF_RUN,
+    OF_STORED_EXPERTS,
     StoredFormat,
     StoredTensor,
 )
@@ -19,6 +21,8 @@ from modelbudget.modules.feed_forward.moe import ExpertLinear, Grouped
 
 KEPT = ("shared_gate", "index_weight")
 """Linear layers that no format converts."""
+WHOLE = "is_whole"
+"""Attribute of tensors that devices do not divide: what a library keeps apart from parameters."""
 
 
 class Dequantised(torch.autograd.Function):
@@ -42,10 +46,12 @@ class Stored(nn.Module):
     """The tensors of a quantised linear layer, or of a stack of them, and their bias.
 
     `shape` and `dtype` are those of the copy that a product reads; `in_file` are the tensors that a
-    file has instead.
+    file has instead. `is_divided`: devices divide the packed numbers, which are some of the dtype.
     """
 
-    def __init__(self, layer: Any, stored: StoredFormat, sizes: dict[str, int]):
+    def __init__(
+        self, layer: Any, stored: StoredFormat, sizes: dict[str, int], is_divided: bool = False
+    ):
         super().__init__()
         *stacked, _, _ = self.shape = tuple(layer.weight.shape)
         self.dtype = layer.weight.dtype
@@ -57,7 +63,10 @@ class Stored(nn.Module):
 
         self.bias = layer.bias
         for number, (name, tensor) in enumerate(made(stored.tensors).items()):
+            if name == stored.in_shards and is_divided:
+                tensor = _in_dtype(tensor, self.dtype)
             frozen = nn.Parameter(tensor, requires_grad=False)
+            setattr(frozen, WHOLE, name != stored.in_shards)
             if name != "bias":
                 self.register_parameter(str(number), frozen)
             elif tensor.numel():
@@ -80,7 +89,7 @@ class Stored(nn.Module):
         if loads is None:
             return Dequantised.apply(x, self, bias).to(dtype)
         if torch.is_grad_enabled():
-            raise ValueError("quantised stacked experts: a training step is not known")
+            raise ValueError(OF_STORED_EXPERTS)
         return Grouped.apply(x, self.dequantised(), bias, loads, ends).to(dtype)
 
 
@@ -93,7 +102,8 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
     for name, layer in list(model.named_modules()):
         path = name.split(".")
         routed = isinstance(layer, ExpertLinear)
-        if name == "head" and run.weights_of == "all" and not layer.tied:
+        is_matrix = name == "head" and not layer.tied and layer.weight is not None
+        if is_matrix and run.weights_of == "all":
             _replace_head(layer, known.format, run)
         if not (routed or isinstance(layer, nn.Linear)) or path[-1] in KEPT or path[0] != "layer":
             continue
@@ -143,7 +153,15 @@ def _stored(name: str, layer: Any, stored: StoredFormat, run: RunConfig) -> Stor
         raise ValueError(
             f"{run.weights}: {name} of {d_out} rows by {d_in} columns: needs {stored.needs}"
         )
-    return Stored(layer, stored, sizes)
+    return Stored(layer, stored, sizes, bool(is_sharded(run)))
+
+
+def _in_dtype(packed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return packed numbers as some of a dtype (quant_storage); ValueError if they are no whole."""
+    numbers, rest = divmod(packed.nbytes, dtype.itemsize)
+    if rest:
+        raise ValueError(f"{packed.nbytes} bytes are not whole numbers of {dtype}")
+    return packed.new_empty((numbers, 1), dtype=dtype)
 
 
 def _empty(

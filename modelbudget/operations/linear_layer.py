@@ -10,7 +10,7 @@ from modelbudget.operations.dequantised_product import quantised_linear
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
-from modelbudget.operations.tape import Active, Base, Tensor, WeightFormat
+from modelbudget.operations.tape import BYTES, Active, Base, Tensor, WeightFormat
 
 
 def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = False) -> Part:
@@ -59,7 +59,15 @@ def stored_parameters(
 ) -> tuple[Tensor, Tensor | None]:
     """Declare a matrix, or a stack of n, in the format of the run, and its bias if it has one."""
     n_bytes, of_bias = weight_format.n_bytes(shape[-1], shape[-2], has_bias)
-    weight = parameter("weight", *shape, is_trained=False, n_bytes=n * n_bytes)
+    sharded = Active.tape.sharded
+    if sharded is None:
+        weight = parameter("weight", *shape, is_trained=False, n_bytes=n * n_bytes)
+    else:  # devices divide the packed numbers; scales are whole on each
+        packed = weight_format.in_shards(shape[-1], shape[-2])
+        divided = BYTES[weight_format.compute_dtype] * packed
+        weight = parameter("weight", *shape, is_trained=False, n_bytes=n * divided)
+        scales = parameter("weight", 0, is_trained=False, n_bytes=n * (n_bytes - divided))
+        sharded.packed[weight], sharded.own[scales] = n * packed, scales
     weight.dtype = weight_format.compute_dtype
     if of_bias is None:
         return weight, parameter("bias", *shape[:-1]) if has_bias else None

@@ -187,6 +187,8 @@ class WeightFormat(Protocol):
 
     def n_bytes(self, d_in: Any, d_out: Any, has_bias: bool) -> tuple[Any, Any | None]: ...
 
+    def in_shards(self, d_in: Any, d_out: Any) -> Any: ...
+
     def made_for_product(self, d_in: Any, d_out: Any) -> tuple[Any, str]: ...
 
     compute_dtype: str
@@ -199,6 +201,7 @@ class Sharded(Protocol):
     """Shards that a layer gathers (`devices/gathered_layers.py`)."""
 
     own: dict[Tensor, Tensor]
+    packed: dict[Tensor, Any]
 
     def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...
 

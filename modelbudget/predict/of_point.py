@@ -3,9 +3,11 @@
 from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import OF_CACHE
+from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.cache_bytes import is_of_engine, why_not_of_engine
-from modelbudget.predict.formula import OF_CACHE, formula
+from modelbudget.predict.formula import formula
 from modelbudget.predict.of_program import without_program
 from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.not_with_quantised_weights import refused
@@ -42,5 +44,5 @@ def terms_or_reason(
         return {}, f"{why_not_of_engine(architecture, run)}"
     reason = without_program(quantity, architecture, run)
     is_measured = run.adapter == "none" or method_of(run.adapter).forward
-    measured = f"; {MEASURED}" if is_measured else ""
+    measured = f"; {MEASURED}" if is_measured and reason != OF_STORED_EXPERTS else ""
     return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}{measured}"

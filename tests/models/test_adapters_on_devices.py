@@ -2,7 +2,8 @@
 `fully_shard` and DistributedDataParallel, on a fake process group.
 
 Frozen parameters are gathered too, and only here have no gradient: what is reduced is a part of a
-group, and the first layer has no backward pass.
+group, and the first layer has no backward pass. Of quantised matrices the packed numbers are in
+shards and the scales whole, which nothing else tests.
 """
 
 import pytest
@@ -29,6 +30,10 @@ RUNS = [
     {"data_parallel": 2, "gradient_buckets": "copied"},
     {"data_parallel": 2, "gradient_buckets": "views", "adapter_dtype": "float32"},
     *(SHARDS | {"adapter": name} for name in WITH_SHARDS[1:]),
+    SHARDS | {"weights": "bnb-4bit"},
+    SHARDS | {"weights": "bnb-4bit-double", "recompute": "full", "input_gradient": True},
+    {"zero": 2, "data_parallel": 7, "data_rank": "last", "weights": "bnb-4bit-double"},
+    SHARDS | {"weights": "bnb-4bit", "adapter": "lora_fa", "loss_chunks": 4},
 ]
 
 
@@ -46,6 +51,14 @@ def test_what_a_device_trains_of_a_model(settings):
         ({"adapter_dtype": "float32"}, "shards of bfloat16 are gathered"),
         ({"adapter": "vera"}, "not known yet with adapter: vera"),
         ({"modules_to_save": "head"}, "not known yet with zero or gradient_buckets"),
+        (
+            {"weights": "bnb-8bit"},
+            "weights: bnb-8bit; allowed: dtype or bnb-4bit or bnb-4bit-double",
+        ),
+        (
+            {"weights": "bnb-4bit", "prepare_for_kbit_training": True, "autocast": "bfloat16"},
+            "not known yet with",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused(settings, reason):

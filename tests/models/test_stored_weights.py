@@ -61,6 +61,17 @@ def test_every_allocation_with_stored_weights_is_the_traces(
     assert peaks == {phase: values["peak_inference_bytes"][phase] for phase in peaks}
 
 
+def test_a_quantised_head_gets_no_adapter():
+    """PEFT's all-linear leaves out the head: its module was adapted, and its program was not."""
+    a = Decoder(
+        n_vocab=96, d_model=64, n_layer=2, n_head=2, n_kv_head=2, d_head=32, d_ff=64, tied=False
+    )
+    run = RunConfig(dtype="bfloat16", length=8, adapter="lora", weights="bnb-4bit",
+                    weights_of="all", attention_kernel="math",
+                    prepare_for_kbit_training=False)  # fmt: skip
+    assert not first_difference(programmed(a, run), traced(a, run))
+
+
 EXPERTS = {
     "n_vocab": 96, "d_model": 128, "n_layer": 2, "n_head": 2, "n_kv_head": 1, "d_head": 64,
     "d_ff": 192, "n_ctx": 32, "mlps": "moe", "n_expert": 4, "n_expert_per_token": 2,

@@ -18,6 +18,7 @@ from modelbudget.architecture.run_values import (
     one_token,
     tokens,
 )
+from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.components import expert_parallel
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
@@ -642,7 +643,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
 
         def forward(x, ends=None):
             if Active.tape.records_graph:
-                raise NoProgramError("weights: a training step of quantised stacked experts")
+                raise NoProgramError(OF_STORED_EXPERTS)
             dtype, x = x.dtype, to(x, weight.dtype)
             cast = None if shift is None else to(shift, weight.dtype)
             return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)

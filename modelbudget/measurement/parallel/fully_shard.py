@@ -21,6 +21,7 @@ from modelbudget.measurement.parallel.private import on_mesh
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.feed_forward.moe import ExpertLinear
 from modelbudget.modules.layer import Layer
+from modelbudget.modules.weight_formats import WHOLE
 
 
 def shard(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
@@ -32,6 +33,7 @@ def shard(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced),
         "reshard_after_forward": None if run.zero == 3 else False,
     }
+    shared["ignored_params"] = {p for p in model.parameters() if getattr(p, WHOLE, False)}
     place = None
     if has_part_of_experts(run):
         place = on_mesh(mesh["data", "context"]._flatten(), _of_experts(model))
