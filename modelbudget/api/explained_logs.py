@@ -7,70 +7,26 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explained import Explained, Line, distinct, gib, judged, model_of
-from modelbudget.api.model import Model
+from modelbudget.api.explained import Explained, Line, distinct, gib, judged
+from modelbudget.api.explained_llama import llama_cache, llama_states
+from modelbudget.api.log_context import LogContext
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.files.log_lines import Log, Number, read_log
+from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
-from modelbudget.serving.cache_formats import cache_formats
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
             "cache of a table", "all parameters", "peak", "device in use",
             "weights and optimizer"}  # fmt: skip
 """Quantities whose formula needs the model."""
-LLAMA_TYPES = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
-
-
-class _Context:
-    """A log with the model and the run that it names, or that a user does."""
-
-    def __init__(self, log: Log, model: str | None, chosen: dict[str, Any]):
-        self.log, self.chosen = log, chosen
-        self.model: Model | None = model_of(model, log.settings.get("model"), chosen)
-        self.asked: list[str] = []
-        self.asks_dtype = False
-        self.pair: tuple[Architecture, RunConfig] | None = None
-        if self.model:
-            self.pair = self._with_run(self.model)
-
-    def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
-        said = {}
-        for name in ("dtype", "cache_dtype"):
-            if name in self.log.settings:
-                said[name] = self.log.settings[name]
-        base = {**model.base.fields, **model.base.derive, **self.chosen, **said}
-        if "dtype" not in base:
-            said["dtype"] = "bfloat16"
-            self.asks_dtype = True
-        fields = RunConfig.model_fields
-        settings = {name: value for name, value in self.chosen.items() if name in fields}
-        n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
-        architecture, run = model.with_run({**said, "cache_layout": "paged", **settings})
-        return architecture, run.model_copy(update={"tensor_parallel": n})
-
-    def number(self, name: str) -> int | None:
-        """Return a setting of the log that is a number."""
-        text = self.log.settings.get(name, "")
-        return int(text) if text.isdecimal() else None
-
-    def of(self, quantity: str) -> Number | None:
-        """Return the first number of a quantity."""
-        return next((one for one in self.log.numbers if one.quantity == quantity), None)
-
-    def ask(self, text: str) -> None:
-        """Note what the file does not say."""
-        if text not in self.asked:
-            self.asked.append(text)
 
 
 def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     """Explain the numbers of a log. Raises InputError."""
     log = read_log(path)
-    context = _Context(log, model, chosen)
+    context = LogContext(log, model, chosen)
     if context.model is None and any(one.quantity in OF_MODEL for one in log.numbers):
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
@@ -83,7 +39,7 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     return Explained(path, title, lines, tuple(context.asked))
 
 
-def _lines(context: _Context) -> Iterator[Line]:
+def _lines(context: LogContext) -> Iterator[Line]:
     for number in context.log.numbers:
         unit = "" if number.unit in ("x", "parameters", "tokens", "blocks") else f" {number.unit}"
         printed = f"{number.text}{unit}"
@@ -102,19 +58,19 @@ def _bytes(number: Number) -> int:
     return number.n_bytes if number.unit in ("GiB", "MiB", "KiB", "GB", "MB", "bytes") else 0
 
 
-def _read(context: _Context, number: Number, printed: str) -> Line:
+def _read(context: LogContext, number: Number, printed: str) -> Line:
     name = number.name or number.quantity
     return Line(name, printed, "of the tool itself", "read", _bytes(number), 0, number.line)
 
 
-def _pair(context: _Context) -> tuple[Architecture, RunConfig]:
+def _pair(context: LogContext) -> tuple[Architecture, RunConfig]:
     assert context.pair is not None
     if context.asks_dtype:
         context.ask("--set dtype=…: bfloat16 is taken")
     return context.pair
 
 
-def _weights(context: _Context, number: Number, printed: str) -> Line:
+def _weights(context: LogContext, number: Number, printed: str) -> Line:
     """Weights of one device; vLLM's with its RoPE table, and with float32 scales of channels."""
     a, run = _pair(context)
     if run.weights == "unknown":
@@ -130,20 +86,20 @@ def _weights(context: _Context, number: Number, printed: str) -> Line:
     return judged("weights", printed, number.n_bytes, number.rounding, number.line, terms)
 
 
-def _pages(context: _Context) -> Pages:
+def _pages(context: LogContext) -> Pages:
     a, run = _pair(context)
     rank = rank_of(a, run.tensor_parallel, 1)
     return pages_of(kinds(rank, run.model_copy(update={"tensor_parallel": 1})), run)
 
 
-def _token_bytes(context: _Context) -> int:
+def _token_bytes(context: LogContext) -> int:
     a, run = _pair(context)
     rank = rank_of(a, run.tensor_parallel, 1)
     of_layers = kinds(rank, run.model_copy(update={"tensor_parallel": 1}))
     return sum(kind.n_layer * kind.token_bytes(run) for kind in of_layers)
 
 
-def _cache_room(context: _Context, number: Number, printed: str) -> Line:
+def _cache_room(context: LogContext, number: Number, printed: str) -> Line:
     """Bytes for the cache: the blocks that the log counts, and less than one block more."""
     pages = _pages(context)
     blocks, tokens = context.of("cache blocks"), context.of("cache tokens")
@@ -167,7 +123,7 @@ def _counted(name: str, number: Number, printed: str, n: int, each: int, what: s
                   [(f"{n:,} {what}", n * each)])  # fmt: skip
 
 
-def _cache_tokens(context: _Context, number: Number, printed: str) -> Line:
+def _cache_tokens(context: LogContext, number: Number, printed: str) -> Line:
     """Tokens that the cache holds: whole blocks of the bytes that the log prints."""
     if number.tool == "SGLang":
         n_bytes, keys = number.n_bytes * _token_bytes(context), context.of("keys")
@@ -197,7 +153,7 @@ def _cache_tokens(context: _Context, number: Number, printed: str) -> Line:
 
 
 def _tokens_of_groups(
-    context: _Context, number: Number, printed: str, pages: Pages, blocks: tuple[int, int]
+    context: LogContext, number: Number, printed: str, pages: Pages, blocks: tuple[int, int]
 ) -> Line:
     """Tokens of layers in several groups: the requests that fit, times their length."""
     length = context.number("length")
@@ -211,7 +167,7 @@ def _tokens_of_groups(
     return Line("tokens", printed, text, verdict, 0, 0, number.line)
 
 
-def _cache_blocks(context: _Context, number: Number, printed: str) -> Line:
+def _cache_blocks(context: LogContext, number: Number, printed: str) -> Line:
     """Blocks of the cache: those that the bytes for it hold, where the log prints them."""
     pages, room = _pages(context), context.of("cache room")
     n_bytes = number.n_bytes * pages.block_bytes
@@ -225,7 +181,7 @@ def _cache_blocks(context: _Context, number: Number, printed: str) -> Line:
     return Line("blocks", printed, text, verdict, n_bytes, left, number.line)
 
 
-def _concurrency(context: _Context, number: Number, printed: str) -> Line:
+def _concurrency(context: LogContext, number: Number, printed: str) -> Line:
     tokens, length = context.of("cache tokens"), context.number("length")
     blocks = context.of("cache blocks")
     if blocks and not tokens:
@@ -245,7 +201,7 @@ def _concurrency(context: _Context, number: Number, printed: str) -> Line:
     return Line("concurrency", printed, text, verdict, 0, 0, number.line)
 
 
-def _half(context: _Context, number: Number, printed: str) -> Line:
+def _half(context: LogContext, number: Number, printed: str) -> Line:
     """Keys or values of SGLang: half of the cache of the tokens that it counts."""
     tokens = context.of("cache tokens")
     if tokens is None:
@@ -255,7 +211,7 @@ def _half(context: _Context, number: Number, printed: str) -> Line:
                   [(f"{tokens.n_bytes:,} tokens", half)])  # fmt: skip
 
 
-def _table_cache(context: _Context, number: Number, printed: str) -> Line:
+def _table_cache(context: LogContext, number: Number, printed: str) -> Line:
     """Explain a column of a table of caches: thousands of tokens are 1,000 or 1,024 each."""
     thousands = int(number.name.removesuffix("k"))
     each = _token_bytes(context)
@@ -267,41 +223,7 @@ def _table_cache(context: _Context, number: Number, printed: str) -> Line:
     return min(lines, key=lambda line: (line.verdict != "exact", " unexplained" in line.explained))
 
 
-def _llama_cache(context: _Context, number: Number, printed: str) -> Line:
-    """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
-    said = context.log.settings
-    n_layer = context.number("cache_layers") or context.number("n_layer")
-    cells = context.number("cells") or context.number("length")
-    widths = [context.number(f"{one}_width") for one in ("k", "v")]
-    if context.pair and not all(widths):
-        (first, *_) = kinds(*context.pair)
-        n = sum(heads * width for heads, width, _ in first.vectors)
-        widths = [n // 2, n - n // 2]
-        n_layer = n_layer or first.n_layer
-    for value, name in ((n_layer, "n_layer"), (cells, "n_ctx"), (all(widths), "n_embd_k_gqa")):
-        if not value:
-            context.ask(f"a line with {name}, or --model NAME")
-            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
-    terms = []
-    for what, type_name, width in zip(
-        ("keys", "values"), ("k_type", "v_type"), widths, strict=True
-    ):
-        word = said.get(type_name, "f16")
-        known = cache_formats().get(LLAMA_TYPES.get(word, word))
-        if known is None:
-            context.ask(f"a known type of the cache, not {word}")
-            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
-        assert n_layer
-        assert cells
-        assert width
-        numbers = known.numbers or 1
-        of_row = ceil_div(width, numbers) * (ceil_div(numbers * known.bits, 8) + known.scale_bytes)
-        terms.append((f"{what} {word}", n_layer * cells * of_row))
-    name = f"cache, {cells:,} cells, {n_layer} layers"
-    return judged(name, printed, number.n_bytes, number.rounding, number.line, terms)
-
-
-def _file(context: _Context, number: Number, printed: str) -> Line:
+def _file(context: LogContext, number: Number, printed: str) -> Line:
     """Size of a file: parameters times bits of each, as llama.cpp prints both."""
     params, bits = context.of("parameters"), Decimal(context.log.settings.get("bits", 0))
     if params is None or not bits:
@@ -317,7 +239,7 @@ def _file(context: _Context, number: Number, printed: str) -> Line:
                 number.n_bytes, left, number.line)  # fmt: skip
 
 
-def _trained(context: _Context, number: Number, printed: str) -> Line:
+def _trained(context: LogContext, number: Number, printed: str) -> Line:
     assert context.model is not None
     if not {"adapter_rank", "adapter_targets"} <= context.chosen.keys():
         context.ask("--set adapter_rank=… and --set adapter_targets='query value': of the adapter")
@@ -332,7 +254,7 @@ def _trained(context: _Context, number: Number, printed: str) -> Line:
                 abs(n - number.n_bytes), number.line)  # fmt: skip
 
 
-def _all_parameters(context: _Context, number: Number, printed: str) -> Line:
+def _all_parameters(context: LogContext, number: Number, printed: str) -> Line:
     assert context.model is not None
     base, trained = context.model.parameters().total, context.of("trained")
     adapter = trained.n_bytes if trained else 0
@@ -341,7 +263,7 @@ def _all_parameters(context: _Context, number: Number, printed: str) -> Line:
                 0, abs(base + adapter - number.n_bytes), number.line)  # fmt: skip
 
 
-def _share(context: _Context, number: Number, printed: str) -> Line:
+def _share(context: LogContext, number: Number, printed: str) -> Line:
     trained, whole = context.of("trained"), context.of("all parameters")
     if trained is None or whole is None or not whole.n_bytes:
         return _read(context, number, printed)
@@ -352,7 +274,7 @@ def _share(context: _Context, number: Number, printed: str) -> Line:
                 number.line)  # fmt: skip
 
 
-def _peak(context: _Context, number: Number, printed: str) -> Line:
+def _peak(context: LogContext, number: Number, printed: str) -> Line:
     """Peak of the allocator: of a training step, where the step's settings are given."""
     assert context.model is not None
     if not {"batch", "length"} <= context.chosen.keys():
@@ -369,7 +291,7 @@ def _peak(context: _Context, number: Number, printed: str) -> Line:
                   [("of live tensors", peak)])  # fmt: skip
 
 
-def _process(context: _Context, number: Number, printed: str) -> Line:
+def _process(context: LogContext, number: Number, printed: str) -> Line:
     """Memory of a process: what torch has allocated and cached, and what is outside of it."""
     terms = [(name, found.n_bytes) for name, quantity in
              (("allocated", "allocated"), ("cached", "cached"))
@@ -379,7 +301,7 @@ def _process(context: _Context, number: Number, printed: str) -> Line:
     return judged("process", printed, number.n_bytes, number.rounding, number.line, terms)
 
 
-def _in_use(context: _Context, number: Number, printed: str) -> Line:
+def _in_use(context: LogContext, number: Number, printed: str) -> Line:
     """Compare a reading of the driver with weights and cache of the run that is given."""
     a, run = _pair(context)
     if "length" not in context.chosen:
@@ -390,7 +312,7 @@ def _in_use(context: _Context, number: Number, printed: str) -> Line:
     return judged("device in use", printed, number.n_bytes, number.rounding, number.line, terms)
 
 
-def _optimizer(context: _Context, number: Number, printed: str) -> Line:
+def _optimizer(context: LogContext, number: Number, printed: str) -> Line:
     """Megatron's report: 18 bytes a parameter in bfloat16 with main parameters and moments."""
     assert context.model is not None
     n = context.model.parameters().total
@@ -407,7 +329,8 @@ _RULES = {
     "keys": _half,
     "values": _half,
     "cache of a table": _table_cache,
-    "llama cache": _llama_cache,
+    "llama cache": llama_cache,
+    "llama states": llama_states,
     "file": _file,
     "trained": _trained,
     "all parameters": _all_parameters,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from functools import cache, cached_property
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class Number(NamedTuple):
         """The bytes by which rounding to the last digit may change it."""
         exponent = self.value.as_tuple().exponent
         digits = -exponent if isinstance(exponent, int) else 0
-        return int(UNITS.get(self.unit, 1) / (2 * Decimal(10) ** digits)) if digits > 0 or (
+        return ceil(UNITS.get(self.unit, 1) / (2 * Decimal(10) ** digits)) if digits > 0 or (
             self.unit in UNITS and self.unit != "bytes") else 0  # fmt: skip
 
 

@@ -1,15 +1,19 @@
 """Bytes of keys and values in a cache's format, from `configs/cache_formats.yaml`."""
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from pydantic import Field
 
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_values import bytes_of
+from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
 PATH = CONFIGS / "cache_formats.yaml"
+UNKNOWN = "cache_layout = cells: llama.cpp's recurrent states are not known of {}"
 
 
 class CacheFormat(Strict):
@@ -30,15 +34,31 @@ class CacheFormat(Strict):
 
 
 class CacheFormatsFile(Strict):
-    """The file: formats by name."""
+    """The file: formats by name, and the numbers of llama.cpp's recurrent states."""
 
     formats: dict[str, CacheFormat]
+    llama_states: dict[str, list[str]]
 
 
 @cache
+def _file() -> CacheFormatsFile:
+    return read_strict(PATH, CacheFormatsFile, CacheFormat)
+
+
 def cache_formats() -> dict[str, CacheFormat]:
     """Read the formats. Raises InputError."""
-    return read_strict(PATH, CacheFormatsFile, CacheFormat).formats
+    return _file().formats
+
+
+def state_numbers(name: str, sizes: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the numbers of llama.cpp's two states of a layer and a sequence, in float32.
+
+    `name`: of a family, or of a mixer. Raises ValueError if it has none there.
+    """
+    if name not in _file().llama_states:
+        raise ValueError(UNKNOWN.format(name))
+    of_convolution, of_recurrence = map(Expression, _file().llama_states[name])
+    return of_convolution(sizes), of_recurrence(sizes)
 
 
 def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> int:

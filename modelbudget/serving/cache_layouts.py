@@ -1,7 +1,8 @@
 """Bytes of a cache as who serves it allocates it.
 
 Sources: transformers 5.23, `cache_utils.py`; vLLM 0.32, `v1/core/kv_cache_utils.py` and
-`v1/kv_cache_interface.py`; llama.cpp, `llama-kv-cache.cpp` and `llama-kv-cache-iswa.cpp`.
+`v1/kv_cache_interface.py`; llama.cpp, `llama-kv-cache.cpp`, `llama-kv-cache-iswa.cpp` and
+`llama-memory-recurrent.cpp`.
 """
 
 from collections.abc import Sequence
@@ -35,8 +36,6 @@ def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
 def _tokens_bytes(kind: Kind, run: RunConfig) -> int:
     """Return the bytes of the tokens that a layer keeps of one sequence."""
     if not kind.vectors:
-        if run.cache_layout == "cells":
-            raise ValueError("cache_layout = cells: llama.cpp's recurrent states are not known")
         return 0
     n = run.length
     if kind.window:

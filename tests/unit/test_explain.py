@@ -86,6 +86,31 @@ LOGS = {
         "print_info: file size   = 17.28 GiB (4.86 BPW)\nprint_info: model params     = 30.53 B\n",
         None, {}, "tensors of the file: bounded; parameters: read",
     ),
+    "llama-server, build 8586, of Qwen3.5 27B, whose states are in three of four layers": (
+        LLAMA.format(64, 1024, 1024, 131072)
+        + "print_info: file size   = 14.49 GiB (4.63 BPW)\nprint_info: model params = 26.90 B\n"
+        "print_info: ssm_d_conv            = 4\nprint_info: ssm_d_inner           = 6144\n"
+        "print_info: ssm_d_state           = 128\nprint_info: ssm_n_group           = 16\n"
+        "load_tensors:        CUDA0 model buffer size =  6096.65 MiB\n"
+        "llama_kv_cache: size = 8192.00 MiB (131072 cells,  16 layers,  1/1 seqs), "
+        "K (f16): 4096.00 MiB, V (f16): 4096.00 MiB\n"
+        "llama_memory_recurrent: size =  149.62 MiB (     1 cells,  64 layers,  1 seqs), "
+        "R (f32):    5.62 MiB, S (f32):  144.00 MiB\n",
+        None, {},
+        "tensors of the file: bounded; parameters: read; CUDA0 model buffer size: read; cache, "
+        "131,072 cells, 16 layers: exact; states, 1 sequences, 48 of 64 layers: exact",
+    ),
+    "llama-server of Qwen3.8 27B, with a snapshot for each of two drafted tokens": (
+        LLAMA.format(64, 1024, 1024, 8192)
+        + "print_info: ssm_d_conv = 4\nprint_info: ssm_d_inner = 6144\n"
+        "print_info: ssm_d_state = 128\nprint_info: ssm_n_group = 16\n"
+        "llama_kv_cache: size =  512.00 MiB (  8192 cells,  16 layers,  4/1 seqs), "
+        "K (f16):  256.00 MiB, V (f16):  256.00 MiB\n"
+        "llama_memory_recurrent: size = 1795.50 MiB (     4 cells,  64 layers,  4 seqs  2 rs_seq), "
+        "R (f32):   67.50 MiB, S (f32): 1728.00 MiB\n",
+        None, {},
+        "cache, 8,192 cells, 16 layers: exact; states, 4 sequences, 48 of 64 layers: exact",
+    ),
     **{
         f"PEFT's method comparison, {targets}": (
             f'"num_trainable_params": {trained},\n"num_total_params": {whole},\n',
@@ -198,7 +223,7 @@ def test_the_command_asks_by_name_and_prints_data(tmp_path, command):
     code, out, _ = command("explain", str(path), "--model", "llama-3.2-1b", "--json")
     assert json.loads(out)["version"] == 1
     _, out, _ = command("explain", str(path), "--markdown")
-    assert out.startswith("**a.log**")
+    assert out.startswith("**a.log: PEFT; no model**")
 
 
 def snapshot() -> dict:

@@ -44,5 +44,5 @@ def run(
 def of_explained(found: Explained) -> Table:
     """Return a row for each number."""
     rows = [(one.name, one.printed, one.explained, one.in_words) for one in found.lines]
-    columns = (found.title, "file", "explained", "")
-    return Table(found.path.name, columns, rows, texts=("explained", ""))
+    title = f"{found.path.name}: {found.title}"
+    return Table(title, ("", "file", "explained", ""), rows, texts=("explained", ""))
