@@ -22,7 +22,9 @@ MASKS = ("alibi", "buckets", "relative")
 
 OF_STORED = ("parameter_bytes", "file_bytes")
 """Quantities that the format of quantised weights changes."""
-OF_QUANTISED = (*OF_STORED, "cache_bytes", "flops_forward", "flops_decode")
+OF_CACHE = ("cache_bytes", "request_bytes")
+"""Bytes of the cache: of `batch` sequences, and of one request."""
+OF_QUANTISED = (*OF_STORED, *OF_CACHE, "flops_forward", "flops_decode")
 """Quantities of a run that quantised weights leave defined. Gradients, optimizer states and
 temporary tensors depend on adapters and kernels.
 """

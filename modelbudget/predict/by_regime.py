@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from threading import RLock
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,11 @@ from modelbudget.architecture.evaluators.intervals import Interval
 from modelbudget.architecture.evaluators.polars_columns import Column
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms, of_model
-from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program, terms_of
+from modelbudget.predict.cache_bytes import is_of_engine
+from modelbudget.predict.formula import formula
+from modelbudget.predict.of_program import USES, Use, quantities, terms_of
 from modelbudget.regimes.regime import Regime, traced
 
 FEW = 8
@@ -38,10 +42,14 @@ def rows_by_program(
 ) -> Iterator[Rows]:
     """Yield all rows with a quantity's terms; `fields`: numbers, text and series by name."""
     every = np.arange(height)
-    if quantity not in USES:
+    if quantity not in USES and quantity not in OF_CACHE:
         yield Rows(every, None)
         return
     fields = {n: Column(v) if isinstance(v, pl.Series) else v for n, v in fields.items()}
+    if quantity in OF_CACHE and (quantity not in USES or is_of_engine(SimpleNamespace(**fields))):
+        for i in range(height):
+            yield Rows(every[i : i + 1], _of_one(quantity, *_model(family, fields, i)))
+        return
     for numbers, regime in _by_regime(family, USES[quantity], fields, every):
         part = _at(fields, numbers)
         if regime is None or not _fits(regime, quantity, part):
@@ -56,8 +64,10 @@ def rows_by_program(
 def _of_one(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     """Return the terms of one model. Raises ValueError if a table cannot hold them."""
     with ONE_RUN:
-        terms = terms_by_program(quantity, a, run)
-    if terms and (value := of_model(quantity, terms)) > MAX_COUNT:
+        terms, holds = formula(type(a), quantity, a, run)
+    if not holds:
+        return None
+    if (value := of_model(quantity, terms)) > MAX_COUNT:
         raise ValueError(
             f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer"
         )

@@ -1,9 +1,12 @@
 """Caches in other formats and layouts than those of our modules, of one model."""
 
+from functools import lru_cache
+
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.of_program import terms_by_program
+from modelbudget.serving.cache_formats import UNKNOWN, state_numbers
 from modelbudget.serving.cache_layouts import cache_terms
 from modelbudget.serving.kinds import Kind, kinds_of
 
@@ -15,6 +18,12 @@ def is_of_engine(r) -> bool:
 
 def kinds(a: Architecture, run: RunConfig) -> list[Kind]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
+    one = run.model_copy(update={"batch": 1, "length": 1})
+    return list(_kinds(a, one))  # pyright: ignore[reportArgumentType]
+
+
+@lru_cache(maxsize=64)
+def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
 
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
@@ -24,7 +33,19 @@ def kinds(a: Architecture, run: RunConfig) -> list[Kind]:
             raise ValueError("no formula covers the cache of these layers")
         return found
 
-    return kinds_of(a, run, terms)
+    found = kinds_of(a, run, terms)
+    return [_of_llama(kind, a) for kind in found] if run.cache_layout == "cells" else found
+
+
+def _of_llama(kind: Kind, a: Architecture) -> Kind:
+    """Return a kind of layers with the states that llama.cpp keeps. Raises ValueError."""
+    if not kind.state:
+        return kind
+    mixers = {*getattr(a, "mixers", a.name()).split()} - {"attention", "sliding_attention", "mla"}
+    if len(mixers) != 1:
+        raise ValueError(UNKNOWN.format(", ".join(sorted(mixers))))
+    (mixer,) = mixers
+    return kind._replace(state=4 * sum(state_numbers(mixer, vars(a))))
 
 
 def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:

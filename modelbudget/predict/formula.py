@@ -1,12 +1,13 @@
 """The formula of a quantity. Imports neither tables nor torch."""
 
+from copy import copy
+
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.cache_bytes import is_of_engine, terms_of_engine
 from modelbudget.predict.of_program import terms_by_program
-
-OF_CACHE = ("cache_bytes", "request_bytes")
-"""Bytes of the cache: of `batch` sequences, and of one request."""
 
 
 def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
@@ -14,10 +15,10 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
 
     Of one model, where no closed formula holds, by its program; caches of engines by their layout.
     """
-    if quantity in OF_CACHE and isinstance(a, Architecture):
-        r = r.model_copy(update={"batch": 1}) if quantity == "request_bytes" else r
+    if quantity in OF_CACHE:
+        r = r if quantity == "cache_bytes" else _of_one_sequence(r)
         if is_of_engine(r):
-            terms = terms_of_engine(a, r)
+            terms = terms_of_engine(a, r) if isinstance(a, Architecture) else None
             return ({}, 0) if terms is None else (terms, 1)
         quantity = "cache_bytes"
     if quantity == "parameters":
@@ -27,3 +28,12 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
         terms = terms_by_program(quantity, a, r) if isinstance(a, Architecture) else None
         return ({}, 0) if terms is None else (terms, 1)
     return family.terms(quantity, a, r), holds
+
+
+def _of_one_sequence(r):
+    """Return a run, or a reading of one, with one sequence."""
+    if isinstance(r, RunConfig):
+        return r.model_copy(update={"batch": 1})
+    one = copy(r)
+    one.batch = 1
+    return one

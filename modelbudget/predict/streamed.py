@@ -13,8 +13,8 @@ from modelbudget.architecture.evaluators.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict import by_regime, grid_of_class
+from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.predict.of_program import terms_by_program
 from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
@@ -113,7 +113,7 @@ def without_program(quantities: list[str], grids: list[Grid]) -> list[str]:
     if not quantities:
         return []
     models = [by_regime.model_of(grid.base.family, grid.first() or {}) for grid in grids]
-    return [q for q in quantities if not any(terms_by_program(q, *model) for model in models)]
+    return [q for q in quantities if not any(formula(type(a), q, a, r)[1] for a, r in models)]
 
 
 def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:

@@ -4,7 +4,7 @@ from collections.abc import Set
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import OF_QUANTISED
+from modelbudget.architecture.run_values import OF_CACHE, OF_QUANTISED
 from modelbudget.architecture.stored_formats import FORMATS, file_is_known
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
@@ -46,10 +46,10 @@ def _of_format(
     if run.weights == "unknown":
         others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
         found |= dict.fromkeys(others, f"{given}: the bytes are not known")
-        if "cache_bytes" in wanted:
-            found["cache_bytes"] = f"{given}: the format of the cache is not known"
+        of_cache = f"{given}: the format of the cache is not known"
+        found |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
-        of_weights = wanted & (OF_STORED | OF_INFERENCE - {"cache_bytes", "flops_decode"})
+        of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
         found |= dict.fromkeys(of_weights, f"{given}: {why}")
     if not file_is_known(run.weights):
         library = FORMATS[run.weights].library.library

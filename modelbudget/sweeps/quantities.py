@@ -13,7 +13,7 @@ OfTraining = Literal[
     "bytes_at_peak",
     "unsupported_ops",
 ]
-OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
+OfInference = Literal["cache_bytes", "request_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
 OfDevice = Literal["workspace_bytes", "context_bytes"]

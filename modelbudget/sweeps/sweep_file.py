@@ -192,7 +192,7 @@ class Measure(Strict):
 
         Empty if nothing is measured of training or inference: counting alone needs no trace.
         """
-        wanted = frozenset(self.quantities) - {"unsupported_ops"}
+        wanted = frozenset(self.quantities) - {"unsupported_ops", "request_bytes"}
         traced = OF_TRAINING | OF_INFERENCE
         return wanted & (traced | OF_PARAMETERS) if wanted & traced else frozenset()
 

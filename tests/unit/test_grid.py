@@ -5,10 +5,12 @@ import re
 import polars as pl
 import pytest
 import vl_convert
+import yaml
 from helpers.tiers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import modelbudget as mb
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
@@ -355,3 +357,28 @@ def test_a_model_without_n_ctx_has_the_default_length(tmp_path, catalogue):
     rows = [in_integers(point, ["flops_forward"]) for point in points]
     found = pl.concat(frames(predicted(read(written(tmp_path, sweep, "none"), catalogue)), 1))
     assert comparable(found.iter_rows(named=True)) == comparable(rows)
+
+
+def test_requests_of_engines_are_those_of_one_model_each(tmp_path, catalogue):
+    """A grid read pages as a contiguous cache; each row is the answer about that model alone."""
+    layouts = ["contiguous", "paged", "cells"]
+    sweep = {
+        "title": "t",
+        "question": "q",
+        "grid": {
+            "base": ["mistral-7b-v0.1", "mamba-1.4b"],
+            "length": [1, 100, 5000],
+            "batch": [1, 3],
+            "cache_layout": layouts,
+        },
+        "fixed": {"dtype": "bfloat16", "batched_tokens": 512},
+        "measure": {"device": "none", "quantities": ["request_bytes", "cache_bytes"]},
+    }
+    path = tmp_path / "requests.yaml"
+    path.write_text(yaml.safe_dump(sweep))
+    rows = pl.concat(frames(predicted(read(path, catalogue)), 2))
+    assert len(rows) == 2 * 3 * 2 * len(layouts)
+    for row in rows.iter_rows(named=True):
+        run = {name: row[name] for name in ("length", "batch", "cache_layout")} | sweep["fixed"]
+        for quantity in ("request_bytes", "cache_bytes"):
+            assert row[quantity] == mb.model(row["base"]).predict(quantity, run).total, row

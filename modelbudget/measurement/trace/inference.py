@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Set
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,6 +39,11 @@ def infer(
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities)
     device = next(model.parameters()).device
+    of_request: Values = {}
+    if "request_bytes" in quantities:
+        with caching(model, 1, run.length) as caches:
+            of_request["request_bytes"] = _held(caches, run)
+        del caches
     with ExitStack() as stack:
         stack.enter_context(kernels(run))
         stack.enter_context(autocast(run))
@@ -45,14 +51,10 @@ def infer(
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-        held: Counter[str] = Counter()
-        for cache in caches.values():
-            if isinstance(cache, Cache) and run.cache_dtype != "dtype":
-                cache.store_in(run.cache_dtype)
-        for path, cache in caches.items():
-            n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
-            held[component_of(join(path, cache.name, "weight"))] += n_bytes
-        values = {"cache_bytes": dict(+held), "peak_inference_bytes": {"setup": trace.peak}}
+        values = {
+            "cache_bytes": _held(caches, run),
+            "peak_inference_bytes": {"setup": trace.peak},
+        } | of_request
         if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
             return values
         with trace.watching("prefill"):
@@ -68,6 +70,17 @@ def infer(
         "flops_decode": dict(trace.flops["decode"]),
         "peak_inference_bytes": peaks,
     }
+
+
+def _held(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
+    """Return the bytes of caches by component, in the format of the run."""
+    held: Counter[str] = Counter()
+    for path, cache in caches.items():
+        if isinstance(cache, Cache) and run.cache_dtype != "dtype":
+            cache.store_in(run.cache_dtype)
+        n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
+        held[component_of(join(path, cache.name, "weight"))] += n_bytes
+    return dict(+held)
 
 
 def last(_, states: tuple):

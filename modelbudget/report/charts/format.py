@@ -23,6 +23,7 @@ UNITS = {
     "workspace_bytes": "bytes of library workspace",
     "context_bytes": "bytes of driver context",
     "cache_bytes": "bytes of KV cache or state",
+    "request_bytes": "bytes of the cache of one request",
     "peak_inference_bytes": "bytes of peak inference memory",
     "flops_forward": "FLOPs of the forward pass",
     "flops_backward": "FLOPs of the backward pass",
