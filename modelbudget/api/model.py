@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from modelbudget.api.fitting import Fit
     from modelbudget.api.measuring import Comparison
     from modelbudget.api.serving import Serving
+    from modelbudget.api.trainers import Trained
 
 
 class Model(ChosenModel):
@@ -162,6 +163,36 @@ class Model(ChosenModel):
         from modelbudget.api.serving import serve
 
         return serve(self, accelerator, settings, devices, reserve, accelerators, draft)
+
+    @checked(
+        name=TEXT,
+        settings=SETTINGS,
+        reference=NO_NAME_OR_NAME,
+        reward=NO_NAME_OR_NAME,
+        accelerator=NO_NAME_OR_NAME,
+        reserve=RESERVE,
+        accelerators=NO_PATH_OR_PATH,
+    )
+    def trainer(
+        self,
+        name: str,
+        settings: Settings = None,
+        reference: str | None = None,
+        reward: str | None = None,
+        accelerator: str | None = None,
+        reserve: str | int | None = None,
+        accelerators: str | Path | None = None,
+    ) -> Trained:
+        """Return what the models of a trainer of TRL need together: `dpo` or `grpo`.
+
+        `batch` of the settings: pairs of texts (dpo), or answers in a step (grpo). `reference`: a
+        model, `copy` (usual in dpo) or `none` (usual in grpo, and dpo's precomputed
+        log-probabilities); `reward`: a model whose head gives one number. `accelerator`, `reserve`
+        and `accelerators` are those of `fit`.
+        """
+        from modelbudget.api.trainers import trainer
+
+        return trainer(self, name, settings, reference, reward, accelerator, reserve, accelerators)
 
     @checked(settings=SETTINGS, quantities=TEXTS)
     def measure(

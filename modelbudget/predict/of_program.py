@@ -13,6 +13,7 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
+from modelbudget.quantities.pass_alone import HELD, PHASE, pass_alone
 from modelbudget.quantities.pipelined_step import pipelined_step
 from modelbudget.quantities.training_step import TrainingStep, declared, training_step
 
@@ -123,6 +124,19 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
             raise
         of_plain = _read(use, _run(use, a, run.model_copy(update=PLAIN)))
         return {name: values for name, values in of_plain.items() if name in OF_PRODUCTS}
+
+
+@lru_cache(maxsize=64)
+def pass_of(
+    a: Architecture, run: RunConfig, leaves_graph: bool = False, has_loss: bool = True
+) -> tuple[int, int]:
+    """Return what a forward pass needs next to the parameters, and what it leaves of that.
+
+    `has_loss` False: of the states that a head would read. Raises NoProgramError.
+    """
+    program = type(a).program()
+    step = of_any_depth(lambda a: pass_alone(program, a, run, leaves_graph, has_loss), a)
+    return step.peaks[PHASE], step.saved[HELD]
 
 
 def _read(use: Use, result: TrainingStep | Inference) -> Quantities:

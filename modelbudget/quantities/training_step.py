@@ -245,7 +245,7 @@ def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, target
     for counter in tape.flops.values():
         counter.clear()
     tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
-    loss, _outputs = _loss(model, run, tokens, targets)
+    loss, _outputs = loss_of_pass(model, run, tokens, targets)
     tape.autocast = None
     step.saved = saved_by_component(loss.node, tape.parameters)
     step.flops_forward = Counter(tape.flops["forward"])
@@ -256,7 +256,7 @@ def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, target
     step.flops_backward = Counter(tape.flops["backward"])
 
 
-def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+def loss_of_pass(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the loss, and the logits if the caller keeps them."""
     if getattr(model, "logits_ahead", None):
         if is_sharded(run):

@@ -23,6 +23,7 @@ PRINTED = {
         "config.json --implementation transformers --length 8",
     ),
     "Serve": ("llama-3-8b --serve h100-80gb", "gpt-2-124m --serve 24GB --set cache_layout=static"),
+    "Trainer": ("gpt-2-124m --trainer dpo --fit 24GB", "gpt-2-124m --trainer grpo"),
     "GgufFile": ("gpt-2-124m --file gguf --format Q8_0",),
     "Compare": ("compare gpt-2-124m config.json",),
     "Conventions": ("conventions config.json", "conventions mamba-130m"),
@@ -76,5 +77,5 @@ def test_every_command_with_json_has_a_definition():
     }
     names = {kind.__name__ for kind in OUTPUTS}
     assert with_json <= names == set(PRINTED)
-    assert names - with_json == {"Serve", "GgufFile"}  # of options of show
+    assert names - with_json == {"Serve", "Trainer", "GgufFile"}  # of options of show
     jsonschema.Draft202012Validator.check_schema(SCHEMA)

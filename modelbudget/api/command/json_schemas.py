@@ -162,6 +162,30 @@ class Serve(Printed):
     largest_length: int = Field(description="tokens")
 
 
+class PartOfTrainer(Strict):
+    """Bytes of one model of a trainer."""
+
+    name: str
+    n_bytes: int
+    note: str
+    is_moment: bool = Field(description="whether they are there at one moment of a step alone")
+
+
+class Trainer(Printed):
+    """`modelbudget MODEL --trainer dpo --json`."""
+
+    model: str
+    trainer: Literal["dpo", "grpo"]
+    settings: str
+    parts: list[PartOfTrainer]
+    needed: int = Field(description="bytes of all parts, of the moments the largest")
+    accelerator: str | None = Field(description="with --fit")
+    memory: int | None
+    grade: Grade | None
+    largest_batch: int | None = Field(description="that fits without margins")
+    note: str
+
+
 class TensorOfFile(Strict):
     """One tensor of a GGUF file."""
 
@@ -295,7 +319,7 @@ class Vectors(Printed):
 
 
 OUTPUTS: tuple[type[Printed], ...] = (
-    Show, Serve, GgufFile, Compare, Conventions, Measure, Models, Explain, Vectors,
+    Show, Serve, Trainer, GgufFile, Compare, Conventions, Measure, Models, Explain, Vectors,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Options that several subcommands share, and the run settings that they make."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -101,3 +101,48 @@ Given = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with exact numbers.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print one row for each component × quantity.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print tables for pasting.")]
+OwnFile = Annotated[
+    str | None,
+    typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
+]
+Devices = Annotated[
+    int,
+    typer.Option(
+        help="Devices that share the model: training by zero: 3, inference by tensor_parallel.",
+        min=1,
+    ),
+]
+FitTo = Annotated[
+    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
+]
+ServeOn = Annotated[
+    str | None,
+    typer.Option("--serve", metavar="ACCELERATOR", help="Requests that it serves: h100-80gb, …"),
+]
+DraftOf = Annotated[
+    str | None, typer.Option("--draft", metavar="MODEL", help="Of --serve: a draft model, or mtp.")
+]
+Reserved = Annotated[
+    str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
+]
+TrainerOf = Annotated[
+    str | None,
+    typer.Option("--trainer", metavar="dpo|grpo", help="Of TRL, with all of its models."),
+]
+ReferenceOf = Annotated[
+    str | None,
+    typer.Option("--reference", metavar="MODEL", help="Of --trainer: a model, copy, or none."),
+]
+RewardOf = Annotated[
+    str | None, typer.Option("--reward", metavar="MODEL", help="Of --trainer grpo: its model.")
+]
+FileOf = Annotated[
+    Literal["gguf"] | None,
+    typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),
+]
+FormatOf = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="Of --file: Q4_K_M, IQ4_XS, …")
+]
+HasImatrix = Annotated[
+    bool, typer.Option("--imatrix", help="Of --file: quantised with an importance matrix.")
+]

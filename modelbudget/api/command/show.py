@@ -1,6 +1,6 @@
 """`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -43,40 +43,6 @@ MODULES = "modelbudget's modules"
 OF_ONE = {"length": " of one sequence"}
 MOST_CHANGES = 8
 """Changes that are shown, and characters of what they set."""
-OwnFile = Annotated[
-    str | None,
-    typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
-]
-Devices = Annotated[
-    int,
-    typer.Option(
-        help="Devices that share the model: training by zero: 3, inference by tensor_parallel.",
-        min=1,
-    ),
-]
-FitTo = Annotated[
-    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
-]
-ServeOn = Annotated[
-    str | None,
-    typer.Option("--serve", metavar="ACCELERATOR", help="Requests that it serves: h100-80gb, …"),
-]
-DraftOf = Annotated[
-    str | None, typer.Option("--draft", metavar="MODEL", help="Of --serve: a draft model, or mtp.")
-]
-Reserved = Annotated[
-    str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
-]
-FileOf = Annotated[
-    Literal["gguf"] | None,
-    typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),
-]
-FormatOf = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="Of --file: Q4_K_M, IQ4_XS, …")
-]
-HasImatrix = Annotated[
-    bool, typer.Option("--imatrix", help="Of --file: quantised with an importance matrix.")
-]
 
 
 def run(
@@ -86,20 +52,23 @@ def run(
     dtype: options.Dtype = None,
     train: Annotated[bool, typer.Option("--train", help="Only training.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
-    fit: FitTo = None,
-    serve: ServeOn = None,
-    draft: DraftOf = None,
-    reserve: Reserved = None,
-    accelerators: OwnFile = None,
-    devices: Devices = 1,
+    fit: options.FitTo = None,
+    serve: options.ServeOn = None,
+    draft: options.DraftOf = None,
+    trainer: options.TrainerOf = None,
+    reference: options.ReferenceOf = None,
+    reward: options.RewardOf = None,
+    reserve: options.Reserved = None,
+    accelerators: options.OwnFile = None,
+    devices: options.Devices = 1,
     implementation: options.Implementation = None,
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     optimizer: options.Optimizer = None,
-    file: FileOf = None,
-    format_name: FormatOf = None,
-    imatrix: HasImatrix = False,
+    file: options.FileOf = None,
+    format_name: options.FormatOf = None,
+    imatrix: options.HasImatrix = False,
     given: options.Given = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
@@ -130,6 +99,21 @@ def run(
         serve_table.show(
             model_with(name, settings, {}).serve(
                 serve, settings, devices, reserve, accelerators, draft
+            ),
+            as_json, as_csv, as_markdown,
+        )  # fmt: skip
+        return
+    for option, value in (("reference", reference), ("reward", reward)):
+        if value is not None and trainer is None:
+            raise InputError([f"--{option} {value}: of no trainer; allowed: with --trainer"])
+    if trainer is not None:
+        from modelbudget.api.command import trainer_table
+
+        if devices > 1 or inference:
+            raise InputError([f"--trainer {trainer}: allowed without --devices, --inference"])
+        trainer_table.show(
+            model_with(name, settings, {}).trainer(
+                trainer, settings, reference, reward, fit, reserve, accelerators
             ),
             as_json, as_csv, as_markdown,
         )  # fmt: skip
