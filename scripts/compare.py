@@ -27,12 +27,14 @@ points, summary = pl.read_parquet(given.points), read_json(given.summary)
 measure = Measure.model_validate(summary["measure"])
 
 predicted = predict(points, measure.quantities)
-tried = {key: model for path in given.incomplete for key, model in read_json(path).items()}
+tried: dict[str, dict] = {"models": {}, "classes": {}}
+for path in given.incomplete:
+    for name, of_job in read_json(path).items():
+        tried[name] |= of_job
 models = [row.model for row in rows(points)]
-found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, tried)
-failed = {key: reason for path in given.traced for key, reason in read_json(path).items()}
+found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, tried["models"])
 classes = classes_of(points) if snakemake.params.is_traced else []
-traces = traces_of(classes, measure, failed, snakemake.threads, REFERENCE_TRACES)
+traces = traces_of(classes, measure, tried["classes"], snakemake.threads, REFERENCE_TRACES)
 if found.models["failed"] or traces.failed:
     note_failure(snakemake.wildcards.sweep)
 

@@ -1,23 +1,32 @@
 import json
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
 
 from modelbudget.common.files import read_json, write_json
-from modelbudget.common.paths import MEASUREMENTS
+from modelbudget.common.paths import MEASUREMENTS, REFERENCE_TRACES
 from modelbudget.measurement.cached_points import measure_new
+from modelbudget.measurement.reference.cached_classes import needed, trace_new
 from modelbudget.plan.job_setup import start_log
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
 first, every = int(snakemake.wildcards.shard) - 1, int(snakemake.wildcards.shards)
-incomplete, work = {}, {}
+incomplete, work, classes, settings = {}, {}, {}, []
 for table, summary in zip(snakemake.input.points, snakemake.input.summaries, strict=True):
-    models = [row.model for row in rows(pl.read_parquet(table)[first::every])]
+    sweep, points = Path(table).parent.name, pl.read_parquet(table)
     measure = Measure.model_validate(read_json(summary)["measure"])
+    models = [row.model for row in rows(points[first::every])]
     found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, incomplete)
     incomplete |= found.incomplete
-    work[Path(table).parent.name] = found.models
-write_json(snakemake.output.incomplete, incomplete, indent=2)
+    work[sweep] = found.models
+    if sweep in snakemake.params.traced:
+        classes |= needed(classes_of(points), measure).runs
+        settings.append(measure)
+shard = dict(islice(sorted(classes.items()), first, None, every))
+failed = trace_new(shard, settings, snakemake.threads, REFERENCE_TRACES)
+write_json(snakemake.output.incomplete, {"models": incomplete, "classes": failed}, indent=2)
 Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")

@@ -1,19 +1,27 @@
 import logging
 from pathlib import Path
 
+from modelbudget.plan.job_setup import start_log
+from modelbudget.report.vega import begun
+
+start_log(snakemake)
+vega = begun()
+
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
-from modelbudget.plan.job_setup import start_log
+from modelbudget.common.run_metadata import measuring, provenance
 from modelbudget.report.assets import Assets
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.report.verdict import verdict_file
 
-start_log(snakemake)
 results = Results.read(Path("results"), snakemake.input.results, snakemake.params.on_request)
-static = Assets(results.parts["assets/vega.js"], results.parts.get("assets/calculator.json"))
-write(snakemake.output.html, render(results, Catalogue(MODELS), static))
-found = verdict_file(results)
+made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.params.shards)}
+results = results._replace(parts={**results.parts, "provenance.json": made_by})
+catalogue, found = Catalogue(MODELS), verdict_file(results)
+static = Assets(vega(), results.parts.get("assets/calculator.json"))
+write(snakemake.output.html, render(results, catalogue, static))
 logging.info("verdict: %s", found["line"])
 write_json(snakemake.output.verdict, found)
+write_json(snakemake.output.provenance, made_by, indent=2)

@@ -22,7 +22,7 @@ from modelbudget.sweeps.read import CheckedSweep, read
 
 REPORT = Path(__file__).parents[1] / "report"
 FOLDERS = {
-    "assets", "gpt-2-ledger", "headline", "logs", "measured", "measurements", "module_trees",
+    "assets", "gpt-2-ledger", "logs", "measured", "measurements", "module_trees",
     "provenance", "reference_counts", "reference_traces", "training_step", "tying-surgery",
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
-MANY_TRACED = 100
-"""Points of a sweep from which tracing takes much longer than importing torch."""
-OF_REPORT = ("provenance.json", "headline.charts", "assets/vega.js")
+MANY_TRACED = 30
+"""Points of a sweep from which tracing takes longer than importing torch."""
 COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
 OF_ALL = (
     "assets/calculator.json", "module_trees/trees.json", "module_trees/swept.json",
@@ -28,7 +27,7 @@ OF_ALL = (
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
-NOT_ON_PAGE = {"headline.charts", "swept.json"}
+NOT_ON_PAGE = {"swept.json"}
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
     "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
@@ -39,9 +38,9 @@ OF_PREDICTED = (
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
 TABLES = ("parquet", "csv")
-"""Files of a run, those of models that are counted by hand, and those that a run of named sweeps
-does not make; those of them that the page does not read, files of each sweep, and of each sweep
-without measurement; formats of some tables.
+"""Files of models that are counted by hand, and those that a run of named sweeps does not make;
+those of them that the page does not read, files of each sweep, and of each sweep without
+measurement; formats of some tables.
 """
 
 
@@ -60,9 +59,12 @@ def page(chosen: Collection[str], every: Collection[str], on_request: Collection
 
 
 def of_report(sweeps: dict[str, Expanded], is_of_all: bool) -> list[str]:
-    """Return the files of a run that belong to no sweep; `is_of_all`: no sweeps are named."""
+    """Return the files that belong to no sweep, of which the page is made.
+
+    `is_of_all`: no sweeps are named.
+    """
     counted = is_of_all or any(map(counted_by_hand, sweeps.values()))
-    files = (*OF_REPORT, *(COUNTED if counted else ()), *(OF_ALL if is_of_all else ()))
+    files = (*(COUNTED if counted else ()), *(OF_ALL if is_of_all else ()))
     return [f"results/{file}" for file in files]
 
 
@@ -76,6 +78,7 @@ def results(
     return [
         f"results/report{page}.html",
         f"results/verdict{page}.json",
+        "results/provenance.json",
         *of_report(sweeps, is_of_all),
         *(f"results/{file}" for file in (*of_sweeps, *of_predicted)),
         *reference_counts(sweeps),
@@ -209,13 +212,8 @@ def shards(sweeps: dict[str, Expanded], n_points: int | None) -> int:
 
 
 def incomplete(shards: int) -> list[str]:
-    """Return the files of the measuring jobs: what could not be measured."""
+    """Return the files of the measuring jobs: what could not be measured or traced."""
     return [f"results/measured/{i}-of-{shards}.json" for i in range(1, shards + 1)]
-
-
-def failed_traces(is_referenced: bool) -> list[str]:
-    """Return the file of classes that could not be traced, for a sweep whose classes are."""
-    return ["results/reference_traces/failures.json"] if is_referenced else []
 
 
 def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
@@ -225,7 +223,7 @@ def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
     a sweep traces many models, which takes minutes.
     """
     is_long = any(
-        len(one.points) > MANY_TRACED and one.sweep.measure.of_reference() for one in sweeps
+        len(one.points) >= MANY_TRACED and one.sweep.measure.of_reference() for one in sweeps
     )
     return n_cores if is_long else (n_cores + 1) // 2
 

@@ -4,7 +4,6 @@ from functools import cache
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.report.calculator_data import calculator_section
 from modelbudget.report.payload import packed
 from modelbudget.report.vega import vega
 
@@ -27,5 +26,7 @@ def assets(catalogue: Catalogue) -> Assets:
 
 def calculator(catalogue: Catalogue) -> dict:
     """Return the context of the calculator's template."""
+    from modelbudget.report.calculator_data import calculator_section  # not of all pages
+
     section = calculator_section(catalogue)
     return section | {"packed": packed(section.pop("data"))}

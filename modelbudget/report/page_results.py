@@ -9,8 +9,6 @@ import polars as pl
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.compare.class_verdict import values_of_classes
-from modelbudget.report.charts.grouped_values import budget
-from modelbudget.report.charts.headline import largest
 from modelbudget.sweeps.derive import named_architecture
 
 
@@ -94,7 +92,6 @@ class Results(NamedTuple):
 _READERS: dict[str, Callable[[Path], Any]] = {
     ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     ".parquet": pl.read_parquet,
-    ".js": lambda path: path.read_text(encoding="utf-8"),
 }
 
 
@@ -112,19 +109,6 @@ def _sweep(found: dict[str, Any]) -> SweepResult:
 def ordered(sweeps: list) -> list:
     """Return the sweeps in the order of the page."""
     return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
-
-
-def headline_model(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
-    """Return the index of a sweep, and the budget of its model that opens the page.
-
-    It is the model that a sweep has as `headline`, or else the largest measured one.
-    """
-    for place, sweep in enumerate(sweeps):
-        if sweep.summary["headline"]:
-            table = budget(sweep.comparison).filter(pl.col("label") == sweep.summary["headline"])
-            if not table.is_empty():
-                return place, table
-    return largest([sweep.comparison for sweep in sweeps])
 
 
 def known_models(catalogue: Catalogue) -> dict[str, str]:

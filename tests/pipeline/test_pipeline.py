@@ -220,11 +220,10 @@ def test_snakemakes_own_report_has_captions(copy_of_reported):
     captions = {
         "results/report.html": "The report in one file",
         "results/small/comparison.csv": "Sweep <tt",
-        "results/headline.charts/headline.svg": "of the first model in the report",
     }
     for file, words in captions.items():
         assert words in results[file]["caption"]
-    for category in ("Report", "Charts", "Tables"):
+    for category in ("Report", "Tables"):
         assert f'"{category}"' in shown
 
 
@@ -241,6 +240,6 @@ def test_two_runs_from_scratch_are_the_same_to_the_byte(reported, tmp_path):
         for path in (again.folder / "results").rglob("*")
         if path.is_file() and "logs" not in path.parts and "provenance" not in path.name
     ]
-    assert {"report.html", "zoo.parquet", "headline.png"} <= {path.name for path in made}
+    assert {"report.html", "zoo.parquet"} <= {path.name for path in made}
     for path in made:
         assert (again.folder / path).read_bytes() == (reported.folder / path).read_bytes(), path

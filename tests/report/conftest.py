@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vl_convert
 from filelock import FileLock
 from helpers.made_once import made_once
 from helpers.project import ROOT
@@ -22,22 +23,21 @@ from modelbudget.report.assets import calculator as calculator_of_page
 from modelbudget.report.vega import vega
 
 PART = "part.pickle"
+VEGA = "vega", vega, vl_convert.__version__
 
 
 @pytest.fixture(scope="session")
 def kept(shared, request):
-    """Return a part of pages that depends on no sweep, computed once by a script of the pipeline.
+    """Return a part of pages that depends on no sweep, computed once for what it is made of.
 
-    One process computes it for all of the test run; pytest's cache keeps it for the next runs of
-    the same code and models.
+    One process computes it for all of the test run; pytest's cache keeps it for the next runs.
     """
     cached = getattr(request.config, "cache", None)  # not with -p no:cacheprovider
 
     @cache
-    def part(script: str, compute: Callable[[], Any]):
+    def part(name: str, compute: Callable[[], Any], made_of: str):
         def make(folder: Path) -> None:
-            made_of = store.key(code(script), digest(files_in(ROOT / "configs" / "models")))
-            place = cached.mkdir(script) if cached else folder
+            place = cached.mkdir(name) if cached else folder
             path = place / f"{made_of}.pickle"
             with FileLock(place / "lock"):
                 if not path.exists():
@@ -47,7 +47,7 @@ def kept(shared, request):
                         new.write_bytes(pickle.dumps(compute()))
                 shutil.copy(path, folder / PART)
 
-        return pickle.loads((made_once(shared / script, make) / PART).read_bytes())
+        return pickle.loads((made_once(shared / name, make) / PART).read_bytes())
 
     return part
 
@@ -60,8 +60,9 @@ def static_parts(catalogue, kept):
     def of_catalogue(other) -> Assets:
         if other is not catalogue:
             return assets(other)
-        calculator = kept("calculator", partial(calculator_of_page, catalogue))
-        return Assets(kept("vega", vega), calculator)
+        made_of = store.key(code("calculator"), digest(files_in(ROOT / "configs" / "models")))
+        calculator = kept("calculator", partial(calculator_of_page, catalogue), made_of)
+        return Assets(kept(*VEGA), calculator)
 
     return of_catalogue
 
@@ -74,5 +75,5 @@ def no_calculator(kept):
     Python and in the browser.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(page, "assets", lambda catalogue: Assets(kept("vega", vega)))
+        patched.setattr(page, "assets", lambda catalogue: Assets(kept(*VEGA)))
         yield

@@ -20,7 +20,6 @@ from modelbudget.report.charts.bar_chart import largest_part
 from modelbudget.report.charts.chart_files import draw, load, save
 from modelbudget.report.charts.format import percent
 from modelbudget.report.charts.grouped_values import budget, evenly_spaced
-from modelbudget.report.charts.headline import headline, largest
 from modelbudget.report.charts.palette import PALETTE
 from modelbudget.report.charts.select import charts, charts_of_sweep
 from modelbudget.sweeps.derive import named_architecture
@@ -121,7 +120,6 @@ def test_nothing_measured_gives_no_charts():
     axes, table = grid(d_model=SIZES)
     nothing = table.with_columns(measured=pl.lit(None, pl.Int64))
     assert charts(axes, nothing) == {}
-    assert largest([nothing]) is None
 
 
 def test_missing_predictions_do_not_matter():
@@ -242,25 +240,6 @@ def test_no_published_model_has_parts_without_a_group(catalogue):
         name for record in records for name, term in record.parameters(record).items() if term.total
     }
     assert [name for name in components if group_of(name) == "other"] == []
-
-
-def test_the_largest_model_becomes_squares():
-    parts = {"layer.mlp.up": 481 * 10**9, "embedding.token": 5 * 10**9, "norm": 2 * 10**6}
-    table = comparison([("small", {}, {"head": 7}), ("large", {}, parts)])
-    _, chosen = largest([table])
-    spec = headline(chosen).to_dict()
-    (cells,) = spec["datasets"].values()
-    assert [
-        sum(cell["group"] == group for cell in cells) for group in ("MLP", "token embedding")
-    ] == [481, 5]
-    assert "one billion" in spec["description"]
-    assert "486,002,000,000" in spec["description"]
-
-
-def test_a_tiny_model_is_one_square_a_parameter():
-    _, chosen = largest([comparison([("norm", {}, {"norm": 10})])])
-    (cells,) = headline(chosen).to_dict()["datasets"].values()
-    assert len(cells) == 10
 
 
 @pytest.mark.parametrize(

@@ -36,5 +36,4 @@ def if_needed(files, wildcards):
 
 def inputs(wildcards, input):
     """Return a digest of the names of a job's input, without those that it has only if needed."""
-    needed = {*targets.incomplete(RUN.shards), *targets.failed_traces(True)}
-    return checksums.of_names(sorted({*map(str, input)} - needed))
+    return checksums.of_names(sorted({*map(str, input)} - {*targets.incomplete(RUN.shards)}))

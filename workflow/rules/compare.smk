@@ -9,9 +9,6 @@ rule compare:
         points=lambda wildcards: listed(wildcards, "points.parquet"),
         summary=lambda wildcards: listed(wildcards, "sweep.json"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
-        traced=lambda wildcards: if_needed(
-            targets.failed_traces(wildcards.sweep in REFERENCED), wildcards
-        ),
         counts=lambda wildcards: targets.reference_counts(
             {wildcards.sweep: SWEEPS[wildcards.sweep]}
         ),

@@ -1,5 +1,6 @@
-# Reads all results except pictures. Writes the report in one file, and the verdict. The page of named
-# sweeps does not wait for what depends on no sweep.
+# Reads all results except pictures. Writes the report in one file, the verdict, and versions, commit,
+# machine, time, and how many models were measured in this run. The page of named sweeps does not wait
+# for what depends on no sweep.
 
 
 rule report:
@@ -14,6 +15,7 @@ rule report:
             caption="../report/page.rst",
         ),
         verdict=f"results/verdict{RUN.page}.json",
+        provenance="results/provenance.json",
     log:
         "results/logs/report.log",
     conda:
@@ -22,6 +24,7 @@ rule report:
     params:
         on_request=[list(one) for one in on_request()],
         models=digest(targets.model_files()),
+        shards=RUN.shards,
     message:
         "Write the report"
     script:
