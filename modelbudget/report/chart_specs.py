@@ -1,5 +1,8 @@
 """Chart specs in the page: each dataset once, colours as CSS variables, titles as HTML."""
 
+import json
+from collections.abc import Mapping
+
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
 
@@ -13,11 +16,13 @@ def variable_of_group(title: str) -> str:
 
 
 class Charts:
-    """The charts of a page: specs by id, and datasets by hash."""
+    """The charts of a page: specs by id, and the datasets that they name."""
 
     def __init__(self):
         self.specs: dict[str, dict] = {}
-        self.datasets: dict[str, list] = {}
+        self._columns: dict[str, int] = {}
+        self._datasets: dict[str, dict[str, int]] = {}
+        self._names: dict[str, str] = {}
 
     def add(self, identifier: str, spec: dict, whose: str = "") -> dict:
         """Add a stored spec, and return the parts that the template shows: title and legend.
@@ -28,9 +33,9 @@ class Charts:
         title, datasets = spec.pop("title"), spec.pop("datasets")
         spec.pop("$schema")
         spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
-        spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
-        self.specs[identifier] = _of_the_page(spec)
-        self.datasets |= {name: [_rounded(row) for row in rows] for name, rows in datasets.items()}
+        names = {digest: self._dataset(digest, rows) for digest, rows in datasets.items()}
+        spec["usermeta"] = spec["usermeta"] | {"datasets": list(names.values())}
+        self.specs[identifier] = _of_the_page(spec, names)
         groups = spec["usermeta"]["groups"]
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
         of = f"Of {whose}." if whose and "module" not in more else ""
@@ -41,23 +46,44 @@ class Charts:
             "legend": [(group, variable_of_group(group)) for group in groups],
         }
 
+    def data(self) -> dict:
+        """Return all specs and datasets for a script.
 
-def _rounded(row: dict) -> dict:
-    """Round fractions to the digits that a chart can show; whole numbers are exact."""
-    return {k: float(f"{v:.7g}") if isinstance(v, float) else v for k, v in row.items()}
+        A dataset has the numbers of its columns, each of which is there once: rows would take
+        40 % more.
+        """
+        columns = [json.loads(text) for text in self._columns]
+        return {"specs": self.specs, "datasets": self._datasets, "columns": columns}
+
+    def _dataset(self, digest: str, rows: list[dict]) -> str:
+        """Add a dataset that is not there yet, and return its short name."""
+        if digest not in self._names:
+            name = self._names[digest] = f"d{len(self._names)}"
+            fields = rows[0] if rows else ()
+            texts = {field: json.dumps([_rounded(row[field]) for row in rows]) for field in fields}
+            self._datasets[name] = {
+                field: self._columns.setdefault(text, len(self._columns))
+                for field, text in texts.items()
+            }
+        return self._names[digest]
 
 
-def _of_the_page(node):
-    """Replace the colours of the light palette by CSS variables, and remove legends of groups.
+def _rounded(value):
+    """Round a fraction to the digits that a chart can show; whole numbers are exact."""
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
-    The page has legends of its own.
+
+def _of_the_page(node, names: Mapping[str, str]):
+    """Replace names of datasets, and the colours of the light palette by CSS variables.
+
+    Legends of groups are removed: the page has its own.
     """
     if isinstance(node, dict):
         bare = {"legend": None} if node.get("field") == "group" and "scale" in node else {}
-        return {key: _of_the_page(value) for key, value in node.items()} | bare
+        return {key: _of_the_page(value, names) for key, value in node.items()} | bare
     if isinstance(node, list):
-        return [_of_the_page(value) for value in node]
-    return _VARIABLES.get(node, node) if isinstance(node, str) else node
+        return [_of_the_page(value, names) for value in node]
+    return names.get(node, _VARIABLES.get(node, node)) if isinstance(node, str) else node
 
 
 def light_palette() -> dict[str, str]:

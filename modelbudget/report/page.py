@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from modelbudget.report.sections import sections
 STYLES = ("style.css", "acts.css", "memory.css", "steps.css", "numbers.css")
 SCRIPTS = (
     "unpack.js", "vega.js", "highlight.js", "charts.js", "sections.js", "acts.js", "finder.js",
-    "formulas.js", "config_file.js", "numbers.js",
 )  # fmt: skip
-"""Of the whole page; those of sections follow."""
+LATER = ("formulas.js", "config_file.js", "numbers.js")
+"""Scripts of the whole page: those that run at once, and those that are compressed, before the
+scripts of sections."""
 NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
@@ -48,8 +49,8 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     titles += [one["short"] for one in story if one["place"] == FIRST][:1]
     title = titles[0] if titles else NO_TITLE
     page.pack("acts", page.acts)
-    page.packed["vega"] = _packed_script(page.static.vega)
-    charts = {"specs": page.charts.specs, "datasets": page.charts.datasets}
+    later = "\n".join(_texts("js", LATER, chosen))
+    page.packed.update(vega=_packed_script(page.static.vega), later=_packed_script(later))
     palette = {"palette": chart_specs.light_palette(), "source": _source(results)}
     return _filled(
         {
@@ -59,10 +60,9 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "appendix": appendix,
             "verdict": next(one for one in story if one["id"] == "verdict"),
             "models": [base.label for base in catalogue.bases.values() if base.model],
-            "packed": page.packed | {"charts": packed(charts | palette)},
+            "packed": page.packed | {"charts": packed(page.charts.data() | palette)},
         },
-        page.static.vega,
-        chosen,
+        (page.static.vega, later),
     )
 
 
@@ -77,11 +77,11 @@ def _source(results: Results) -> str:
     return f"modelbudget, commit {provenance['commit']}" if provenance else "modelbudget"
 
 
-def _filled(context: dict, vega: str, chosen: Collection[str]) -> str:
+def _filled(context: dict, compressed: Iterable[str]) -> str:
     style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
-    scripts = [*_texts("js", SCRIPTS, chosen)]
+    scripts = [*_texts("js", SCRIPTS, ())]
     policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, [vega, *scripts]))}; "
+        f"default-src 'none'; script-src {' '.join(map(_hash, [*compressed, *scripts]))}; "
         f"style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (

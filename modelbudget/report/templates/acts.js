@@ -50,6 +50,7 @@ const story = {
 };
 
 document.addEventListener("DOMContentLoaded", async () => {
+  await runPacked("later");
   const acts = await unpack("acts");
   for (const [name, data] of Object.entries(acts)) story.entries[name]?.(document.getElementById(name), data, acts);
 });

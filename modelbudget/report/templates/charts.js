@@ -4,7 +4,7 @@
 const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
   const AXIS = 50; // pixels that a panel's axis and title take, for the height that is reserved
-  const data = unpack("charts");
+  const data = unpack("charts").then(withRows);
   const places = [...document.querySelectorAll("[data-chart]")];
   const OPTIONS = {
     mode: "vega-lite",
@@ -14,6 +14,15 @@ const charts = (() => {
     defaultStyle: false,
     tooltip: { disableDefaultStyle: true },
   };
+
+  // Rows of each dataset, of which the page has the columns.
+  function withRows({ datasets, columns, ...others }) {
+    const rows = (dataset) => {
+      const fields = Object.entries(dataset);
+      return (columns[fields[0]?.[1]] ?? []).map((_, i) => Object.fromEntries(fields.map(([field, k]) => [field, columns[k][i]])));
+    };
+    return { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, one]) => [name, rows(one)])) };
+  }
 
   function fitted({ specs, datasets }, name, width, excess) {
     const copy = structuredClone(specs[name]);
