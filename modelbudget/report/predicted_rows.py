@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from modelbudget.predict.predict import predict
+from modelbudget.architecture.base import Architecture
+from modelbudget.predict.predict import KEYS, predict
 from modelbudget.report.charts.peak import NEEDS, peak_parts
 
 STATES = {
@@ -23,10 +24,8 @@ def predicted_parts(points: pl.DataFrame, settings: Mapping[str, object]) -> pl.
     point = points.head(1).with_columns(
         **{name: pl.lit(value) for name, value in settings.items()}, run=pl.lit("predicted alone")
     )
-    predicted = predict(point, sorted(NEEDS)).with_columns(
-        point=pl.lit(""), label=pl.lit(""), measured=pl.col("predicted")
-    )
-    parts = peak_parts(predicted.drop_nulls("measured"))
+    predicted = _predicted(point)
+    parts = peak_parts(predicted)
     if parts.is_empty() or "optimizer" in parts["phase"]:
         return parts
     sums = dict(predicted.group_by("quantity").agg(pl.col("predicted").sum()).iter_rows())
@@ -36,3 +35,17 @@ def predicted_parts(points: pl.DataFrame, settings: Mapping[str, object]) -> pl.
          "peak": sum(values.values()), "worst": parts["worst"][0]}
     )  # fmt: skip
     return pl.concat([parts, kept], how="diagonal_relaxed")
+
+
+def parts_of_model(points: pl.DataFrame, a: Architecture) -> pl.DataFrame:
+    """Return the parts of the largest peak of each of these points for another architecture."""
+    fields = {name: pl.lit(value, points.schema[name]) for name, value in a.model_dump().items()}
+    others = points.with_columns(**fields, architecture=pl.lit(a.digest()))
+    return peak_parts(_predicted(others)).filter(pl.col("peak") == pl.col("worst"))
+
+
+def _predicted(points: pl.DataFrame) -> pl.DataFrame:
+    """Return what is known of the parts of peaks, as if it were measured."""
+    table = predict(points, sorted(NEEDS)).drop_nulls("predicted")
+    of_point = points.select(*KEYS, "point", "label")
+    return table.join(of_point, on=KEYS).with_columns(measured=pl.col("predicted"))

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 SHORTEST = 3
 """Length of the shortest copy."""
-TRIED = 4
+TRIED = 64
 """Earlier places with the same beginning that are tried, the last ones."""
 
 

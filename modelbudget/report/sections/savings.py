@@ -10,13 +10,16 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
 from modelbudget.report.page_results import SweepResult
-from modelbudget.report.predicted_rows import predicted_parts
+from modelbudget.report.predicted_rows import parts_of_model, predicted_parts
 from modelbudget.report.recipe import device_lines, recipe
 from modelbudget.report.section import Page, Section
+from modelbudget.sweeps.derive import named_architecture
 
 ALONE, EIGHT_BIT = "8-bit states of AdamW", {"optimizer": "adamw-8bit"}
 """A change that no package here measures: AdamW of bitsandbytes."""
 PEAK = "peak_training_bytes"
+OTHERS = ("llama-3.2-1b", "mistral-7b-v0.1", "qwen-3-32b", "llama-3-70b")
+"""Models that a reader can choose as well."""
 NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
 OF_CALCULATOR = ("batch", "length", "data_parallel", "tensor_parallel", "sequence_parallel",
                  "pipeline_parallel", "n_microbatch", "dtype", "attention_kernel", "recompute",
@@ -45,6 +48,12 @@ def _contents(page: Page) -> list[dict]:
         bars.append(_bar(f"{ALONE}, predicted", worst, peaks[first["label"]]) | {"address": None})
     most = max(*peaks.values(), lines[-1].bytes)
     used = parts["group"].unique()
+    others = [_other(page, name, sweep.points) for name in OTHERS] if page.is_of_all else []
+    if others:
+        page.acts["what-to-do"] = {
+            "models": [one for one in others if one],
+            "devices": [(one.name, one.bytes) for one in lines],
+        }
     return [
         {
             "id": "what-to-do",
@@ -53,6 +62,7 @@ def _contents(page: Page) -> list[dict]:
             "finding": _finding(peaks),
             "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
             "bars": [_placed(bar, most) for bar in bars],
+            "models": [page.catalogue[model].label, *(one["label"] for one in others if one)],
             "devices": [
                 {"x": f"{100 * one.bytes / most:.2f}", "text": f"{one.name}, {si_bytes(one.bytes)}",
                  "anchor": "end" if one.bytes > most / 2 else "start"}
@@ -63,6 +73,33 @@ def _contents(page: Page) -> list[dict]:
             "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
         }
     ]  # fmt: skip
+
+
+def _other(page: Page, name: str, points: pl.DataFrame) -> dict | None:
+    """Return what the script shows of another model with the same changes, all predicted."""
+    base = page.catalogue[name]
+    parts = parts_of_model(points, named_architecture(base))
+    if parts.is_empty():
+        return None
+    rows = [row for row in points.to_dicts() if row["point"] in parts["point"]]
+    labels = {row["point"]: row["label"] for row in rows} | {rows[0]["point"]: base.label}
+    peak_of = dict(parts.select("point", "peak").rows())
+    peaks = {label: peak_of[point] for point, label in labels.items()}
+    run = recipe(base.label, rows[0])
+    return {
+        "label": base.label,
+        "title": _title(peaks, device_lines()),
+        "finding": _finding(peaks),
+        "whose": f"{run}. Predicted, the bytes of one device at its peak; temporary is all that is "
+        "neither parameters, states, gradients, activations nor logits.",
+        "bars": [
+            (labels[row["point"]], _address(name, row, rows[0]), [
+                (group, variable_of_group(group), value)
+                for group, value in parts.filter(point=row["point"]).select("group", "value").rows()
+            ])
+            for row in rows
+        ],
+    }  # fmt: skip
 
 
 def is_of_changes(sweep: SweepResult) -> bool:
