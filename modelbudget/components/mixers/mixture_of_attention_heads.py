@@ -1,0 +1,160 @@
+"""Mixture of attention heads (MoA): queries and output projections of experts (JetMoE).
+
+Zhang et al. 2022 (arXiv 2210.05144), §3; Shen et al. 2024 (JetMoE, arXiv 2404.07413), §3.2;
+transformers, `JetMoeAttention` in models/jetmoe/modeling_jetmoe.py. An expert has a query for each
+head of keys and values, which all experts share.
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Size
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.components import kv_cache, rope, scaled_dot_product
+from modelbudget.components.attention.attention_fields import AttentionFields
+from modelbudget.components.contract import Values
+from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.operations.elementwise import add, mul, to, without_gradient
+from modelbudget.operations.joining import index_add, repeat
+from modelbudget.operations.joining import rows as take_rows
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.memory_layout import at_least_float32
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import grouped_mm, linear
+from modelbudget.operations.reductions import softmax, sort, topk
+from modelbudget.operations.tape import Active, empty
+from modelbudget.operations.views import chunk, flatten, transpose, unflatten, unsqueeze, view
+
+GROUP = "attention"
+SIZES = ("n_query_expert", "n_query_expert_per_token")
+
+
+class MixtureOfAttentionHeadsFields(AttentionFields):
+    n_query_expert: Size = Field(
+        0, description="mixers: mixture_of_attention_heads: experts of queries and outputs"
+    )
+    n_query_expert_per_token: Size = Field(
+        0, description="mixers: mixture_of_attention_heads: experts that a token goes through"
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_query_expert_per_token <= n_query_expert",
+            "n_query_expert_per_token = {n_query_expert_per_token} is more than n_query_expert = "
+            "{n_query_expert}",
+        ),
+    )
+
+
+FIELDS = MixtureOfAttentionHeadsFields
+
+_PRESENT = "'mixture_of_attention_heads' in mixers"
+CONSTRAINTS = (
+    Constraint(
+        "n_head == n_kv_head * n_query_expert_per_token",
+        "n_head = {n_head}: mixture_of_attention_heads in mixers needs n_kv_head · "
+        "n_query_expert_per_token = {n_kv_head * n_query_expert_per_token}",
+        when=_PRESENT,
+    ),
+    Constraint(
+        "position in ('none', 'rotary') and (position == 'none' or d_head % 2 == 0)",
+        "position = '{position}', d_head = {d_head}: mixture_of_attention_heads in mixers allows "
+        "none, or rotary of an even number of channels",
+        when=_PRESENT,
+    ),
+)
+
+
+def _parameters(a: Fields, n_expert) -> Values:
+    inner = a.n_kv_head * a.d_head
+    return {
+        "": a.d_model,
+        "router": a.n_query_expert * a.d_model,
+        "query": n_expert * a.d_model * inner,
+        "key_value": 2 * a.d_model * inner,
+        "output": n_expert * inner * a.d_model,
+    }
+
+
+def parameters(a: Fields) -> Values:
+    """Count a bias of the output, the router, the experts' matrices, keys and values (§3.2)."""
+    return _parameters(a, a.n_query_expert)
+
+
+def active_parameters(a: Fields) -> Values:
+    """Count those that one token uses."""
+    return _parameters(a, a.n_query_expert_per_token)
+
+
+def tensors(a: Fields) -> list[Tensor]:
+    """Each component is one tensor."""
+    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    for name, allowed in (("rope_tables", "layer"), ("autocast", "none")):
+        if getattr(r, name) != allowed:
+            raise NoProgramError(f"{name}: {getattr(r, name)} of mixture_of_attention_heads")
+    if Active.tape.adapter is not None or Active.tape.weight_format is not None:
+        raise NoProgramError("adapter or weights: of mixture_of_attention_heads")
+    inner, n_chosen = a.n_kv_head * a.d_head, a.n_query_expert_per_token
+    bias = parameter("bias", a.d_model)
+    choose = make_part("router", _router, a)
+    query = make_part("query", _experts, a.n_query_expert, a.d_model, inner)
+    key_value = make_linear("key_value", a.d_model, 2 * inner)
+    output = make_part("output", _experts, a.n_query_expert, inner, a.d_model)
+    core = make_part("core", scaled_dot_product.program, r)
+    d_rotary = a.d_head if a.position == "rotary" else 0
+    cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
+
+    def forward(x):
+        batch, length, _ = x.shape
+        tokens = flatten(x, 0, 1)  # (tokens, d_model)
+        weights, chosen = choose(tokens)
+        _, order = sort(flatten(chosen))  # (token, choice) pairs, by expert
+        del _
+        owner = without_gradient(order)
+        q = in_order_of_tokens(query(take_rows(tokens, owner)), order)
+        q = by_head(view(q, (batch, length, n_chosen * inner)))
+        k, v = (by_head(y) for y in chunk(key_value(x), 2))
+        if d_rotary:
+            q, k = (rope.rotate(y, d_rotary) for y in (q, k))
+        if cache is not None:
+            k, v = cache.append(k, v)
+        k, v = (repeat(y, (1, n_chosen, 1, 1)) for y in (k, v))
+        result = transpose(core(q, k, v), 1, 2)  # (batch, length, n_head, d_head)
+        result = unflatten(flatten(result, 2), 2, (n_chosen, inner))
+        outputs = output(take_rows(flatten(result, 0, 2), order))
+        weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
+        y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
+        return add(view(y, x.shape), bias)
+
+    def in_order_of_tokens(rows, order):
+        return index_add(empty(rows.shape, rows.dtype), order, rows)
+
+    def by_head(y):
+        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
+        return transpose(unflatten(y, 2, (y.shape[2] // a.d_head, a.d_head)), 1, 2)
+
+    return forward
+
+
+def _router(a: Fields):
+    """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
+    weight = parameter("weight", a.n_query_expert, a.d_model)
+
+    def forward(tokens):
+        logits = to(linear(tokens, weight), at_least_float32(tokens.dtype))
+        largest, chosen = topk(logits, a.n_query_expert_per_token)
+        return to(softmax(largest), tokens.dtype), chosen
+
+    return forward
+
+
+def _experts(n_expert, d_in, d_out):
+    """Make a linear layer for each expert, stacked: one tensor for all experts."""
+    weight = parameter("weight", n_expert, d_out, d_in)
+    return lambda x: grouped_mm(x, weight, None, None)
