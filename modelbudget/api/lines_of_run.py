@@ -4,9 +4,16 @@ from collections.abc import Mapping
 
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import gradient_number, is_sharded
+from modelbudget.architecture.run_values import (
+    gradient_number,
+    is_sharded,
+    replicas,
+    replicas_of_experts,
+)
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
@@ -90,6 +97,23 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
             "backward pass alone"
         )
     return (line,)
+
+
+def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
+    """Say that FSDP2 pads stacked experts whose number its devices do not divide."""
+    fields = vars(a)
+    if not is_sharded(run) or "moe" not in fields.get("mlps", ""):
+        return ()
+    n_own = fields["n_expert"] // run.expert_parallel
+    n_device = replicas(run) if run.expert_parallel == 1 else replicas_of_experts(run)
+    n_each = ceil_div(n_own, n_device)
+    if n_each * n_device == n_own:
+        return ()
+    return (
+        f"zero {run.zero}: FSDP2 pads the {n_own:,} stacked experts of a layer to "
+        f"{n_each * n_device:,}, of which each of {n_device:,} devices has {n_each:,}; more "
+        "devices can need more memory, since padding is gathered too",
+    )
 
 
 def line_of_host(n_bytes: int | None) -> tuple[str, ...]:

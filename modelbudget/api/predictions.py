@@ -16,6 +16,7 @@ from modelbudget.api.lines_of_run import (
     line_of_adapter,
     line_of_host,
     line_of_optimizer,
+    line_of_padded_experts,
     line_of_settings,
     lines_of_weights,
 )
@@ -42,6 +43,8 @@ OF_TRAINING = (
 )  # fmt: skip
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
+SHARDED = {"parameter_bytes", "gradient_bytes", "peak_training_bytes"}
+"""Quantities in which the padding of shards is counted."""
 WITHOUT_RUN = frozenset({"parameters", *BY_NAME})
 """Quantities that are the same in every run on one device."""
 
@@ -100,6 +103,7 @@ def predictions(
         *of_class.line_of_ours(model, chosen),
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
+        *(line_of_padded_experts(a, run) if breakdowns.keys() & SHARDED else ()),
         *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
         *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),
     )

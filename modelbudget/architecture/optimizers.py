@@ -191,6 +191,9 @@ class OptimizerData(Strict):
     updates_in: Annotated[
         Literal["step", "backward"], Field(description="backward: each gradient is freed at once")
     ] = "step"
+    not_of_parts: Annotated[
+        str, Field(description="why torch cannot step parts of tensors; empty if it can")
+    ] = ""
     first_steps: Annotated[int, Field(description="steps before the step that is described")] = 0
     parts: list[OptimizerPart]
     host: Annotated[

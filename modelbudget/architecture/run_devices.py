@@ -142,7 +142,6 @@ class Devices(Record):
             vocabulary_dtype=("dtype",),
             autocast=("none",),
             gradient_casts=("together",),
-            embedding_scale=("none",),
         ),
         Constraint(
             "data_parallel > 1",

@@ -63,6 +63,27 @@ def _sizes_are_whole(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _parts_are_stepped(values: Mapping[str, Any]) -> str | None:
+    """Refuse an optimizer that torch cannot step where parameters are parts of tensors (DTensor).
+
+    A buffer of accumulated gradients is stepped with what each device has.
+    """
+    name = values["optimizer"]
+    why = optimizers.optimizer_named(name).not_of_parts
+    is_whole = {
+        "zero": values["zero"] not in (2, 3),
+        "tensor_parallel": values["tensor_parallel"] == 1
+        or values["gradient_casts"] == "accumulated",
+    }
+    if not why or all(is_whole.values()):
+        return None
+    field = next(field for field in is_whole if not is_whole[field])
+    return (
+        f"optimizer = {name}: torch cannot step parts of tensors, which devices have with {field} "
+        f"= {values[field]}: {why}; allowed: {field}: {' or '.join(map(str, WHOLE[field]))}"
+    )
+
+
 class Step(Record):
     """One step of training, or one use, whoever computes it."""
 
@@ -210,6 +231,7 @@ class Step(Record):
         ),
         _fused_is_known,
         _sizes_are_whole,
+        _parts_are_stepped,
         _step_in_backward_is_known,
         *known_only_with(
             "optimizer_in_backward = true",

@@ -19,6 +19,7 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     masks_tokens,
     of_states,
+    stored,
     tokens,
 )
 from modelbudget.components import chunked_loss, dropout, loss, norm, vocabulary_parallel
@@ -261,7 +262,7 @@ def _cap(a: Fields, r: Run):
 
 def scale(r: Run):
     """Bytes of the number that the token embedding is multiplied by, where it is a buffer."""
-    return int(r.embedding_scale == "buffer") * bytes_of(r.dtype)
+    return int(r.embedding_scale == "buffer") * bytes_of(stored(r).dtype)
 
 
 def held_apart(a: Fields, r: Run):
@@ -540,7 +541,8 @@ def program(a: Fields, r: Run):
         )
     elif a.position == "buckets":
         bias_of_buckets = make_part("position", buckets, a.n_bucket, a.n_head)
-    scale_buffer = empty(()) if r.embedding_scale == "buffer" else None
+    # Shards are cast when they are gathered, and a buffer is not.
+    scale_buffer = empty((), stored(r).dtype) if r.embedding_scale == "buffer" else None
 
     def forward(tokens, held: list | None = None):
         """Compute the states; summands are added to `held` if the model holds them."""

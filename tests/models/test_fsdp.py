@@ -9,13 +9,15 @@ import torch
 from helpers.devices import compared, measured, predicted, programmed
 from helpers.gloo import steps_of_all_ranks
 from helpers.strategies import decoders_that_run
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.implementations import implementations
+from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.parallel.private import Chunks
 from modelbudget.sweeps.derive import named_architecture
@@ -146,9 +148,12 @@ def test_random_decoders_by_program(drawn, zero, devices, is_mixed):
     """All mixers, experts, kernels and chunks of the loss, which no shape above has together."""
     a, run = drawn
     change = {"zero": zero, "data_parallel": devices, "data_rank": ("first", "last")[zero == 2]}
-    change |= {"gradient_casts": "together", "embedding_scale": "none", "backend": "gpu"}
+    change |= {"gradient_casts": "together", "backend": "gpu"}
     change |= MIXED | {"reduce_dtype": "float32"} if is_mixed else {"master_weights": False}
-    run = run.model_copy(update=change)
+    try:
+        run = RunConfig(**run.model_dump() | change)
+    except InputError:  # such as flash in float32 on a GPU
+        reject()
     assume(run_mistake(a, run) is None)
     assert programmed(a, run) == measured(a, run), (a, run)
 
@@ -165,6 +170,30 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
     for name, found in (("first", first), ("last", last)):
         of_run = compared(found)
         assert of_run == measured(a, run.model_copy(update={"data_rank": name})), name
+
+
+def test_an_answer_says_that_experts_are_padded():
+    """Only this sees the line. Twice the devices need more: each gathers twice the experts."""
+    run = {"zero": 3, "dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
+    eight, sixteen = (mb.model("mixtral-8x7b").memory(run | {"data_parallel": n}) for n in (8, 16))
+    assert not [line for line in eight.notes if "pads" in line]
+    (line,) = [line for line in sixteen.notes if "pads" in line]
+    assert "pads the 8 stacked experts of a layer to 16, of which each of 16 devices has 1" in line
+    peaks = [one.totals()["peak_training_bytes"] for one in (eight, sixteen)]
+    assert peaks[1] > 1.1 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    ("foreach", "operation"), [(False, "aten.index_put_"), (True, "aten._foreach_copy_")]
+)
+def test_an_optimizer_that_torch_cannot_step_with_shards_is_refused(foreach, operation):
+    """Torch's own error is the witness of the reason in the optimizer's file."""
+    run = RunConfig(length=8, data_parallel=2, zero=3)
+    change = {"optimizer": "rprop", "foreach": foreach}
+    with pytest.raises(Exception, match=operation):
+        measured(Decoder(**SMALL), run.model_copy(update=change))
+    with pytest.raises(InputError, match=operation):
+        RunConfig(**run.model_dump() | change)
 
 
 REFUSED = {

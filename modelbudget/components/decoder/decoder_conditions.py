@@ -37,6 +37,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
         of_layers = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        of_layers *= int(r.embedding_scale == "none")
         return of_layers * (1 - chunked_loss.is_chunked(r))
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
