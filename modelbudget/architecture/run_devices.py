@@ -24,6 +24,13 @@ _PLAIN = {
     "attention_kernel": ("math", "flash", "efficient"),
 }
 """Settings that stages and devices which compute one model together have formulas for."""
+_OF_PROGRAMS = {
+    "targets": ("given", "shifted"),
+    "embedding_scale": ("none", "buffer"),
+    "embeddings": ("freed", "held"),
+    "logit_cap": ("none", "tanh"),
+}
+"""Settings that programs of tensor parallelism know, too."""
 
 
 class Devices(Record):
@@ -220,7 +227,7 @@ class Devices(Record):
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
             zero=(0, 1, 2, 3),
-            **_PLAIN,
+            **_PLAIN | _OF_PROGRAMS,
         ),
         Constraint(
             "sequence_parallel or gradient_casts == 'accumulated'",

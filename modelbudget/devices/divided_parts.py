@@ -101,8 +101,9 @@ class Divided:
         return (is_key and self.has_whole_keys) or self._is_norm(path)
 
     def _is_norm(self, path: str) -> bool:
-        """Return whether a part normalises a part of the length."""
-        return self.dim is not None and path.startswith(("layer.norm.", "norm."))
+        """Return whether a part normalises a part of the length, or of the heads."""
+        of_heads = path in ("layer.attention.query_norm", "layer.attention.key_norm")
+        return of_heads or (self.dim is not None and path.startswith(("layer.norm.", "norm.")))
 
     def _around(self, part: Part, parameters: list[Tensor]) -> Callable | None:
         compute: Any = part.forward

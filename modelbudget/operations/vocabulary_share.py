@@ -65,9 +65,9 @@ def own_rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Ten
     return summed(y, n, dim)
 
 
-def cross_entropy_of_share(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss, one number, of a share of the logits (tokens, n_vocab) and (tokens,)."""
-    return _nll_loss(_log_softmax(logits), targets)
+def cross_entropy_of_share(logits: Tensor, targets: Tensor, is_mean: bool) -> Tensor:
+    """Return the loss of a share of the logits (tokens, n_vocab) and (tokens,): mean or sum."""
+    return _nll_loss(_log_softmax(logits), targets, is_mean)
 
 
 @operation
@@ -90,8 +90,8 @@ def _log_softmax(x: Tensor) -> Tensor:
 
 
 @operation
-def _nll_loss(x: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of the losses (`_nll_loss_forward`)."""
+def _nll_loss(x: Tensor, targets: Tensor, is_mean: bool) -> Tensor:
+    """Return the mean or sum of the losses (`_nll_loss_forward`)."""
     node = start_node("nll_loss", [x], [x, targets])
     safe = _where_known(targets, targets.dtype)
     is_elsewhere, own = _masked(safe)
@@ -106,10 +106,15 @@ def _nll_loss(x: Tensor, targets: Tensor) -> Tensor:
     del is_known
     n_known = empty((), x.dtype)
     del number
-    total = empty((), x.dtype)
-    mean = empty((), x.dtype)
-    del safe, own, term, of_target, losses, total
-    return finish_node(node, mean, lambda saved, g: _gradient_of_logits(saved, g), [n_known])
+    result = empty((), x.dtype)
+    if is_mean:
+        result = empty((), x.dtype)
+    del safe, own, term, of_target, losses
+
+    def gradients(saved, g):
+        return _gradient_of_logits(saved, g, is_mean)
+
+    return finish_node(node, result, gradients, [n_known])
 
 
 def _where_known(targets: Tensor, dtype: str) -> Tensor:
@@ -120,10 +125,10 @@ def _where_known(targets: Tensor, dtype: str) -> Tensor:
 
 
 @operation
-def _gradient_of_logits(saved: list[Tensor], g: Tensor) -> Tensor:
+def _gradient_of_logits(saved: list[Tensor], g: Tensor, is_mean: bool) -> Tensor:
     """Return the gradient of the logits themselves (`_nll_loss_and_log_softmax_backward`)."""
     x, targets, _n_known = saved
-    g = empty((), x.dtype)
+    g = empty((), x.dtype) if is_mean else g
     safe = _where_known(targets, targets.dtype)
     gradient = empty(x.shape, x.dtype)
     is_elsewhere, _own = _masked(safe)

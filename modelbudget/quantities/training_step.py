@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from modelbudget.architecture.operations import highest
@@ -23,7 +23,7 @@ from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import BYTES, Allocation, Storage, Tape, Tensor, empty, running_on
-from modelbudget.operations.views import flatten
+from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -291,11 +291,14 @@ def loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
         return cross_entropy_in_place(logits, labels, run.loss_dtype == "float32")
     if run.loss_dtype == "float32":
         logits = to(logits, at_least_float32(logits.dtype))
+    loss = cross_entropy
+    if is_divided(run):
+        loss = partial(cross_entropy_of_share, is_mean=run.targets == "given")
     if run.targets == "given":
-        loss = cross_entropy_of_share if is_divided(run) else cross_entropy
         return loss(flatten(logits, 0, 1), flatten(labels, 0, 1))
     batch, length = labels.shape
     padded = empty((batch, length + 1), "int64")
-    shifted = padded if batch == 1 else empty((batch, length), "int64")
-    total = cross_entropy(flatten(logits, 0, 1), shifted)
+    one = narrow(padded, 1, length, is_first=False)
+    shifted = one if batch == 1 else empty((batch, length), "int64")
+    total = loss(flatten(logits, 0, 1), flatten(shifted, 0, 1))
     return div(total, 1.0)

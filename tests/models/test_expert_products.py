@@ -111,8 +111,6 @@ def test_columns_equal_integers():
 REFUSED = {
     "tensor_parallel: 2": "tensor_parallel = 2: moe in mlps: each device routes tokens of its own; "
     "allowed: sequence_parallel: true",
-    "tensor_parallel: 2, sequence_parallel: true, data_parallel: 2, zero: 3": "tensor_parallel = 2:"
-    " not known yet with moe in mlps and zero = 3",
     "tensor_parallel: 2, sequence_parallel: true, foreach: true": "not known yet with moe in mlps "
     "and foreach = true, fused = false",
 }

@@ -8,14 +8,16 @@ import pytest
 from helpers.allocations import first_difference, traced_of_rank
 from helpers.allocations import programmed as allocations
 from helpers.devices import compared, measured, predicted, programmed
-from helpers.divided import RUNS, SHAPES, SMALL
+from helpers.divided import RUNS, SHAPES, SMALL, random_share
 from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.sweeps.derive import named_architecture
 
+SLOW = pytest.mark.slow
 DIVISIONS = tuple(product((2, 4), (False, True)))
 
 
@@ -44,6 +46,20 @@ def test_a_program_makes_each_allocation_in_order(name, sequence):
     a = Decoder(**SMALL | SHAPES[name])
     run = RunConfig(batch=2, length=8, tensor_parallel=2, sequence_parallel=sequence)
     assert not first_difference(allocations(a, run), traced_of_rank(a, run))
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(n, marks=SLOW) for n in range(10, 60))]
+)
+def test_random_shares_by_program(seed):
+    """Norms of heads, sinks, gates, experts with shards, shifted labels, and all of it at once."""
+    a, run = random_share(seed)
+    assert run_mistake(a, run) is None
+    programs, values = programmed(a, run), measured(a, run)
+    needs_no_peak = run.optimizer != "adamw" and not run.zero and not run.master_weights
+    assert ("peak_training_bytes" in programs) != needs_no_peak
+    for one in (predicted(a, run), programs):
+        assert one == {quantity: values[quantity] for quantity in one}, run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])

@@ -3,10 +3,10 @@
 Torch's own `parallelize_module` divides our modules: matrices of query, key, value, gate and up by
 their outputs, those of output and down by their inputs, embedding and head by the vocabulary, of
 which the loss reads a part too. What no device can divide is on each: norms, positions, biases of
-output and down, and keys and values of a single head; of fewer heads than devices, each has one. A
-mixture of experts is left as it is: each
-device has a part of the length, and routes its tokens. All devices hold the same number of bytes;
-collectives move nothing.
+output and down, and keys and values of a single head; of fewer heads than devices, each has one.
+Norms of heads see those of a device, as torchtitan's `SequenceParallel(sequence_dim=2)`. A mixture
+of experts is left as it is: each device has a part of the length, and routes its tokens. All
+devices hold the same number of bytes; collectives move nothing.
 """
 
 from typing import Any, cast
@@ -123,8 +123,13 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
         for projection in (attention.key, attention.value):
             _compute_everywhere(projection, mesh)
     attention.n_head //= mesh.size()
+    if attention.sinks is not None:
+        own = attention.sinks.detach().chunk(mesh.size())[mesh.get_local_rank()]
+        attention.sinks = nn.Parameter(own.clone())
     rows, whole = RowwiseParallel(output_layouts=states), Replicate()
     plan: dict[str, Any] = {"attention.output": rows, "mlp.down": rows}
+    of_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
+    plan |= {f"attention.{name}": of_heads for name in ("query_norm", "key_norm")}
     if again:
         for module in megatron_linear.products(layer):
             if module not in (attention.output, getattr(mlp, "down", None)):
