@@ -78,7 +78,7 @@ def accelerators(path: Path) -> list[Accelerator]:
     Each memory is one line in a chart. Raises InputError.
     """
     devices = _read(path)
-    places = [i for i, one in enumerate(devices) if one.in_charts]
+    places = [i for i, device in enumerate(devices) if device.in_charts]
     mistake = _repeated(devices, places, "bytes")
     if mistake:
         mistake += ", so name both in one entry, or in_charts: false"
@@ -116,10 +116,10 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
 
     Raises ValueError with all names.
     """
-    for one in known:
-        plain = _plain(one.name)
-        if _plain(name) in (plain, f"{plain}{one.bytes // GB}gb"):
-            return one
+    for device in known:
+        plain = _plain(device.name)
+        if _plain(name) in (plain, f"{plain}{device.bytes // GB}gb"):
+            return device
     raise ValueError(f"unknown accelerator {show(name)} (allowed: {', '.join(map(_label, known))})")
 
 

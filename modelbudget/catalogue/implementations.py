@@ -113,36 +113,36 @@ def _by_key(prefix: str, by_key: ByKey) -> Iterator[tuple[str, Settings]]:
         yield from ((f"{prefix}by_key.{key}", case.fields) for case in cases)
 
 
-def is_same(value: Any, other: Any) -> bool:
+def is_same(value: Any, default: Any) -> bool:
     """Whether values of a key are equal; true is not 1."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
 
 
 @cache
 def implementations() -> dict[str, Implementation]:
     """Return every implementation by name. Raises InputError with the mistakes of all files."""
-    found, mistakes = {}, []
+    by_name, mistakes = {}, []
     for name, path in IMPLEMENTATIONS.items():
         try:
-            found[name] = _read(path)
+            by_name[name] = _read(path)
         except InputError as error:
             mistakes += error.mistakes
     if mistakes:
         raise InputError(mistakes)
-    return found
+    return by_name
 
 
 def _read(path: Path) -> Implementation:
-    one = read_strict(path, Implementation)
+    implementation = read_strict(path, Implementation)
     mistakes = []
-    for where, settings in one.all_settings():
+    for where, settings in implementation.all_settings():
         try:
             RunConfig.model_validate(settings)
         except ValidationError as error:
             mistakes += [f"{path}: {where}: {m}" for m in describe(error, RunConfig.model_fields)]
     if mistakes:
         raise InputError(mistakes)
-    return one
+    return implementation
 
 
 class Otherwise(Protocol):
@@ -175,9 +175,9 @@ class Setting:
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value. Raises ValueError if the implementation refuses the class."""
         name = values["implementation"]
-        one = implementations().get(name) if isinstance(name, str) else None
+        implementation = implementations().get(name) if isinstance(name, str) else None
         settings = (
-            one.of_class(self.kind, self.config) if one else {}
+            implementation.of_class(self.kind, self.config) if implementation else {}
         )  # the field itself refuses the name
         if self.name in settings:
             return settings[self.name]
@@ -191,6 +191,6 @@ def settings(kind: str | None, file: str | None = None) -> dict[str, Setting]:
     `file` is the config.json of the model, as JSON.
     """
     config = json.loads(file) if file else {}
-    all_of = (one.all_settings() for one in implementations().values())
+    all_of = (implementation.all_settings() for implementation in implementations().values())
     names = {name for settings in all_of for _, fields in settings for name in fields}
     return {name: Setting(name, kind, config) for name in sorted(names)}

@@ -38,8 +38,8 @@ class Margins(Strict):
         """Return the margins with another reserve, if one is given; it may be 0."""
         if n_bytes is None:
             return self
-        given = Reserve(bytes=n_bytes, source=GIVEN)
-        return self.model_copy(update={"reserve": given})
+        reserve = Reserve(bytes=n_bytes, source=GIVEN)
+        return self.model_copy(update={"reserve": reserve})
 
     def room(self, memory: int) -> int:
         """Return the largest prediction that fits with the reserve and the worst ratio."""

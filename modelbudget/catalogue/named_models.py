@@ -82,8 +82,8 @@ class Model(Provenance):
 
     def has_shape_of(self, name: str) -> bool:
         """Whether `same_shape` has a name, which may lack its owner."""
-        named = {one.casefold() for one in self.same_shape}
-        return name.casefold() in named | {one.rpartition("/")[2] for one in named}
+        named = {shape_name.casefold() for shape_name in self.same_shape}
+        return name.casefold() in named | {shape_name.rpartition("/")[2] for shape_name in named}
 
 
 class Series(Provenance):
@@ -103,8 +103,8 @@ class Series(Provenance):
         """Give the sources of the series to each model that has none of its own."""
         provenance = {name: getattr(self, name) for name in Provenance.model_fields}
         for name, model in self.models.items():
-            own = model.model_dump(exclude_none=True)
-            self.models[name] = model.model_copy(update=provenance | own)
+            sources = model.model_dump(exclude_none=True)
+            self.models[name] = model.model_copy(update=provenance | sources)
             if self.models[name].source is None:
                 raise ValueError(f"models.{name}.source: missing; give it here or to the series")
             if model.same_shape and self.models[name].same_shape_source is None:
@@ -143,11 +143,11 @@ class Catalogue:
         mistakes = []
         for path in yaml_files(folder):
             try:
-                found = _read(path)
+                bases = _read(path)
             except InputError as error:
                 mistakes += error.mistakes
                 continue
-            for base in found:
+            for base in bases:
                 if base.name in self.bases:
                     mistakes.append(f"{path}: the name {base.name!r} is already taken")
                 self.bases[base.name] = base

@@ -158,8 +158,8 @@ class Expression:
         raise ValueError(f"{show(self.text)} has no value{self._with(values)}: {reason}")
 
     def _with(self, values: Mapping[str, Any]) -> str:
-        known = sorted(self.names & values.keys())
-        used = ", ".join(f"{name} = {_number(values[name])}" for name in known)
+        names = sorted(self.names & values.keys())
+        used = ", ".join(f"{name} = {_number(values[name])}" for name in names)
         return f" with {used}" if used else ""
 
 

@@ -63,10 +63,10 @@ def yaml_files(folder: Path) -> list[Path]:
     Files of editors and operating systems are skipped: `.#x.yaml`, `._x.yaml`, `#x.yaml#`,
     `x.yaml~`.
     """
-    found = folder.iterdir() if folder.is_dir() else ()
+    paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(
         path
-        for path in found
+        for path in paths
         if path.suffix.lower() in (".yaml", ".yml") and path.name[0] not in ".#"
     )
 
@@ -87,8 +87,8 @@ def load_yaml(path: Path) -> dict:
     except yaml.YAMLError as error:
         raise InputError([f"{path}: not readable as UTF-8 YAML: {error}"]) from None
     if not isinstance(data, dict):
-        held = _KINDS.get(type(data), type(data).__name__)
-        raise InputError([f"{path}: holds {held}, allowed: keys with values"])
+        contents = _KINDS.get(type(data), type(data).__name__)
+        raise InputError([f"{path}: holds {contents}, allowed: keys with values"])
     if wrong := [f"{path}: {line}" for line in _with_control(data)]:
         raise InputError(wrong)
     return data
@@ -102,11 +102,11 @@ def _with_control(value: Any, key: str = "") -> Iterator[str]:
     if isinstance(value, str) and has_control(value):
         yield f"{key} = '{printable(value)}': contains a control character"
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from _with_control(one, f"{key}.{name}".removeprefix("."))
+        for name, item in value.items():
+            yield from _with_control(item, f"{key}.{name}".removeprefix("."))
     elif isinstance(value, list):
-        for i, one in enumerate(value):
-            yield from _with_control(one, f"{key}[{i}]")
+        for i, item in enumerate(value):
+            yield from _with_control(item, f"{key}[{i}]")
 
 
 def _begins_with_tab(text: str, line: int) -> bool:

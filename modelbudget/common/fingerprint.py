@@ -92,10 +92,10 @@ def code_of_model(family: type) -> str:
 
 def digest(files: Iterable[Path]) -> str:
     """Return a digest of the names and contents of files."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path in sorted(files):
-        found.update(os.path.relpath(path, ROOT).encode() + _content(path))
-    return found.hexdigest()[:16]
+        checksum.update(os.path.relpath(path, ROOT).encode() + _content(path))
+    return checksum.hexdigest()[:16]
 
 
 def check_unchanged(files: Sequence[str], content: str) -> None:
@@ -112,14 +112,14 @@ def _content(path: Path) -> bytes:
 
 def reached(start: Iterable[Path]) -> set[Path]:
     """Return the files and all files of the library that they can load, directly or not."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = set(start)
     while waiting:
         path = waiting.pop()
-        found.add(path)
+        files.add(path)
         if path.suffix == ".py":
-            waiting |= _uses(path) - found
-    return found
+            waiting |= _uses(path) - files
+    return files
 
 
 @cache
@@ -130,13 +130,13 @@ def _uses(path: Path) -> frozenset[Path]:
     that it names.
     """
     text = path.read_text(encoding="utf-8")
-    found = _imported_by(text)
+    files = _imported_by(text)
     if path.name == "__init__.py" and "__path__" in text:
-        found |= set(path.parent.glob("*.py"))
+        files |= set(path.parent.glob("*.py"))
     named = [data for data in _data_in(path.parent) if f'"{data.name}"' in text]
     for data in (*named, *(CONFIGS / name for name in _READ_FROM_CONFIGS.findall(text))):
-        found |= set(files_in(data)) if data.is_dir() else {data}
-    return frozenset(found)
+        files |= set(files_in(data)) if data.is_dir() else {data}
+    return frozenset(files)
 
 
 @cache

@@ -29,9 +29,9 @@ def key(*parts) -> str:
 def missing(folder: Path, wanted: Mapping[str, Value]) -> dict[str, Value]:
     """Return what has not been measured of what is wanted, by key."""
     measured = {key for table in _tables(folder) for key in table["key"].unique()}
-    found = {key: value for key, value in wanted.items() if key not in measured}
-    log.info("%s: %d measured before, %d to measure", folder, len(wanted) - len(found), len(found))
-    return found
+    new = {key: value for key, value in wanted.items() if key not in measured}
+    log.info("%s: %d measured before, %d to measure", folder, len(wanted) - len(new), len(new))
+    return new
 
 
 def load(folder: Path, keys: Iterable[str]) -> pl.DataFrame:

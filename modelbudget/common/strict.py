@@ -36,6 +36,6 @@ def as_strict(
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        keys = [key for one in (kind, *parts) for key in one.model_fields]
+        keys = [key for schema in (kind, *parts) for key in schema.model_fields]
         lines = describe(error, keys, TYPES, "", rest)
         raise InputError([f"{path}: {line}" for line in lines]) from None

@@ -56,8 +56,8 @@ def nearest(name: str, known: Iterable[str], n: int, cutoff: float = CUTOFF) -> 
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(wanted)
 
-    def nearness(other: str) -> float:
-        written = _plain(other)
+    def nearness(other_name: str) -> float:
+        written = _plain(other_name)
         if written == wanted:
             return 3
         if meant & _meanings(written):
@@ -70,9 +70,9 @@ def nearest(name: str, known: Iterable[str], n: int, cutoff: float = CUTOFF) -> 
             return 0
         return share + (1 - share) * matcher.ratio()
 
-    found = ((nearness(other), -place, other) for place, other in enumerate(known))
-    near = heapq.nlargest(n, (one for one in found if one[0] >= cutoff))
-    return [other for *_, other in near]
+    by_nearness = ((nearness(name), -place, name) for place, name in enumerate(known))
+    near = heapq.nlargest(n, (candidate for candidate in by_nearness if candidate[0] >= cutoff))
+    return [other_name for *_, other_name in near]
 
 
 def other_spelling(name: str, known: Iterable[str]) -> bool:
@@ -89,8 +89,8 @@ def field_names() -> dict[str, dict[str, list[str]]]:
     except ValidationError as error:
         raise InputError(
             [
-                f"{FIELD_NAMES}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}"
-                for one in error.errors()
+                f"{FIELD_NAMES}: {'.'.join(map(str, at['loc']))} = {at['input']!r}: {at['msg']}"
+                for at in error.errors()
             ]
         ) from None
 
@@ -103,11 +103,11 @@ def _meanings(name: str) -> frozenset[str]:
 @cache
 def _by_name() -> dict[str, frozenset[str]]:
     """Return plain name elsewhere → plain names of fields."""
-    found: dict[str, frozenset[str]] = {}
+    fields: dict[str, frozenset[str]] = {}
     for field, tools in field_names().items():
-        for other in map(_plain, (name for names in tools.values() for name in names)):
-            found[other] = found.get(other, frozenset()) | {_plain(field)}
-    return found
+        for synonym in map(_plain, (name for names in tools.values() for name in names)):
+            fields[synonym] = fields.get(synonym, frozenset()) | {_plain(field)}
+    return fields
 
 
 def _plain(name: str) -> str:

@@ -40,10 +40,10 @@ def load(name: str) -> Callable[..., Any]:
         raise ValueError(why)
     sys.path[:0] = [str(folder) for folder in _folders() if str(folder) not in sys.path]
     path, function = name.split(":")
-    found = getattr(importlib.import_module(path), function, None)
-    if not callable(found):
+    loaded = getattr(importlib.import_module(path), function, None)
+    if not callable(loaded):
         raise ValueError(f"module = '{name}': {path} has no function {function}")
-    return found
+    return loaded
 
 
 def digest(name: str) -> str:
@@ -67,5 +67,5 @@ def files_of(name: str) -> list[Path]:
 
 
 def _folders() -> list[Path]:
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [Path.cwd(), *(Path(folder) for folder in given if folder)]
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [Path.cwd(), *(Path(folder) for folder in folders if folder)]

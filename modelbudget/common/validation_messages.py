@@ -46,21 +46,21 @@ def describe(
     return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
 
 
-def _line(one: Any, allowed_keys, hidden, within: str, rest: str) -> str:
-    path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
+def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:
+    path = within + "".join(_step(part) for part in error["loc"] if part not in hidden)
     path = path.removeprefix(".")
-    if one["type"] == "extra_forbidden":
-        name = str(one["loc"][-1])
+    if error["type"] == "extra_forbidden":
+        name = str(error["loc"][-1])
         allowed = offered(name, dict.fromkeys(allowed_keys), rest) if allowed_keys else ""
         return f"{path}: unknown key{allowed}"
-    if one["type"] == "missing":
+    if error["type"] == "missing":
         return f"{path}: {_KINDS['missing']}"
-    if one["type"] == "value_error" and not path:
-        return str(one["ctx"]["error"])
-    value = show(one["input"])
-    if one["loc"] and one["loc"][-1] in hidden and one["loc"][-1] in _PLAIN:
+    if error["type"] == "value_error" and not path:
+        return str(error["ctx"]["error"])
+    value = show(error["input"])
+    if error["loc"] and error["loc"][-1] in hidden and error["loc"][-1] in _PLAIN:
         return f"{path} = {value}: must be a whole number, true or false, or text"
-    return f"{path} = {value}: {_allowed(one)}"
+    return f"{path} = {value}: {_allowed(error)}"
 
 
 def _step(part: int | str) -> str:
@@ -70,16 +70,16 @@ def _step(part: int | str) -> str:
     return f".{part}" if re.fullmatch(r"[\w-]{1,60}", part) else f".{show(part)}"
 
 
-def _allowed(one: dict) -> str:
-    if one["type"] == "value_error":
-        return str(one["ctx"]["error"])
-    text = _KINDS.get(one["type"]) or _bound(one) or one["msg"][0].lower() + one["msg"][1:]
-    return text + _hint(one["input"])
+def _allowed(error: dict) -> str:
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    text = _KINDS.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]
+    return text + _hint(error["input"])
 
 
-def _bound(one: dict) -> str | None:
-    context = one.get("ctx", {})
-    match one["type"]:
+def _bound(error: dict) -> str | None:
+    context = error.get("ctx", {})
+    match error["type"]:
         case "greater_than_equal":
             return f"must be at least {context['ge']:,}"
         case "less_than_equal":
@@ -89,7 +89,7 @@ def _bound(one: dict) -> str | None:
             if len(expected) <= MAX_LISTED:
                 return f"must be {expected}"
             known = re.findall(r"'([^']+)'", expected)
-            return f"unknown{offered(str(one['input']), known, SCHEMA)}"
+            return f"unknown{offered(str(error['input']), known, SCHEMA)}"
     return None
 
 

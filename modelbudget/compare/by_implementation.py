@@ -34,13 +34,13 @@ def implementations(
     of_class = traces.group_by("point", "quantity", phase, maintain_order=True).agg(
         _sum("reference").alias("reference"), pl.first(*ABOUT_CLASS)
     )
-    found = (
+    rows = (
         points.select("point", "label")
         .join(of_class, on="point", maintain_order="left")
         .join(ours, on=["point", "quantity", "phase"], how="left", nulls_equal=True,
               maintain_order="left")
     )  # fmt: skip
-    return found.select(
+    return rows.select(
         "point", "label", "quantity", "phase", "formula", "module", "reference",
         _ratio().alias("ratio"), *VERDICTS, *ABOUT_CLASS,
     )  # fmt: skip
@@ -53,13 +53,13 @@ def peaks(table: pl.DataFrame) -> pl.DataFrame:
     """
     highest = pl.col("reference").arg_max()
     values = [pl.col(name).max() for name in ("formula", "module", "reference")]
-    found = table.group_by("point", "label", "quantity", maintain_order=True).agg(
+    largest = table.group_by("point", "label", "quantity", maintain_order=True).agg(
         pl.col("phase").get(highest.fill_null(0)),
         *values,
         *(_all(name).alias(name) for name in ("module_agrees", "reference_agrees")),
         pl.first("known_difference", *ABOUT_CLASS),
     )
-    return found.with_columns(ratio=_ratio()).select(table.columns)
+    return largest.with_columns(ratio=_ratio()).select(table.columns)
 
 
 class Witnesses(NamedTuple):

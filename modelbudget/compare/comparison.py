@@ -120,7 +120,7 @@ def is_near() -> pl.Expr:
 
 def is_failed() -> pl.Expr:
     """Whether the measurement of a row failed: not for lack of memory, nor since it is refused."""
-    of_refused = (pl.col("failure").str.starts_with(one) for one in (REFUSED, NOT_INSTALLED))
+    of_refused = (pl.col("failure").str.starts_with(prefix) for prefix in (REFUSED, NOT_INSTALLED))
     refused = pl.any_horizontal(*of_refused).fill_null(False)
     return pl.col("failure").is_not_null() & ~_found_no_room() & ~refused
 

@@ -39,13 +39,13 @@ def by_reason(comparison: pl.DataFrame) -> list[Failures]:
         .agg("label", n=pl.len())
         .sort("n", descending=True, maintain_order=True)
     )
-    found = rows.select("label", "quantity", "failure").rows()
-    return [Failures(*row) for row in found]
+    failures = rows.select("label", "quantity", "failure").rows()
+    return [Failures(*row) for row in failures]
 
 
 def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
     """Format failures for a terminal: `sweep: labels: quantities: reason`."""
     return [
-        f"{sweep}: {one.models}: {', '.join(one.quantities)}: {one.reason}"
-        for one in by_reason(comparison.filter(is_failed()))
+        f"{sweep}: {failure.models}: {', '.join(failure.quantities)}: {failure.reason}"
+        for failure in by_reason(comparison.filter(is_failed()))
     ]

@@ -66,21 +66,21 @@ def compared(source: Source, bases: Mapping[str, Base]) -> dict[str, Compared]:
     of_class: dict[str, Any] = {}
     if source.implementation != OURS:  # as its class computes; adapters are around our modules
         of_class = dict(implementations()[source.implementation].of_class(base.transformers))
-    found = {}
+    by_name = {}
     for reading in source.readings:
         pair = resolved(base, {**of_class, **source.run, **reading.run})
         n_bytes = needed(pair, "training")
         assert n_bytes is not None  # of runs that have a program
-        found[reading.name] = Compared(reading, n_bytes)
-    return found
+        by_name[reading.name] = Compared(reading, n_bytes)
+    return by_name
 
 
-def steps(source: Source, found: Mapping[str, Compared]) -> list[tuple[int, int]]:
+def steps(source: Source, by_name: Mapping[str, Compared]) -> list[tuple[int, int]]:
     """Return the differences of the pairs of a source: as they were read, and as predicted."""
     return [
         (
-            found[other].reading.bytes - found[one].reading.bytes,
-            found[other].predicted - found[one].predicted,
+            by_name[second].reading.bytes - by_name[first].reading.bytes,
+            by_name[second].predicted - by_name[first].predicted,
         )
-        for one, other in source.steps
+        for first, second in source.steps
     ]

@@ -83,15 +83,15 @@ def _top_level() -> set[str]:
 
 
 def _row(path: str, modules: list[nn.Module], each: int, formula, model: GPT2LMHeadModel) -> dict:
-    own = [_owned(module, model) for module in modules]
+    counts = [_owned(module, model) for module in modules]
     return {
         "module": path,
         "kind": type(modules[0]).__name__,
         "instances": len(modules),
         "each_expected": each,
-        "each_true": own[0],
+        "each_true": counts[0],
         "expected": each * len(modules),
-        "true": sum(own),
+        "true": sum(counts),
         "shared_with": _shared_with(modules[0], model),
         "formula": str(formula),
         "mathml": symbols.to_mathml(Term(formula)),
@@ -115,11 +115,11 @@ def _total_row(kind: str, whole: int, total: int) -> dict:
 
 def _by_path(model: nn.Module) -> dict[str, list[nn.Module]]:
     """Group modules with the same path in every layer; ModuleLists are left out."""
-    found: dict[str, list[nn.Module]] = {}
+    modules: dict[str, list[nn.Module]] = {}
     for path, module in model.named_modules():
         if path and not isinstance(module, nn.ModuleList) and path != "transformer":
-            found.setdefault(re.sub(r"\.\d+", ".*", path), []).append(module)
-    return found
+            modules.setdefault(re.sub(r"\.\d+", ".*", path), []).append(module)
+    return modules
 
 
 def _owned(module: nn.Module, model: GPT2LMHeadModel) -> int:

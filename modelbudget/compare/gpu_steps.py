@@ -60,16 +60,22 @@ def gpu_steps(path: Path = CONFIGS / "gpu_steps.yaml") -> StepsFile:
 
 def steps(file: StepsFile, bases: Mapping[str, Base]) -> list[Step]:
     """Return all steps between neighbouring prompts, in the order of the file."""
-    found = []
+    differences = []
     for series in file.series:
         architecture, run = resolved(bases[series.base], {"dtype": "bfloat16"})
-        read = {one: mib for one, mib in series.mb}  # noqa: C416
+        read = {length: mib for length, mib in series.mb}  # noqa: C416
         at = {prompt: _cache(architecture, run, prompt) for prompt in read}
-        found += [
-            Step(series, one, other, (read[other] - read[one]) * MIB, at[other] - at[one])
-            for one, other in pairwise(sorted(read))
+        differences += [
+            Step(
+                series,
+                shorter,
+                longer,
+                (read[longer] - read[shorter]) * MIB,
+                at[longer] - at[shorter],
+            )
+            for shorter, longer in pairwise(sorted(read))
         ]
-    return found
+    return differences
 
 
 def _cache(architecture: Architecture, run: RunConfig, prompt: int) -> int:

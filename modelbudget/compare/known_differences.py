@@ -9,7 +9,7 @@ from modelbudget.sweeps.points_table import rows
 
 def known_differences(points: pl.DataFrame) -> pl.DataFrame:
     """Return the points whose class differs: point, known (parameters), known_difference (text)."""
-    kinds = [kind for kind, one in translations().items() if one.left_out]
+    kinds = [kind for kind, translation in translations().items() if translation.left_out]
     different = points.filter(pl.col("transformers").cast(pl.String).is_in(kinds))
     found = [
         (row.point, known.parameters, known.text)

@@ -41,9 +41,11 @@ def measure_solutions(
         if not models:
             continue
         where = settings.model_copy(update={"quantities": sorted(needs), "device": "meta"})
-        found = measure_new(models, where, n_workers, folder)
-        reasons = {(row["architecture"], row["run"]): row["failure"] for row in found.failures}
-        of_digests = totals(found.table, purpose)
+        measurements = measure_new(models, where, n_workers, folder)
+        reasons = {
+            (row["architecture"], row["run"]): row["failure"] for row in measurements.failures
+        }
+        of_digests = totals(measurements.table, purpose)
         for model in models:
             architecture, run = model
             digests = architecture.digest(), run.digest()

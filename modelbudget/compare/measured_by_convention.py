@@ -33,15 +33,15 @@ def with_conventions(
     }
     has_experts = fields["n_expert"].fill_null(0) > 0 if "n_expert" in fields else False
     added = []
-    for one in wanted:
+    for convention in wanted:
         value, estimate = (
-            series(one.value(terms, a, Column(fields["length"])), counts.height)
+            series(convention.value(terms, a, Column(fields["length"])), counts.height)
             for terms in (components, {})
         )
-        is_measured = (value != estimate) & ~(pl.lit(one.unit == FLOPS) & has_experts)
+        is_measured = (value != estimate) & ~(pl.lit(convention.unit == FLOPS) & has_experts)
         added.append(
             counts.select(*KEYS, "method")
-            .with_columns(component=pl.lit("model"), quantity=pl.lit(one.name), value=value)
+            .with_columns(component=pl.lit("model"), quantity=pl.lit(convention.name), value=value)
             .filter(is_measured)
         )
     return pl.concat([measured, *added], how="diagonal")

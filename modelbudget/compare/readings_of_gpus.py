@@ -48,13 +48,15 @@ class Row(NamedTuple):
     @property
     def reason(self) -> str:
         """Why there is no prediction, or why it differs; empty if it is close."""
-        known = [one for one in (self.reading.differs, self.source.differs) if one]
-        return self.refused or ("" if self.is_close else "; ".join(known))
+        causes = [cause for cause in (self.reading.differs, self.source.differs) if cause]
+        return self.refused or ("" if self.is_close else "; ".join(causes))
 
 
 def rows(readings: Readings, catalogue: Catalogue) -> list[Row]:
     """Predict every reading, in the order of the file."""
-    return [_row(readings.sources[one.source], one, catalogue) for one in readings.readings]
+    return [
+        _row(readings.sources[reading.source], reading, catalogue) for reading in readings.readings
+    ]
 
 
 def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
@@ -62,14 +64,14 @@ def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
     try:
         base = catalogue[reading.base]
         label = base.label
-        found = [
+        predictions = [
             _predicted(base, source.settings | reading.settings | bound)
             for bound in reading.between
         ]
     except ValueError as error:
         refused = "; ".join(str(error).splitlines())
         return Row(source, label, reading, None, None, refused)
-    return Row(source, label, reading, min(found) / GIB, max(found) / GIB, "")
+    return Row(source, label, reading, min(predictions) / GIB, max(predictions) / GIB, "")
 
 
 def _predicted(base: Base, settings: dict[str, Any]) -> float:

@@ -37,14 +37,14 @@ class Row(NamedTuple):
         if self.ladder.checked == "recalled":
             return RECALLED
         counts = {self.predicted, self.predicted if self.measured is None else self.measured}
-        off = max(abs(one - self.printed.published) for one in counts)
+        off = max(abs(counted - self.printed.published) for counted in counts)
         return DIFFERS if off > self.rounding else EXACT if off == 0 else ROUNDED
 
     @property
     def rounding(self) -> int:
         """Half of the last printed digit."""
-        own = self.printed.rounding
-        return self.ladder.rounding if own is None else own
+        rounding = self.printed.rounding
+        return self.ladder.rounding if rounding is None else rounding
 
     @property
     def error(self) -> float | None:
@@ -54,8 +54,8 @@ class Row(NamedTuple):
     @property
     def notes(self) -> str:
         """What a reader should know of the number."""
-        known = (self.printed.note, self.ladder.note, self.ladder.reason)
-        return "; ".join(one for one in known if one)
+        notes = (self.printed.note, self.ladder.note, self.ladder.reason)
+        return "; ".join(note for note in notes if note)
 
 
 def rows(path: Path, sweeps: Sequence[tuple[pl.DataFrame, pl.DataFrame]]) -> list[Row]:
@@ -83,8 +83,8 @@ def _row(path: Path, ladder: Ladder, printed: Published, counted) -> Row:
     if counted is None:
         return Row(ladder, printed, BY_NAME[name], None, None)
     a, table = counted
-    found = (_count(ladder, printed, BY_NAME[name], a, table, of) for of in WITNESSES)
-    return Row(ladder, printed, BY_NAME[name], *found)
+    counts = (_count(ladder, printed, BY_NAME[name], a, table, of) for of in WITNESSES)
+    return Row(ladder, printed, BY_NAME[name], *counts)
 
 
 WITNESSES = ("predicted", "measured")
@@ -106,8 +106,8 @@ def _count(
         return None
     terms = {name: Term(n) for name, n in table.select("component", witness).iter_rows()}
     length = printed.length or ladder.length or 0
-    found = convention.value(terms, a, length)
-    if witness == "measured" and found == convention.value({}, a, length):
+    number = convention.value(terms, a, length)
+    if witness == "measured" and number == convention.value({}, a, length):
         return None
-    found *= printed.tokens or 1
-    return found + printed.added * (convention.unit == PARAMETERS)
+    number *= printed.tokens or 1
+    return number + printed.added * (convention.unit == PARAMETERS)

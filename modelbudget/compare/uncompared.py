@@ -55,6 +55,6 @@ def n_uncompared(comparison: pl.DataFrame) -> int:
 
 def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
     """Format the reasons for a terminal: `sweep: quantities: not compared: reason`."""
-    found = comparison.drop_nulls(REASON).group_by(REASON, maintain_order=True)
-    by_reason = found.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows()
+    groups = comparison.drop_nulls(REASON).group_by(REASON, maintain_order=True)
+    by_reason = groups.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows()
     return [f"{sweep}: {', '.join(names)}: not shown: {reason}" for reason, names in by_reason]

@@ -90,7 +90,7 @@ class Formats(Strict):
     @cached_property
     def type_names(self) -> dict[int, str]:
         """Name of each type by its number in files."""
-        return {one.id: name for name, one in self.types.items()}
+        return {tensor_type.id: name for name, tensor_type in self.types.items()}
 
     def _formats(self, words: str) -> frozenset[str]:
         names: set[str] = set()
@@ -105,9 +105,9 @@ class Formats(Strict):
 
     def format_named(self, name: str) -> str:
         """Return the format of a name in any case. Raises InputError."""
-        for known in self.formats:
-            if known.casefold() == name.casefold():
-                return known
+        for format_name in self.formats:
+            if format_name.casefold() == name.casefold():
+                return format_name
         raise InputError([f"--format {show(name)}: allowed: {', '.join(self.formats)}"])
 
 

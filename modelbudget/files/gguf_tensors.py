@@ -18,10 +18,10 @@ _OF_LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
 def architecture_of_class(kind: str | None) -> str:
     """Return llama.cpp's name of a class of `transformers`. Raises InputError."""
     known = gguf_formats().architectures
-    for name, one in known.items():
-        if kind in one.classes:
+    for name, listed in known.items():
+        if kind in listed.classes:
             return name
-    classes = ", ".join(kind for one in known.values() for kind in one.classes)
+    classes = ", ".join(kind for listed in known.values() for kind in listed.classes)
     raise InputError(
         [f"--file gguf: no names of llama.cpp are known here for {kind}; allowed: {classes}"]
     )
@@ -66,8 +66,8 @@ def component_of(name: str, architecture: str, components: Collection[str]) -> s
         stem = of_layer[2]
     packed = gguf_formats().architectures[architecture].packed
     stem = packed.get(stem, [stem])[0]
-    of_name = (one for one, name in _names(architecture).items() if name == stem)
-    return next((one for one in of_name if one in components), None)
+    of_name = (component for component, name in _names(architecture).items() if name == stem)
+    return next((component for component in of_name if component in components), None)
 
 
 def joined(components: Mapping[str, int], architecture: str) -> Counter[str]:

@@ -93,8 +93,8 @@ def read_log(path: Path) -> Log:
     log = Log(path, [], {}, [])
     for number, line in enumerate(_lines(path), 1):
         for pattern in patterns():
-            for found in pattern.regex.finditer(line):
-                _add(log, pattern, found, number)
+            for match in pattern.regex.finditer(line):
+                _add(log, pattern, match, number)
         if len(log.numbers) >= MAX_NUMBERS:
             break
     if not log.numbers:
@@ -107,16 +107,16 @@ def _lines(path: Path) -> Iterator[str]:
     """Yield the beginning of each line of a file's beginning."""
     try:
         with path.open("rb") as file:
-            left = MAX_BYTES
-            while left > 0 and (line := file.readline(MAX_LINE)):
-                left -= len(line)
+            n_left = MAX_BYTES
+            while n_left > 0 and (line := file.readline(MAX_LINE)):
+                n_left -= len(line)
                 yield line.decode("utf-8", errors="replace").rstrip("\r\n")
     except OSError as error:
         raise InputError([f"{path}: cannot be read: {error.strerror}"]) from None
 
 
-def _add(log: Log, pattern: Pattern, found: re.Match[str], line: int) -> None:
-    groups = {name: text for name, text in found.groupdict().items() if text}
+def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
+    groups = {name: text for name, text in match.groupdict().items() if text}
     for name, text in groups.items():
         if name.startswith(SETTING):
             log.settings.setdefault(name.removeprefix(SETTING), text.replace(",", ""))

@@ -54,7 +54,7 @@ def count(model: nn.Module) -> dict[str, Count]:
 
 
 def _parameters(
-    module: nn.Module, component: str, found: list[tuple[str, nn.Parameter]]
+    module: nn.Module, component: str, named: list[tuple[str, nn.Parameter]]
 ) -> list[tuple[str, nn.Parameter]]:
     """Return every parameter under each of its names, with its component.
 
@@ -62,9 +62,9 @@ def _parameters(
     """
     for name, parameter in module._parameters.items():
         if parameter is not None:
-            own = name in ("weight", "bias") or name.isdecimal()
-            found.append((component if own else join(component, name), parameter))
+            is_of_component = name in ("weight", "bias") or name.isdecimal()
+            named.append((component if is_of_component else join(component, name), parameter))
     for name, part in module._modules.items():
         if part is not None:
-            _parameters(part, component if name.isdecimal() else join(component, name), found)
-    return found
+            _parameters(part, component if name.isdecimal() else join(component, name), named)
+    return named

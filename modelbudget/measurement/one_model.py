@@ -107,7 +107,11 @@ def measure_one(
         for quantity in OF_PARAMETERS - missing.keys()
     }
     if why:  # its peaks are those of one pass
-        values = {quantity: found for quantity, found in values.items() if quantity not in missing}
+        values = {
+            quantity: by_component
+            for quantity, by_component in values.items()
+            if quantity not in missing
+        }
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
     digests = architecture.digest(), run.digest()
     return Measured(*digests, method, values, shared, missing, simulated)
@@ -191,8 +195,8 @@ def look(
 def _simulated(trace: Trace, quantities: Set[str]) -> Values:
     if not quantities:
         return {}
-    found = caching_allocator.by_quantity(caching_allocator.peaks(trace.changes, trace.ends))
-    return {quantity: found[quantity] for quantity in quantities}
+    peaks = caching_allocator.by_quantity(caching_allocator.peaks(trace.changes, trace.ends))
+    return {quantity: peaks[quantity] for quantity in quantities}
 
 
 def _with_bytes_of(counts: dict[str, Count], arranged: dict[str, Count]) -> dict[str, Count]:

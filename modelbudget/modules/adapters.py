@@ -62,8 +62,8 @@ class Adapted(nn.Module):
         for name in method.indices:
             places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
             self.register_buffer(name, places, persistent=False)
-        own = getattr(self, method.forward or "uncomputed", None)
-        self.compute: Any = own or partial(PRODUCTS[method.forward or ""], self)
+        forward = getattr(self, method.forward or "uncomputed", None)
+        self.compute: Any = forward or partial(PRODUCTS[method.forward or ""], self)
 
     def forward(self, x):
         return self.compute(x)
@@ -285,8 +285,8 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
     for name in method.shared:
         tensor = torch.empty(method.shape(name, values), dtype=dtype_of(run), device=device)
         model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-        for one in adapted:
-            one.shared[name] = model.get_parameter(name)
+        for adapter in adapted:
+            adapter.shared[name] = model.get_parameter(name)
     if method.of_experts and takes_all:
         for part in model.modules():
             if isinstance(part, MoE):

@@ -59,12 +59,12 @@ class AdaptiveSoftmax(nn.Module):
         )
         self.projection = None
         if a.projected:
-            own = words.clusters[:1] if a.tied_projections else words.clusters
+            untied = words.clusters[:1] if a.tied_projections else words.clusters
             # As in the input, from width to d_model, and used the other way round.
             self.projection = nn.ModuleList(
-                nn.Linear(width, a.d_model, bias=False) for _, _, width in own
+                nn.Linear(width, a.d_model, bias=False) for _, _, width in untied
             )
-            self.projection.extend(words.projection[len(own) :])
+            self.projection.extend(words.projection[len(untied) :])
         n_rare = len(words.clusters) - 1
         self.cluster = nn.Linear(a.d_model, n_rare) if n_rare else None
 

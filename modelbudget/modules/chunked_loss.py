@@ -31,18 +31,18 @@ def loss_of(
     gathered = torch.zeros_like(states, dtype=torch.promote_types(states.dtype, torch.float32))
     loss, logits = gathered.new_zeros(()), None
     xs, gradients = (
-        one.detach().flatten(0, 1).chunk(run.loss_chunks) for one in (states, gathered)
+        of_chunk.detach().flatten(0, 1).chunk(run.loss_chunks) for of_chunk in (states, gathered)
     )
     chunks = [*zip(xs, gradients, targets.flatten().chunk(run.loss_chunks), strict=True)]
     del xs, gradients
     for x, gradient, labels in _with_gathered(model.head, chunks):
         logits = model.head(x.requires_grad_())
-        one, logits = _sum_of(logits, labels, run), logits if run.outputs == "kept" else None
-        one = one / targets.numel()
-        one.backward()
+        of_chunk, logits = _sum_of(logits, labels, run), logits if run.outputs == "kept" else None
+        of_chunk = of_chunk / targets.numel()
+        of_chunk.backward()
         gradient.copy_(cast(torch.Tensor, x.grad))
         x.grad = None
-        loss = loss + one.detach()
+        loss = loss + of_chunk.detach()
     return _GivenGradient.apply(states, gathered.to(states.dtype), loss)
 
 

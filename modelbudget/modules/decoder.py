@@ -52,9 +52,9 @@ class DecoderModel(nn.Module):
         """
         x, mask, rotation, _held = self.stream(tokens)
         yield self.head(self.normed(x))
-        for n, one in enumerate(cast(Iterator[MultiTokenLayer], iter(self.mtp)), 1):
-            x = one(x, self.embedding(tokens.roll(-n, 1)), mask(self.mixers[-1]), rotation)
-            yield self.head(one.final(x))
+        for n, layer in enumerate(cast(Iterator[MultiTokenLayer], iter(self.mtp)), 1):
+            x = layer(x, self.embedding(tokens.roll(-n, 1)), mask(self.mixers[-1]), rotation)
+            yield self.head(layer.final(x))
 
     def normed(self, x):
         return self.norm["final"](x) if "final" in self.norm else x
@@ -64,8 +64,8 @@ class DecoderModel(nn.Module):
 
         That is each mixer's mask as a function, the tables of RoPE, and embeddings that are held.
         """
-        held = [] if self.training and self.holds_embeddings else None
-        x = self.dropout(self.embedding(tokens, None if held is None else held.extend))
+        embeddings = [] if self.training and self.holds_embeddings else None
+        x = self.dropout(self.embedding(tokens, None if embeddings is None else embeddings.extend))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias, rotation = self.embedding.bias(x), self.embedding.rotation(x, tokens.shape[1])
@@ -76,4 +76,4 @@ class DecoderModel(nn.Module):
 
         for layer, mixer in zip(self.layer, cycle(self.mixers), strict=False):
             x = layer(x, mask(mixer), rotation)
-        return x, mask, rotation, held
+        return x, mask, rotation, embeddings

@@ -59,8 +59,8 @@ class _InPlace(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *of_losses):
-        (numbers, mask, rows), (given,) = ctx.saved_tensors, of_losses
+        (numbers, mask, rows), (of_loss,) = ctx.saved_tensors, of_losses
         tokens = torch.arange(len(rows), device=rows.device)
         is_there = 1 - mask.to(numbers.dtype)
         numbers[tokens, rows] -= is_there
-        return numbers.mul_(given.unsqueeze(-1)), None, None, None
+        return numbers.mul_(of_loss.unsqueeze(-1)), None, None, None

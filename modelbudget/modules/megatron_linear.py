@@ -48,11 +48,11 @@ class Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *of_output):
-        (x, weight), (given,), devices = ctx.saved_tensors, of_output, ctx.devices
+        (x, weight), (gradient,), devices = ctx.saved_tensors, of_output, ctx.devices
         states = x if devices is None else devices.gather(x)
-        of_states = given @ weight
+        of_states = gradient @ weight
         of_x = of_states if devices is None else devices.sum(of_states)
-        rows, columns = given.flatten(0, -2).T, states.flatten(0, -2)
+        rows, columns = gradient.flatten(0, -2).T, states.flatten(0, -2)
         if hasattr(ctx.whole, "main_grad") and hasattr(ctx.whole, FUSED):
             total = ctx.whole.main_grad
             torch.addmm(total, rows, columns, out_dtype=torch.float32, out=total)
@@ -71,7 +71,7 @@ def products(model: nn.Module) -> Iterator[nn.Linear | LMHead]:
     """Yield the linear layers of attention and MLPs, and the head."""
     for module in model.modules():
         if isinstance(module, Attention | MLP):
-            yield from (one for one in module.children() if isinstance(one, nn.Linear))
+            yield from (part for part in module.children() if isinstance(part, nn.Linear))
         elif isinstance(module, LMHead):
             yield module
 

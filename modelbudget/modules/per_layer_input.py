@@ -165,8 +165,8 @@ class PerLayerInputLayer(nn.Module):
         predicted = self.altup(streams) if self.altup else streams
         x = predicted[0]
         normed = self.norm["attention"](x)
-        found, keys_values = self.attention(normed, keys_values)
-        x = x + self.norm["attention_output"](found)
+        attended, keys_values = self.attention(normed, keys_values)
+        x = x + self.norm["attention_output"](attended)
         if self.laurel:
             x = (x + self.laurel(normed)) * 0.5**0.5
         x = x + self.norm["mlp_output"](self.mlp(self.norm["mlp"](x)))
@@ -198,9 +198,9 @@ class PerLayerEmbedding(TokenEmbedding):
             return [None] * self.n_layer
         projected = self.per_layer["projection"](x).unflatten(2, (self.n_layer, -1))
         table = self.per_layer["token"]
-        known = torch.where(tokens < table.num_embeddings, tokens, 0)
-        found = table(known).unflatten(2, (self.n_layer, -1))
-        return ((self.per_layer["norm"](projected) + found) * 0.5**0.5).unbind(2)
+        tokens_of_table = torch.where(tokens < table.num_embeddings, tokens, 0)
+        embedded = table(tokens_of_table).unflatten(2, (self.n_layer, -1))
+        return ((self.per_layer["norm"](projected) + embedded) * 0.5**0.5).unbind(2)
 
 
 class Streams(nn.Module):
@@ -217,19 +217,21 @@ class Streams(nn.Module):
 
     def begin(self, x):
         """Return streams of the magnitude of the token embedding."""
-        return torch.stack((x, *(like(one(x), x) for one in self.expand)))
+        return torch.stack((x, *(like(projection(x), x) for projection in self.expand)))
 
     def end(self, streams):
         """Return the mean of the streams' projections."""
         first, *others = streams
-        projected = (like(one(x), first) for one, x in zip(self.merge, others, strict=True))
+        projected = (
+            like(projection(x), first) for projection, x in zip(self.merge, others, strict=True)
+        )
         return torch.stack((first, *projected)).mean(0)
 
 
-def like(x, other):
+def like(x, reference):
     """Return vectors with the magnitude of others."""
-    wanted, own = (one.square().mean(-1, keepdim=True) for one in (other, x))
-    return x * wanted.sqrt() / own.clamp(min=1e-5).sqrt()
+    wanted, present = (y.square().mean(-1, keepdim=True) for y in (reference, x))
+    return x * wanted.sqrt() / present.clamp(min=1e-5).sqrt()
 
 
 class PerLayerInputModel(nn.Module):
@@ -239,21 +241,21 @@ class PerLayerInputModel(nn.Module):
         super().__init__()
         self.embedding = PerLayerEmbedding(a)
         self.altup = Streams(a)
-        own = a.n_layer - a.n_kv_shared_layer
+        n_own = a.n_layer - a.n_kv_shared_layer
         self.mixers = a.mixers.split()
         self.layer = nn.ModuleList(
-            PerLayerInputLayer(a, mixer, i >= own)
+            PerLayerInputLayer(a, mixer, i >= n_own)
             for i, mixer in zip(range(a.n_layer), cycle(self.mixers), strict=False)
         )
         self.norm = nn.ModuleDict({"final": make_norm(a)})
         self.head = make_head(a, self.embedding.token, a.d_model)
-        self.n_own = own
+        self.n_own = n_own
 
     def forward(self, tokens):
         x = self.embedding(tokens)
         embedded, streams = self.embedding.of_layers(tokens, x), self.altup.begin(x)
-        found = {}
+        attended = {}
         for i, (layer, mixer) in enumerate(zip(self.layer, cycle(self.mixers), strict=False)):
-            given = found[mixer] if i >= self.n_own else None
-            streams, found[mixer] = layer(streams, embedded[i], given)
+            given = attended[mixer] if i >= self.n_own else None
+            streams, attended[mixer] = layer(streams, embedded[i], given)
         return self.head(self.norm["final"](self.altup.end(streams)))

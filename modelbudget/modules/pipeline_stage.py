@@ -29,7 +29,7 @@ class Received(RotaryPositions):
 def stages(model: DecoderModel, indices: range, n_stage: int) -> list[DecoderModel]:
     """Return some stages of a decoder; the first of them is the model itself."""
     copies = [model, *(deepcopy(model) for _ in indices[1:])]
-    return [cut(one, index, n_stage) for one, index in zip(copies, indices, strict=True)]
+    return [cut(stage, index, n_stage) for stage, index in zip(copies, indices, strict=True)]
 
 
 def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:
@@ -47,5 +47,5 @@ def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:
     if index < n_stage - 1:
         model.add_module("head", nn.Identity())
     inside = {"embedding": index == 0, "final": index == n_stage - 1}
-    model.norm = nn.ModuleDict({name: one for name, one in model.norm.items() if inside[name]})
+    model.norm = nn.ModuleDict({name: norm for name, norm in model.norm.items() if inside[name]})
     return model

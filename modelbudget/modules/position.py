@@ -56,13 +56,13 @@ def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
     """
     batch, length, _ = x.shape
     distance = distances(length, x.device)
-    found = {}
+    masks = {}
     for window in sorted(windows):
         seen = (distance >= 0) & (distance < (window or length))
         seen = seen.expand(batch, 1, length, length)
         zero = torch.zeros((), dtype=x.dtype, device=x.device)
-        found[window] = Mask(torch.where(seen, zero, -math.inf))
-    return found
+        masks[window] = Mask(torch.where(seen, zero, -math.inf))
+    return masks
 
 
 def alibi(n_head: int, length: int, like):

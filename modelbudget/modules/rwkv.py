@@ -121,8 +121,8 @@ class ChannelMixer(Mixer):
         for_receptance, for_key = self.blend(x)
         if self.cache:
             self.cache.keep(x[:, -1])
-        made = self.value(F.relu(self.key(for_key)).square())
-        return torch.sigmoid(self.receptance(for_receptance)) * made
+        value = self.value(F.relu(self.key(for_key)).square())
+        return torch.sigmoid(self.receptance(for_receptance)) * value
 
 
 class RWKVLayer(nn.Module):

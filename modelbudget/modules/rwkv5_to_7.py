@@ -73,11 +73,11 @@ class MatrixMixer(Mixer):
 
     def by_token(self, *tensors) -> list:
         """Return copies (length, batch · n_head, d_head) in one storage, in exact precision."""
-        found = []
+        outputs = []
         for x in tensors:
             heads = x.to(exact(x)).unflatten(-1, (self.n_head, self.d_head))
-            found.append(heads.transpose(0, 1).flatten(1, 2))
-        return list(torch.stack(found))
+            outputs.append(heads.transpose(0, 1).flatten(1, 2))
+        return list(torch.stack(outputs))
 
     def normed(self, outputs, like):
         """(length, batch · n_head, d_head) to (batch, length, d_model)."""
@@ -193,8 +193,8 @@ class TimeMixer7(MatrixMixer):
         inputs = self.by_token(r, decay, k, v, removed, removed * rate)
         read, state = delta_scan(inputs, self.before(x))
         self.keep(x, state)
-        own = self.heads(r * k * self.bonus).sum(-1, keepdim=True) * self.heads(v)
-        read = self.normed(read, x) + own.flatten(2)
+        of_token = self.heads(r * k * self.bonus).sum(-1, keepdim=True) * self.heads(v)
+        read = self.normed(read, x) + of_token.flatten(2)
         return self.output(read * self.gate(for_gate)), first_value
 
     def heads(self, x):
@@ -210,9 +210,9 @@ def delta_scan(inputs: list, state):
     """
     outputs = []
     for r, w, k, v, old, step in zip(*(x.unbind() for x in inputs), strict=True):
-        found = torch.bmm(state, old.unsqueeze(-1))
+        read = torch.bmm(state, old.unsqueeze(-1))
         written = v.unsqueeze(-1) * k.unsqueeze(-2)
-        state = state * w.unsqueeze(-2) - found * step.unsqueeze(-2) + written
+        state = state * w.unsqueeze(-2) - read * step.unsqueeze(-2) + written
         outputs.append(torch.bmm(state, r.unsqueeze(-1)).squeeze(-1))
     return torch.stack(outputs), state
 

@@ -165,13 +165,13 @@ def _in_dtype(packed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _empty(
-    one: StoredTensor, stacked: list[int], sizes: dict[str, int], like: torch.Tensor
+    stored: StoredTensor, stacked: list[int], sizes: dict[str, int], like: torch.Tensor
 ) -> torch.Tensor:
     """Return an empty tensor of one layer, or the stack of those of several."""
-    shape = [size if isinstance(size, int) else _compiled(size)(sizes) for size in one.shape]
+    shape = [size if isinstance(size, int) else _compiled(size)(sizes) for size in stored.shape]
     if any(size != int(size) for size in shape):
-        raise ValueError(f"{one.shape} of {sizes}: not whole")
-    dtype = like.dtype if one.dtype == OF_RUN else getattr(torch, one.dtype)
+        raise ValueError(f"{stored.shape} of {sizes}: not whole")
+    dtype = like.dtype if stored.dtype == OF_RUN else getattr(torch, stored.dtype)
     return torch.empty(*stacked, *map(int, shape), dtype=dtype, device=like.device)
 
 

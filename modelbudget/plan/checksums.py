@@ -40,13 +40,13 @@ def state(results: Iterable[str | Path]) -> str:
     The saved state while results and opened data files are unchanged; otherwise a digest of what
     has changed.
     """
-    made = {path: _saved(path) for path in map(Path, results) if path.exists()}
-    changed = [_content(path) for path in changed_results(made)]
-    data = {name: digest for each in made.values() if each for name, digest in each.data.items()}
+    records = {path: _saved(path) for path in map(Path, results) if path.exists()}
+    changed = [_content(path) for path in changed_results(records)]
+    data = {name: digest for each in records.values() if each for name, digest in each.data.items()}
     changed += [_of_data(name) for name, digest in data.items() if _of_data(name) != digest]
     if changed:
         return _digest("".join(changed).encode())
-    return next((each.state for each in made.values() if each), MADE)
+    return next((each.state for each in records.values() if each), MADE)
 
 
 def changed_results(results: Iterable[str | Path]) -> list[Path]:
@@ -66,8 +66,8 @@ def are_current(rule, wildcards) -> bool:
     return all(
         path.exists()
         and _is_unchanged(path)
-        and (made := _saved(path))
-        and made.params == made_with
+        and (record := _saved(path))
+        and record.params == made_with
         for path in map(Path, results)
     )
 
@@ -80,8 +80,8 @@ def save(results: Iterable[str | Path], params: Mapping[str, Any], opened: Itera
     data = {str(path): _of_data(str(path)) for path in sorted(opened)}
     for path in map(Path, results):
         if path.exists():
-            made = Made(_content(path), params["state"], _of_params(params), data)
-            write_json(_place(path), made._asdict())
+            record = Made(_content(path), params["state"], _of_params(params), data)
+            write_json(_place(path), record._asdict())
             data = {}
 
 
@@ -97,14 +97,14 @@ def _of_params(params: Mapping[str, Any]) -> str:
 
 
 def _is_unchanged(path: Path) -> bool:
-    made = _saved(path)
-    return made is not None and made.content == _content(path)
+    record = _saved(path)
+    return record is not None and record.content == _content(path)
 
 
 def _saved(path: Path) -> Made | None:
     try:
-        made = Made(**json.loads(_place(path).read_text(encoding="utf-8")))
-        return made if isinstance(made.data, dict) else None
+        record = Made(**json.loads(_place(path).read_text(encoding="utf-8")))
+        return record if isinstance(record.data, dict) else None
     except (OSError, ValueError, TypeError):
         return None
 

@@ -93,13 +93,17 @@ def _noting(mistakes: list[str]) -> Iterator[None]:
 
 def on_request() -> list[tuple[str, str]]:
     """Return name and title of the sweeps with `default: false`."""
-    found = {name: load_yaml(path) for name, path in sweep_files().items()}
-    return [(name, one["title"]) for name, one in found.items() if one.get("default") is False]
+    contents = {name: load_yaml(path) for name, path in sweep_files().items()}
+    return [
+        (name, content["title"])
+        for name, content in contents.items()
+        if content.get("default") is False
+    ]
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     """Return every sweep file by name. Raises InputError for names that cannot be folders."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     mistakes = []
     reserved = reserved_names()
     for path in yaml_files(folder):
@@ -114,16 +118,18 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
                 f"{path}: the report uses this name for one of its parts; "
                 f"allowed: any name but {', '.join(sorted(reserved))}"
             )
-        elif name.lower() in (known := {other.lower(): found[other] for other in found}):
+        elif name.lower() in (
+            known := {file_name.lower(): files[file_name] for file_name in files}
+        ):
             mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")
         else:
-            found[name] = path
-    mistakes += _names_of_parts(found)
-    if not found and not mistakes:
+            files[name] = path
+    mistakes += _names_of_parts(files)
+    if not files and not mistakes:
         mistakes.append(f"{folder}: contains no sweep; add a YAML file")
     if mistakes:
         raise InputError(mistakes)
-    return found
+    return files
 
 
 def reserved_names() -> set[str]:
@@ -133,13 +139,13 @@ def reserved_names() -> set[str]:
     return FOLDERS | ids | {"all"}
 
 
-def _names_of_parts(found: dict[str, Path]) -> Iterator[str]:
+def _names_of_parts(files: dict[str, Path]) -> Iterator[str]:
     """Yield a mistake for each sweep named like a part of another one on the page."""
-    for name, path in found.items():
+    for name, path in files.items():
         sweep, _, part = name.rpartition("-")
-        if sweep in found and part in PARTS_OF_SWEEP:
+        if sweep in files and part in PARTS_OF_SWEEP:
             yield (
-                f"{path}: the report uses this name for a part of {found[sweep]}; allowed: any "
+                f"{path}: the report uses this name for a part of {files[sweep]}; allowed: any "
                 f"name but {sweep}-{part}"
             )
 
@@ -156,7 +162,7 @@ def _names(wanted: Any, files: Iterable[str]) -> list[str]:
         return names
     if isinstance(wanted, list):
         return [
-            n for one in wanted for n in ([one] if isinstance(one, str) else _names(one, files))
+            n for item in wanted for n in ([item] if isinstance(item, str) else _names(item, files))
         ]
     return [next((name for name in files if _as_snakemake_reads(name) == wanted), str(wanted))]
 

@@ -58,7 +58,7 @@ def end_in_order_when_interrupted() -> None:
 
 
 def _end(number: int, _) -> None:
-    for one in SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
+    for signal_number in SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
     logging.critical(STOPPED)
     sys.exit(128 + number)

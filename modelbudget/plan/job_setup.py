@@ -106,7 +106,7 @@ def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
 def reason_in(log: Path) -> str | None:
     """Return the error that ended a job, from its log; None if there is none."""
     try:
-        _, found, rest = log.read_text(encoding="utf-8", errors="replace").rpartition(FAILED)
+        _, mark, rest = log.read_text(encoding="utf-8", errors="replace").rpartition(FAILED)
     except OSError:
         return None
-    return FAILED + rest.partition("\nTraceback ")[0].strip() if found else None
+    return FAILED + rest.partition("\nTraceback ")[0].strip() if mark else None

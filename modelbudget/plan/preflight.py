@@ -24,7 +24,7 @@ RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data'
 def check_config(config: dict[str, Any]) -> None:
     """Raise InputError for keys of --config that the schema does not allow."""
     known = load_yaml(CONFIG_SCHEMA)["properties"]
-    if mistakes := [line for one in config.items() for line in _wrong(*one, known)]:
+    if mistakes := [line for item in config.items() for line in _wrong(*item, known)]:
         raise InputError(mistakes)
 
 
@@ -42,9 +42,9 @@ def _wrong(key: str, value: Any, known: dict[str, dict]) -> Iterator[str]:
             yield f"--config {key}={value}: must be {known[key]['description']}"
 
 
-def allow_modules(given: Any) -> None:
+def allow_modules(value: Any) -> None:
     """Allow the code that --config modules= names, in this run and in its jobs."""
-    names = given if isinstance(given, list) else str(given or "").split(",")
+    names = value if isinstance(value, list) else str(value or "").split(",")
     user_code.allow(str(name).strip() for name in names if str(name).strip())
 
 

@@ -49,9 +49,9 @@ def restore_times() -> None:
 
     Snakemake makes a result again if it is older than its input.
     """
-    for result, made in _times():
-        if result.stat().st_mtime != made and not checksums.changed_results([result]):
-            os.utime(result, (made, made))
+    for result, time_made in _times():
+        if result.stat().st_mtime != time_made and not checksums.changed_results([result]):
+            os.utime(result, (time_made, time_made))
 
 
 def _times() -> Iterator[tuple[Path, float]]:

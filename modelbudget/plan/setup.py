@@ -39,7 +39,7 @@ class Run:
         if self.is_alone:
             self._keep_records()
         if workflow.is_main_process:
-            for line in dict.fromkeys(line for one in self.chosen for line in one.notes):
+            for line in dict.fromkeys(line for checked in self.chosen for line in checked.notes):
                 logger.warning(line)
         # Skip garbage collection, also at exit: it takes seconds with 10,000 points.
         gc.freeze()
@@ -52,9 +52,13 @@ class Run:
         # Do not check devices here if jobs run on other machines (--jobs).
         here = self.workflow.is_main_process and self.workflow.nodes is None
         self.chosen = chosen_sweeps(config.get("sweeps"), here)
-        self.measured = {one.name: one for one in self.chosen if not one.sweep.predicts_alone}
+        self.measured = {
+            checked.name: checked for checked in self.chosen if not checked.sweep.predicts_alone
+        }
         preflight.check_modules(self.measured.values())
-        self.predicted = {one.name: one for one in self.chosen if one.sweep.predicts_alone}
+        self.predicted = {
+            checked.name: checked for checked in self.chosen if checked.sweep.predicts_alone
+        }
         self.shards = targets.shards(self.measured, config.get("shard"))
         self.is_of_all = config.get("sweeps") is None
         names = self.measured.keys() | self.predicted.keys()

@@ -223,14 +223,14 @@ def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
     a sweep traces many models, which takes minutes.
     """
     is_long = any(
-        len(one.points) >= MANY_TRACED and one.sweep.measure.of_reference() for one in sweeps
+        len(sweep.points) >= MANY_TRACED and sweep.sweep.measure.of_reference() for sweep in sweeps
     )
     return n_cores if is_long else (n_cores + 1) // 2
 
 
 def gpus(sweeps: Iterable[Expanded]) -> int | None:
     """Return the number of GPUs to request: one if a sweep names the device, else None."""
-    return 1 if any(one.sweep.measure.device == "cuda" for one in sweeps) else None
+    return 1 if any(sweep.sweep.measure.device == "cuda" for sweep in sweeps) else None
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -92,11 +92,11 @@ class OptimizerStep:
         gradients = self._cast_gradients() if run.master_weights and self.buffer is None else []
         updated = [self._updated(*pair) for pair in self.pairs]
         for optimizer in dict.fromkeys(id(one.optimizer) for one in updated):
-            own = [one for one in updated if id(one.optimizer) == optimizer]
-            if self.is_first and own[0].optimizer.states_from == "first step":
-                self._make_states(own)
+            of_optimizer = [one for one in updated if id(one.optimizer) == optimizer]
+            if self.is_first and of_optimizer[0].optimizer.states_from == "first step":
+                self._make_states(of_optimizer)
             if self.is_known:
-                self._step(own)
+                self._step(of_optimizer)
         self.is_first = False
         for p in self.trained:
             p.grad = None
@@ -137,8 +137,8 @@ class OptimizerStep:
                 n_bytes = state.n_bytes(one.sizes, run) // state.count
                 n_bytes = n_bytes * (whole if state.copies_gradient else 1)
                 shape = one.tensor.shape
-                made = [stored_in(n_bytes, shape) for _ in range(state.count) if n_bytes]
-                self.states += [(one.parameter.name, tensor) for tensor in made]
+                tensors = [stored_in(n_bytes, shape) for _ in range(state.count) if n_bytes]
+                self.states += [(one.parameter.name, tensor) for tensor in tensors]
         if once := max((one.part.once for one in updated), default=0):
             self.states.append((OF_MODEL, stored_in(once, (once,))))
 
@@ -188,10 +188,10 @@ class OptimizerStep:
         else:
             for line in block.lines:
                 if line.numbers:
-                    made = [_temporary(line.numbers, line.dtype, one, self.run_config)
+                    tensors = [_temporary(line.numbers, line.dtype, one, self.run_config)
                             for one in self._in_layers(own)]  # fmt: skip
-                    names[line.name] = made
-                    del made
+                    names[line.name] = tensors
+                    del tensors
                 elif line.source:
                     names[line.name] = names[line.source]
                 else:
@@ -218,6 +218,6 @@ def _of_dtype(tensor: Tensor, run: RunConfig) -> SimpleNamespace:
     )
 
 
-def _temporary(numbers: str, dtype: str, one: Updated, run: RunConfig) -> Tensor:
-    n = NUMBERS[numbers](one.sizes, run, ANY)
-    return empty((n,), one.tensor.dtype if dtype == "parameter" else dtype)
+def _temporary(numbers: str, dtype: str, tensor_updated: Updated, run: RunConfig) -> Tensor:
+    n = NUMBERS[numbers](tensor_updated.sizes, run, ANY)
+    return empty((n,), tensor_updated.tensor.dtype if dtype == "parameter" else dtype)

@@ -65,10 +65,10 @@ def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> 
     """Return the bytes of one head of a token, in a format or the dtype. Raises ValueError."""
     if name == "dtype":
         return bytes_of(dtype) * width
-    known = cache_formats()[name]
-    if is_rotary and known.rotary_bits is not None:
-        return ceil_div(width * known.rotary_bits, 8)
+    cache_format = cache_formats()[name]
+    if is_rotary and cache_format.rotary_bits is not None:
+        return ceil_div(width * cache_format.rotary_bits, 8)
     try:
-        return known.n_bytes(width)
+        return cache_format.n_bytes(width)
     except ValueError as error:
         raise ValueError(f"cache_dtype = {name}: {error}") from None

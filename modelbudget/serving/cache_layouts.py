@@ -26,11 +26,11 @@ def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
     if run.cache_layout == "paged":
         pages = pages_of(kinds, run)
         return {"blocks": Term(pages.block_bytes, run.batch * pages.blocks_of(run.length))}
-    found: Terms = {}
+    terms: Terms = {}
     for kind in kinds:
         of_one = run.batch * (_tokens_bytes(kind, run) + kind.state) + _counts(kind, run)
-        found[kind.name] = Term(of_one, kind.n_layer)
-    return found
+        terms[kind.name] = Term(of_one, kind.n_layer)
+    return terms
 
 
 def _tokens_bytes(kind: Kind, run: RunConfig) -> int:
@@ -42,8 +42,10 @@ def _tokens_bytes(kind: Kind, run: RunConfig) -> int:
         n = min(n, _window(kind, run))
     if run.cache_layout == "cells":
         n = ceil_div(n, CELLS) * CELLS
-    rest = min(run.cache_unquantised, n)
-    return (n - rest) * kind.token_bytes(run) + rest * kind.token_bytes(run, "dtype")
+    n_unquantised = min(run.cache_unquantised, n)
+    return (n - n_unquantised) * kind.token_bytes(run) + n_unquantised * kind.token_bytes(
+        run, "dtype"
+    )
 
 
 def _window(kind: Kind, run: RunConfig) -> int:
@@ -131,6 +133,8 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
     for kind, n in zip(kinds, pages, strict=True):
         if kind.vectors and page % n:
             raise ValueError(f"pages of {kind.name} do not divide those of other layers")
-        own = page // n if kind.vectors else block
-        groups += ceil_div(kind.n_layer, size) * [Group(own, kind.window, not kind.vectors)]
+        tokens_of_page = page // n if kind.vectors else block
+        groups += ceil_div(kind.n_layer, size) * [
+            Group(tokens_of_page, kind.window, not kind.vectors)
+        ]
     return Pages(size * page, tuple(groups), run.batched_tokens)

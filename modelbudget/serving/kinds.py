@@ -44,16 +44,16 @@ def kinds_of(
     Bytes that grow with each token are keys and values, which a window bounds; the others are
     states. `cache_terms`: from a run to the terms of its cache. Raises ValueError.
     """
-    one = run.model_copy(
+    of_one_sequence = run.model_copy(
         update={"batch": 1, "cache_dtype": "dtype", "cache_layout": "contiguous",
                 "cache_unquantised": 0})  # fmt: skip
 
     def each(length: int) -> dict[str, tuple[int, int]]:
-        terms = cache_terms(one.model_copy(update={"length": length}))
+        terms = cache_terms(of_one_sequence.model_copy(update={"length": length}))
         return {name: (term.each, term.instances) for name, term in terms.items()}
 
     first, second, far = each(1), each(2), each(FAR)
-    found: list[Kind] = []
+    kinds: list[Kind] = []
     states: dict[int, int] = {}
     for name, (n_bytes, n_layer) in first.items():
         if not n_bytes or not n_layer:
@@ -65,8 +65,8 @@ def kinds_of(
         if of_token:
             window = (far[name][0] - state) // of_token
             vectors = _vectors(a, of_token // bytes_of(run.dtype), window < FAR)
-            found.append(Kind(name, n_layer, vectors, window if window < FAR else 0))
-    return [*found, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]
+            kinds.append(Kind(name, n_layer, vectors, window if window < FAR else 0))
+    return [*kinds, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]
 
 
 def _vectors(a: Architecture, numbers: int, has_window: bool) -> tuple[tuple[int, int, bool], ...]:

@@ -49,11 +49,11 @@ def chart_mistakes(
             for key, name in (("x", chart.x), ("colour", chart.colour), ("facet", chart.facet))
             if name is not None and name not in varying
         ]
-        left = [name for name in varying if name not in chart.fields]
+        not_drawn = [name for name in varying if name not in chart.fields]
         if len(set(chart.fields)) < len(chart.fields):
             wrong.append(f"charts[{i}]: x, colour and facet must be different fields")
-        elif left and axes and not wrong:
-            wrong.append(f"charts[{i}]: {left[0]} varies too; name it as colour or facet")
+        elif not_drawn and axes and not wrong:
+            wrong.append(f"charts[{i}]: {not_drawn[0]} varies too; name it as colour or facet")
         yield from ((keys, what) for what in wrong)
         if chart.y is not None and chart.y not in quantities:
             measured = ", ".join(quantities)

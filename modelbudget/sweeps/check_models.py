@@ -13,12 +13,12 @@ def check_models(catalogue: Catalogue) -> None:
     Models that no sweep uses are checked too, since the report contains them. A mistake shared by
     several models of a file is reported once.
     """
-    found: dict[tuple[Path | None, str], list[str]] = {}
+    models: dict[tuple[Path | None, str], list[str]] = {}
     for base in catalogue.bases.values():
         for line in _mistakes(base) if base.model else ():
-            found.setdefault((base.path, line), []).append(f"models.{base.name}")
-    if found:
-        raise InputError([_line(path, line, names) for (path, line), names in found.items()])
+            models.setdefault((base.path, line), []).append(f"models.{base.name}")
+    if models:
+        raise InputError([_line(path, line, names) for (path, line), names in models.items()])
 
 
 def _mistakes(base) -> list[str]:

@@ -67,10 +67,10 @@ def quantity_constraints(
             "does not turn tokens into logits"
         )
         return [Constraint("False", never)]
-    found = [*always, *run_constraints(family)]
+    constraints = [*always, *run_constraints(family)]
     if OF_INFERENCE & set(wanted):
-        found += constraints_of_cache(family)
-    found += [
+        constraints += constraints_of_cache(family)
+    constraints += [
         Constraint(
             f"{field} == '{alone}'",
             f"{field} = '{{{field}}}': {name} is not known, since kernels that read this cache are "
@@ -83,13 +83,13 @@ def quantity_constraints(
     of_training = [name for name in wanted if name not in OF_INFERENCE]
     if of_training and "lm_head" in family.model_fields:
         no_loss = f"lm_head = false: {of_training[0]} needs logits and a loss; allowed: true"
-        found.append(Constraint("lm_head", no_loss))
+        constraints.append(Constraint("lm_head", no_loss))
     if "resident_peak_bytes" in wanted:
-        found.append(_backend("cpu", "resident_peak_bytes is memory of a CPU"))
+        constraints.append(_backend("cpu", "resident_peak_bytes is memory of a CPU"))
     of_gpu = [name for name in wanted if name in OF_ALLOCATOR - {"peak_requested_bytes"}]
     if of_gpu:
-        found.append(_backend("gpu", f"{of_gpu[0]} is of a GPU"))
-    return found
+        constraints.append(_backend("gpu", f"{of_gpu[0]} is of a GPU"))
+    return constraints
 
 
 def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
@@ -103,7 +103,7 @@ def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> 
 
 def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices may share a family and its quantities."""
-    found = [
+    constraints = [
         Constraint(
             f"{field} == {alone!r}",
             f"{field} = {{{field}}}: {name} is not known of {parts}; allowed: {field}: {alone}",
@@ -117,34 +117,39 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
             ("pipeline_schedule", "none", "stages"),
         )
     ]
-    found += _of_shares(family, quantities)
-    return [*found, *(one for one in run_constraints(family) if one.names & _DIVISIONS)]
+    constraints += _of_shares(family, quantities)
+    return [
+        *constraints,
+        *(constraint for constraint in run_constraints(family) if constraint.names & _DIVISIONS),
+    ]
 
 
 def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices that compute one model have the quantities."""
     given = "tensor_parallel = {tensor_parallel}"
-    found = []
+    constraints = []
     if whole := [name for name in quantities if name in WHOLE - OF_INFERENCE]:
         no_shares = f"{given}: {whole[0]} is not known of shares; allowed: tensor_parallel: 1"
-        found.append(Constraint("tensor_parallel == 1", no_shares))
+        constraints.append(Constraint("tensor_parallel == 1", no_shares))
     if of_inference := [name for name in quantities if name in OF_INFERENCE]:
         of_parts = f"{of_inference[0]} is not known of parts of the length; allowed: false"
-        found.append(Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}"))
+        constraints.append(
+            Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}")
+        )
         if "mlps" in family.model_fields:
             routed = f"{given}: {of_inference[0]} is not known with moe in mlps; allowed: 1"
-            found.append(Constraint("tensor_parallel == 1 or 'moe' not in mlps", routed))
+            constraints.append(Constraint("tensor_parallel == 1 or 'moe' not in mlps", routed))
     trained = [name for name in quantities if name in OF_TRAINING - {"flops_forward"}]
     if trained and "n_kv_head" in family.model_fields:
         copied = f"{given}: {trained[0]} is not known where several devices have the same head"
-        found.append(
+        constraints.append(
             Constraint(
                 "n_kv_head == 1 or n_kv_head % tensor_parallel == 0",
                 f"n_kv_head = {{n_kv_head}}: {copied}; allowed: a divisor of n_kv_head",
                 when="tensor_parallel > 1",
             )
         )
-    return found
+    return constraints
 
 
 def _backend(allowed: str, reason: str) -> Constraint:
@@ -176,7 +181,7 @@ def undefined_of_class(quantity: str, a: Architecture, run: RunConfig) -> str | 
     What our modules and their kernels cannot compute is left out, since the class may.
     """
     of_ours = run_constraints(type(a))
-    checks = [one for one in quantity_constraints(type(a), (quantity,)) if one not in of_ours]
+    checks = [check for check in quantity_constraints(type(a), (quantity,)) if check not in of_ours]
     mistake = first_mistake([*checks, *of_any_code(type(a))], vars(a) | vars(run))
     return mistake and mistake.removeprefix(_KEY)
 
@@ -184,7 +189,7 @@ def undefined_of_class(quantity: str, a: Architecture, run: RunConfig) -> str | 
 def of_any_code(family: type[Architecture]) -> list[Constraint]:
     """Return the constraints of a run, whoever computes: the length of learned positions."""
     of_run = run_constraints(family) if family.is_language_model() else []
-    return [one for one in of_run if "n_ctx" in one.names]
+    return [constraint for constraint in of_run if "n_ctx" in constraint.names]
 
 
 def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:

@@ -109,8 +109,8 @@ def _read(kind: str, family: type[Architecture], text: str) -> tuple[dict[str, A
 def _architecture(kind: str, family: type[Architecture], config: dict[str, Any]) -> Architecture:
     """Return the architecture of a config; keys that its class does not read are ignored."""
     unread = unknown_keys(kind, config)
-    known = {key: value for key, value in config.items() if key not in unread}
-    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | known)
+    keys_read = {key: value for key, value in config.items() if key not in unread}
+    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | keys_read)
     return named_architecture(Base(kind, kind, family, fields, {}))
 
 

@@ -34,8 +34,8 @@ def not_compared(
     """
     if quantity in OF_ARCHITECTURE:
         return None
-    known = implementations()[TRANSFORMERS]
-    of_class, compared = known.classes.get(kind), known.compared
+    implementation = implementations()[TRANSFORMERS]
+    of_class, compared = implementation.classes.get(kind), implementation.compared
     if of_class is None or compared is None:
         return f"no formula was compared with {kind}"
     if quantity not in compared.quantities:
@@ -46,7 +46,7 @@ def not_compared(
     for condition in (compared.run, of_class.only.get(quantity)):
         if condition and not Expression(condition)(values):
             return f"compared with {kind} only where {condition}"
-    for name, value in known.of_class(kind, config).items():
+    for name, value in implementation.of_class(kind, config).items():
         if values[name] != value:
             return f"{name} = {show(values[name])}: {kind} was compared with {show(value)}"
     for key, value in _flat(config):
@@ -91,6 +91,6 @@ def _is_compared(
     key = classes.aliases.get(key, key)
     values = of_class.get(key, compared.keys.get(key))
     if values is not None:
-        return not values or any(is_same(value, one) for one in values)
+        return not values or any(is_same(value, allowed) for allowed in values)
     is_size = isinstance(classes.meaning(key), str)
-    return is_size or any(one.fullmatch(key) for one in compared.without_effect)
+    return is_size or any(pattern.fullmatch(key) for pattern in compared.without_effect)

@@ -93,7 +93,7 @@ def defaults_of(family: type[Architecture]) -> dict[str, Value]:
 @cache
 def _order(rules: tuple[tuple[str, frozenset[str]], ...]) -> list[str]:
     """Return the names of rules so that each comes after those that it reads."""
-    graph = {name: [other for other, _ in rules if other in names] for name, names in rules}
+    graph = {name: [n for n, _ in rules if n in names] for name, names in rules}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -126,8 +126,8 @@ def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
 def missing_fields(base: Base, chosen: Collection[str]) -> list[str]:
     """Return the fields of the architecture that have neither a value nor an expression."""
     required = [name for name, field in base.family.model_fields.items() if field.is_required()]
-    known = {*base.fields, *chosen, *with_expression(base, {})}
-    return [name for name in required if name not in known]
+    has_value = {*base.fields, *chosen, *with_expression(base, {})}
+    return [name for name in required if name not in has_value]
 
 
 def resolved(
@@ -159,14 +159,16 @@ def wrong_fields(
     of those is missing.
     """
 
-    def is_needed(one: dict) -> bool:
-        return types is None or one["type"] in types
+    def is_needed(mistake: dict) -> bool:
+        return types is None or mistake["type"] in types
 
-    def first(one: dict) -> bool:
-        return is_needed(one) and not (one["type"] == "missing" and one["loc"][0] in follow)
+    def first(mistake: dict) -> bool:
+        return is_needed(mistake) and not (
+            mistake["type"] == "missing" and mistake["loc"][0] in follow
+        )
 
-    found = describe(error, kind.model_fields, keep=first)
-    return found or describe(error, kind.model_fields, keep=is_needed)
+    mistakes = describe(error, kind.model_fields, keep=first)
+    return mistakes or describe(error, kind.model_fields, keep=is_needed)
 
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:

@@ -73,7 +73,7 @@ class DeviceDefault:
 
     def __init__(self, name: str, checks: Mapping[Any, Iterable[Constraint]], *names: str):
         self.name, self.checks = name, checks
-        read = (one.holds.names for one in chain.from_iterable(checks.values()))
+        read = (check.holds.names for check in chain.from_iterable(checks.values()))
         self.names = frozenset({*names, *chain.from_iterable(read)} - {name})
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
@@ -98,7 +98,7 @@ class _With(dict):
 
 def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool:
     try:
-        return not all(one.holds(values) for one in checks)
+        return not all(check.holds(values) for check in checks)
     except ValueError:  # values of which no constraint can be evaluated, which the record reports
         return True
 
@@ -131,17 +131,23 @@ def _kernel_checks(family: type[Architecture]) -> dict[str, list[Constraint]]:
 def refused_kernels(family: type[Architecture]) -> dict[str, list[Constraint]]:
     """Return what must hold for each of these kernels beside the constraints of every run."""
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
-    found = {}
-    for one in kernels().kernels[:-1]:
-        refused = [Constraint(f"not ({of.when})", of.why) for of in one.refused]
-        found[one.kernel] = [of for of in refused if family.has_formula and of.names <= fields]
-    return found
+    by_kernel = {}
+    for kernel in kernels().kernels[:-1]:
+        refused = [Constraint(f"not ({of.when})", of.why) for of in kernel.refused]
+        by_kernel[kernel.kernel] = [
+            of for of in refused if family.has_formula and of.names <= fields
+        ]
+    return by_kernel
 
 
 def _constraints(family: type[Architecture], name: str) -> list[Constraint]:
     """Return the constraints of a family's runs that read a field."""
-    found = (*RunConfig.all_constraints(), *run_constraints(family))
-    return [one for one in found if isinstance(one, Constraint) and name in one.holds.names]
+    constraints = (*RunConfig.all_constraints(), *run_constraints(family))
+    return [
+        constraint
+        for constraint in constraints
+        if isinstance(constraint, Constraint) and name in constraint.holds.names
+    ]
 
 
 def why_math(architecture: Architecture, run: RunConfig) -> str | None:
@@ -157,7 +163,9 @@ def why_math(architecture: Architecture, run: RunConfig) -> str | None:
         mistake = first_mistake(constraints, values)
         if mistake is None:
             return None
-        by_torch = first_mistake((one for one in constraints if one not in of_formulas), values)
+        by_torch = first_mistake(
+            (constraint for constraint in constraints if constraint not in of_formulas), values
+        )
         reason = _reason(by_torch) if by_torch else f"{_reason(mistake)} (no formula)"
         kernels_by_reason.setdefault(reason, []).append(kernel)
     return "; ".join(f"not {' or '.join(of)}: {why}" for why, of in kernels_by_reason.items())

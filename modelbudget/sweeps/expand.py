@@ -66,8 +66,8 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
 def expanded(checked: CheckedSweep) -> Expanded:
     """Return every point. Raises InputError with all mistakes."""
     path, sweep, _, catalogue, mistakes = checked
-    axes, given = sweep.axes(), given_points(sweep, catalogue)
-    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
+    axes, listed = sweep.axes(), given_points(sweep, catalogue)
+    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(listed)
     if n_points > MAX_POINTS:
         mistakes.add(
             f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed, or up to "
@@ -75,7 +75,7 @@ def expanded(checked: CheckedSweep) -> Expanded:
         )
         mistakes.raise_if_any()
     before = len(mistakes.points)
-    points, dropped = _points(checked, axes, given, n_points, mistakes)
+    points, dropped = _points(checked, axes, listed, n_points, mistakes)
     if len(mistakes.points) > before:
         mistakes.raise_if_any()
     if not points:
@@ -90,13 +90,13 @@ def expanded(checked: CheckedSweep) -> Expanded:
 def _points(
     checked: CheckedSweep,
     axes: dict[str, list[Value]],
-    given: list[dict[str, Value]],
+    listed: list[dict[str, Value]],
     n_points: int,
     mistakes: Mistakes,
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    chosen = itertools.chain(grid if axes else (), given)
-    found, dropped = [], 0
+    chosen = itertools.chain(grid if axes else (), listed)
+    chosen_points, dropped = [], 0
     for number, settings in enumerate(_with_progress(chosen, n_points, checked.path), start=1):
         try:
             point = point_at(number, settings, checked.sweep, checked.bases)
@@ -107,9 +107,9 @@ def _points(
         if point is None:
             dropped += 1
         else:
-            found.append((settings, point))
-    _check_all_totals(found, checked.sweep.measure.quantities, mistakes)
-    return [point for _, point in found], dropped
+            chosen_points.append((settings, point))
+    _check_all_totals(chosen_points, checked.sweep.measure.quantities, mistakes)
+    return [point for _, point in chosen_points], dropped
 
 
 def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterable[dict]:
@@ -128,11 +128,11 @@ def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterabl
 
 
 def _check_all_totals(
-    found: list[tuple[dict, Point]], quantities: Sequence[str], mistakes: Mistakes
+    points: list[tuple[dict, Point]], quantities: Sequence[str], mistakes: Mistakes
 ) -> None:
     """Check totals of all points at once by bounds, and one by one only if bounds do not decide."""
-    if may_overflow([(point.architecture, point.run) for _, point in found], quantities):
-        for settings, point in found:
+    if may_overflow([(point.architecture, point.run) for _, point in points], quantities):
+        for settings, point in points:
             try:
                 check_totals(point.architecture, point.run, quantities)
             except ValueError as error:

@@ -82,16 +82,18 @@ def _fields() -> dict[str, dict]:
     ]
     _, schema = models_json_schema(kinds)
     # The sizes of a user's module may be 0, those of families with the same names may not.
-    own = Module.model_json_schema()["properties"]["module"]
-    found: dict[str, list[dict]] = {"module": [{k: v for k, v in own.items() if k != "title"}]}
+    of_module = Module.model_json_schema()["properties"]["module"]
+    by_name: dict[str, list[dict]] = {
+        "module": [{k: v for k, v in of_module.items() if k != "title"}]
+    }
     for definition in schema["$defs"].values():
         for name, field in definition["properties"].items():
             plain = {k: v for k, v in field.items() if k not in ("default", "title")}
-            if plain not in found.setdefault(name, []):
-                found[name].append(plain)
+            if plain not in by_name.setdefault(name, []):
+                by_name[name].append(plain)
     return {
         name: kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-        for name, kinds in sorted(found.items())
+        for name, kinds in sorted(by_name.items())
     }
 
 

@@ -38,25 +38,27 @@ def _of_format(
 ) -> dict[str, str]:
     if run.weights == "dtype":
         return {}
-    given = f"{REFUSED}weights = {run.weights}"
-    found = dict.fromkeys(wanted & OF_PROCESS, f"{given}: not measured on a real CPU")
+    setting = f"{REFUSED}weights = {run.weights}"
+    reasons = dict.fromkeys(wanted & OF_PROCESS, f"{setting}: not measured on a real CPU")
     if run.adapter == "none":
         of_step = (OF_TRAINING | OF_ALLOCATOR) & wanted - {*OF_QUANTISED}
-        found |= dict.fromkeys(of_step, f"{given} are frozen; allowed with adapter: lora")
+        reasons |= dict.fromkeys(of_step, f"{setting} are frozen; allowed with adapter: lora")
     if run.weights == "unknown":
         others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
-        found |= dict.fromkeys(others, f"{given}: the bytes are not known")
-        of_cache = f"{given}: the format of the cache is not known"
-        found |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
+        reasons |= dict.fromkeys(others, f"{setting}: the bytes are not known")
+        of_cache = f"{setting}: the format of the cache is not known"
+        reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
-        found |= dict.fromkeys(of_weights, f"{given}: {why}")
+        reasons |= dict.fromkeys(of_weights, f"{setting}: {why}")
     if not file_is_known(run.weights):
         library = FORMATS[run.weights].library.library
-        found |= dict.fromkeys(wanted & {"file_bytes"}, f"{given}: not known what {library} writes")
+        reasons |= dict.fromkeys(
+            wanted & {"file_bytes"}, f"{setting}: not known what {library} writes"
+        )
     if run.adapter != "none":
-        found |= dict.fromkeys(wanted & {"file_bytes"}, f"{given}: an adapter has its own file")
-    return found
+        reasons |= dict.fromkeys(wanted & {"file_bytes"}, f"{setting}: an adapter has its own file")
+    return reasons
 
 
 def _why_without_bytes(architecture: Architecture | None, run: RunConfig) -> str:

@@ -96,13 +96,13 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
     Never an index of a list, so that later items keep their numbers. Steps that only name a type of
     a union are skipped.
     """
-    found, at = None, data
+    place, at = None, data
     for step in path:
         if isinstance(at, dict) and step in at:
-            found, at = (at, step), at[step]
+            place, at = (at, step), at[step]
         elif isinstance(at, list) and isinstance(step, int) and step < len(at):
             at = at[step]
-    return found
+    return place
 
 
 def _keys_of_sweep() -> list[str]:

@@ -68,8 +68,8 @@ def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[i
 
 def _rounded(numerator: int, denominator: int) -> int:
     """Round to the nearest integer; ties to the even one, as `round` does."""
-    nearest, left = divmod(2 * numerator + denominator, 2 * denominator)
-    return nearest - 1 if left == 0 and nearest % 2 else nearest
+    nearest, remainder = divmod(2 * numerator + denominator, 2 * denominator)
+    return nearest - 1 if remainder == 0 and nearest % 2 else nearest
 
 
 def _axis_kind(value) -> str:
@@ -320,13 +320,13 @@ class Sweep(Strict):
             other = "solve" if self.solve else "measure.device: none"
             yield {"charts", "solve", "measure"}, f"charts: not available with {other}"
         alone = ("points", "models", "headline", "fit", "layouts", "solve")
-        given = [name for name in alone if getattr(self, name)]
-        if self.predicts_alone and given:
+        used = [name for name in alone if getattr(self, name)]
+        if self.predicts_alone and used:
             yield (
-                {"measure", given[0]},
-                f"{given[0]}: not available with measure.device: none; allowed: a grid",
+                {"measure", used[0]},
+                f"{used[0]}: not available with measure.device: none; allowed: a grid",
             )
-        if self.solve and (others := [name for name in given if name != "solve"]):
+        if self.solve and (others := [name for name in used if name != "solve"]):
             what = f"{others[0]}: not available with solve; allowed: a grid"
             yield {"solve", others[0]}, what
         if self.solve and self.measure.device in ("cpu", "cuda"):

@@ -25,23 +25,23 @@ def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
 
 def _divide(moe: MoE, run: RunConfig, mesh: DeviceMesh) -> None:
     n_own = moe.n_expert // mesh.size()
-    for stack in (one for one in moe.children() if isinstance(one, ExpertLinear)):
+    for stack in filter(lambda part: isinstance(part, ExpertLinear), moe.children()):
         for name, parameter in stack.named_parameters():
-            own = parameter.detach().split(n_own)[mesh.get_local_rank()].clone()
-            stack.register_parameter(name, nn.Parameter(own))
+            share = parameter.detach().split(n_own)[mesh.get_local_rank()].clone()
+            stack.register_parameter(name, nn.Parameter(share))
     compute, n_chosen = moe.routed, moe.router.n_expert_per_token
 
     def routed(rows, loads: list[int]):
         """Compute the results of rows sorted by expert; `loads`: rows of each expert."""
         if rows.is_meta:
-            found = _assumed(len(rows), n_chosen, n_own, mesh.size(), run.routing)
+            exchange = _assumed(len(rows), n_chosen, n_own, mesh.size(), run.routing)
         else:
-            found = _exchanged(loads, n_own, rows.device, mesh)
-        rows = _all_to_all(rows, found.sent, found.received, mesh)
-        rows = _transposed(rows, found.by_device)
-        rows = compute(rows, [sum(one) for one in zip(*found.by_device, strict=True)])
-        rows = _transposed(rows, [list(one) for one in zip(*found.by_device, strict=True)])
-        return _all_to_all(rows, found.received, found.sent, mesh)
+            exchange = _exchanged(loads, n_own, rows.device, mesh)
+        rows = _all_to_all(rows, exchange.sent, exchange.received, mesh)
+        rows = _transposed(rows, exchange.by_device)
+        rows = compute(rows, [sum(n) for n in zip(*exchange.by_device, strict=True)])
+        rows = _transposed(rows, [list(n) for n in zip(*exchange.by_device, strict=True)])
+        return _all_to_all(rows, exchange.received, exchange.sent, mesh)
 
     moe.routed = routed  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -54,14 +54,14 @@ class Rows(NamedTuple):
 
     @property
     def received(self) -> list[int]:
-        return [sum(one) for one in self.by_device]
+        return [sum(numbers) for numbers in self.by_device]
 
 
 def _assumed(n_row: int, n_chosen: int, n_own: int, n_device: int, routing: str) -> Rows:
     """Distribute rows without choices; those that go to one device go to this one, the first."""
     if routing == "even":
         sent = _evenly(n_row, n_device)
-        return Rows(sent, [_evenly(one, n_own) for one in sent])
+        return Rows(sent, [_evenly(n_rows, n_own) for n_rows in sent])
     most = n_row // n_chosen * min(n_chosen, n_own)
     sent = [most, *_evenly(n_row - most, n_device - 1)]
     return Rows(sent, n_device * [_evenly(most, n_own)])
@@ -74,9 +74,9 @@ def _evenly(n: int, n_part: int) -> list[int]:
 
 def _exchanged(loads: list[int], n_own: int, device: torch.device, mesh: DeviceMesh) -> Rows:
     """Tell all devices how many rows their experts will receive."""
-    own = torch.tensor(loads, device=device)
-    received = wait_tensor(all_to_all_single(own, None, None, mesh.get_group()))
-    return Rows(own.view(-1, n_own).sum(1).tolist(), received.view(-1, n_own).tolist())
+    loads_here = torch.tensor(loads, device=device)
+    received = wait_tensor(all_to_all_single(loads_here, None, None, mesh.get_group()))
+    return Rows(loads_here.view(-1, n_own).sum(1).tolist(), received.view(-1, n_own).tolist())
 
 
 def _all_to_all(rows, sent: list[int], received: list[int], mesh: DeviceMesh):

@@ -49,17 +49,17 @@ def make_pass(width: int, mesh: DeviceMesh, trace: Trace, stage: nn.Module, run:
         return loss
 
     parts = list(stage.children()) if is_interleaved(run) else [stage]
-    for one in parts:
-        one.register_forward_hook(look)
+    for part in parts:
+        part.register_forward_hook(look)
     schedule = _schedule(parts, run, width, mesh, loss_fn)
     tokens, targets = texts(stage, run)
-    given = (tokens,) if is_first else ()
+    inputs = (tokens,) if is_first else ()
     wanted = targets if is_last else None
     del tokens, targets  # what a stage has no use for is freed
 
     def run_pass() -> tuple[Values, int]:
         with operations(stage, run), trace.watching("forward"):
-            schedule.step(*given, target=wanted, return_outputs=run.outputs == "kept")
+            schedule.step(*inputs, target=wanted, return_outputs=run.outputs == "kept")
         return of_pass(trace, stage, dict(largest)), trace.peak
 
     return run_pass
@@ -75,7 +75,7 @@ def _schedule(parts: list[nn.Module], run: RunConfig, width: int, mesh: DeviceMe
     states = torch.empty(of_states, dtype=dtype, device="meta", requires_grad=True)
     pipes: list[Any] = [
         PipelineStage(
-            one,
+            part,
             index,
             run.pipeline_parallel * run.virtual_stages,
             device,
@@ -83,7 +83,7 @@ def _schedule(parts: list[nn.Module], run: RunConfig, width: int, mesh: DeviceMe
             output_args=(states,),
             group=mesh.get_group(),
         )
-        for index, one in zip(count(mesh.get_local_rank(), run.pipeline_parallel), parts)
+        for index, part in zip(count(mesh.get_local_rank(), run.pipeline_parallel), parts)
     ]
     if is_interleaved(run):
         return ScheduleInterleaved1F1B(pipes, run.n_microbatch, loss_fn=loss_fn)

@@ -80,7 +80,9 @@ def _of_strided_shards() -> Callable[[OpStrategy, OpSchema], None]:
     def propagate(strategy: OpStrategy, of_operation: OpSchema) -> None:
         nonlocal schema, is_strided
         if of_operation is not schema:
-            placements = (one for spec in of_operation.args_spec for one in spec.placements)
+            placements = (
+                placement for spec in of_operation.args_spec for placement in spec.placements
+            )
             schema, is_strided = of_operation, any(isinstance(p, _StridedShard) for p in placements)
         if is_strided:
             of_torch(strategy, of_operation)
@@ -146,9 +148,9 @@ def fsdp_on_meta() -> Iterator[None]:
 
 def on_mesh(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> Callable:
     """Return a `shard_placement_fn` by which some parameters have shards on a mesh of their own."""
-    own = _fsdp_common.ShardPlacementResult(None, _fsdp_common.FSDPMeshInfo(mesh, 0))
+    placement = _fsdp_common.ShardPlacementResult(None, _fsdp_common.FSDPMeshInfo(mesh, 0))
     some = set(map(id, parameters))
-    return lambda parameter: own if id(parameter) in some else None
+    return lambda parameter: placement if id(parameter) in some else None
 
 
 def reduce_on_meta(model: DistributedDataParallel, see: Callable[[torch.Tensor], None]) -> None:

@@ -112,19 +112,19 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
     parts = [cast(DecoderModel, model)]
     if is_pipelined(run):
         n_stage = run.pipeline_parallel * run.virtual_stages
-        own = range(mesh.get_local_rank("stage"), n_stage, run.pipeline_parallel)
-        parts = stages(parts[0], own, n_stage)
-    for one in parts:
+        indices = range(mesh.get_local_rank("stage"), n_stage, run.pipeline_parallel)
+        parts = stages(parts[0], indices, n_stage)
+    for part in parts:
         if is_divided(run) or is_sharded(run) or is_partial(run):
-            arrange(one, run)  # what is packed is divided and sharded as one matrix
+            arrange(part, run)  # what is packed is divided and sharded as one matrix
         if has_part_of_experts(run):
-            expert.divide(one, run, mesh["expert"])
+            expert.divide(part, run, mesh["expert"])
         if divides_context(run):
-            context.divide(one, run, mesh["context"])
+            context.divide(part, run, mesh["context"])
         if is_divided(run):
-            tensor.divide(one, run, mesh["tensor"])
+            tensor.divide(part, run, mesh["tensor"])
         if is_sharded(run):
-            fully_shard.shard(one, run, mesh)
+            fully_shard.shard(part, run, mesh)
     return nn.ModuleList(parts) if is_interleaved(run) else model
 
 
@@ -138,8 +138,8 @@ def traced(
     if is_sharded(run):
         run = run.model_copy(update={"master_weights": False})
     run = context.own_tokens(run)
-    held = by_component(model, ShardedTrace(model), lambda p: [p])
-    values: Values = {"parameter_bytes": held}
+    shards = by_component(model, ShardedTrace(model), lambda p: [p])
+    values: Values = {"parameter_bytes": shards}
     arrange(model, run)
     trace = ShardedTrace(model)
     make_pass = None

@@ -41,13 +41,14 @@ class RingAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         q, k, v, out, sums, *seeds = ctx.saved_tensors
-        kernel, known = aten._scaled_dot_product_flash_attention_for_cpu_backward, dict(ctx.known)
+        kernel = aten._scaled_dot_product_flash_attention_for_cpu_backward
+        arguments = dict(ctx.known)
         if seeds:
             kernel = aten._scaled_dot_product_flash_attention_backward
-            known |= dict(zip(("philox_seed", "philox_offset"), seeds, strict=True))
+            arguments |= dict(zip(("philox_seed", "philox_offset"), seeds, strict=True))
         with rotating(ctx.rotates):
             gradients = ring_attention._templated_ring_attention_backward(
                 ctx.group, 2, kernel.default, gradient, "grad_out", q, k, v, out, sums, True,
-                **known,
+                **arguments,
             )  # fmt: skip
         return *gradients[:3], None, None, None, None

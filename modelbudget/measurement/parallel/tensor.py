@@ -92,8 +92,8 @@ def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
         tokens, rows = tokens.to_local(), embedding.weight.to_local()
         first = mesh.get_local_rank() * len(rows)
         others = (tokens < first) | (tokens >= first + len(rows))
-        own = (tokens - first).masked_fill_(others, 0)
-        states = F.embedding(own, rows).masked_fill_(others.unsqueeze(-1), 0.0)
+        row_numbers = (tokens - first).masked_fill_(others, 0)
+        states = F.embedding(row_numbers, rows).masked_fill_(others.unsqueeze(-1), 0.0)
         return DTensor.from_local(states, mesh, [Partial()], run_check=False)
 
     embedding.forward = forward
@@ -103,7 +103,7 @@ def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
     """Return how norms are divided: over the length, where the states are."""
     if states.is_replicate():
         return {}
-    return {f"{name}.{one}": SequenceParallel(use_local_output=True) for one in module.norm}
+    return {f"{name}.{norm}": SequenceParallel(use_local_output=True) for norm in module.norm}
 
 
 def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool) -> None:
@@ -141,7 +141,7 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
         )
         plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
     has = {name for name, module in layer.named_modules() if module is not None}
-    plan = {name: one for name, one in plan.items() if name in has}
+    plan = {name: style for name, style in plan.items() if name in has}
     parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
 
 

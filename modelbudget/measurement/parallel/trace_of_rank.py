@@ -54,19 +54,19 @@ class ShardedTrace(Trace):
         resize = torch.UntypedStorage.resize_
 
         def resized(storage: torch.UntypedStorage, n_bytes: int) -> Any:
-            found = resize(storage, n_bytes)
+            result = resize(storage, n_bytes)
             self._resized(storage)
             self._mark(storage._cdata, GATHERED)
             self._gathered.add(storage._cdata)
-            return found
+            return result
 
         with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
             yield self
 
     def saved(self):
         """Return the saved bytes, without the gathered parameters, frozen ones too."""
-        own = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
-        self._parameters = own | self._gathered
+        storages = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
+        self._parameters = storages | self._gathered
         return super().saved()
 
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
@@ -92,15 +92,17 @@ class ShardedTrace(Trace):
                 return func.decompose(*args, **(kwargs or {}))
         if func.namespace != "aten":  # has process groups among its arguments, and no FLOPs
             out = func(*args, **(kwargs or {}))
-            found = out if isinstance(out, tuple | list) else [out]
-            made = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
-            for tensor in made:
+            outputs = out if isinstance(out, tuple | list) else [out]
+            tensors = [tensor for tensor in outputs if isinstance(tensor, torch.Tensor)]
+            for tensor in tensors:
                 self._watch(tensor)
-            self._communicated(func.name(), made, args, kwargs or {})
+            self._communicated(func.name(), tensors, args, kwargs or {})
             return out
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-    def _communicated(self, name: str, made: list[torch.Tensor], args: tuple, kwargs: dict) -> None:
+    def _communicated(
+        self, name: str, outputs: list[torch.Tensor], args: tuple, kwargs: dict
+    ) -> None:
         """Mark what an operation moves between devices, or copies for that."""
         if name == "fsdp::all_gather_copy_in":
             self.mark(BUFFERS, (*args[0], args[1]))
@@ -112,7 +114,7 @@ class ShardedTrace(Trace):
         elif name == "c10d::recv_":
             self.mark(RECEIVED, args[0])
         elif name.startswith("_c10d_functional::"):
-            self.mark(BUFFERS, made)
+            self.mark(BUFFERS, outputs)
 
     def _watch(self, tensor: torch.Tensor) -> None:
         if isinstance(tensor, FakeTensor):

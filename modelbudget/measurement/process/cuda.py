@@ -24,9 +24,9 @@ def statistics() -> dict[str, int]:
     """Synchronise, return the allocator's statistics, and reset its peaks."""
     refuse_without_cuda()
     torch.cuda.synchronize()
-    found = torch.cuda.memory_stats()
+    values = torch.cuda.memory_stats()
     torch.cuda.reset_peak_memory_stats()
-    return found
+    return values
 
 
 def change(before: dict[str, int], after: dict[str, int]) -> tuple[Layout, Layout]:

@@ -70,9 +70,9 @@ def _server(process: int) -> _Server:
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
             stderr=errors,
         )
-    found = _Server(server, here, errors)
-    atexit.register(found.end)
-    return found
+    started = _Server(server, here, errors)
+    atexit.register(started.end)
+    return started
 
 
 def _serve(connection: Connection) -> None:

@@ -77,13 +77,15 @@ def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:
     job later, or other jobs run out of memory.
     """
     if job := environ.get("SLURM_JOB_ID"):
-        every = (one.info for one in psutil.process_iter(["environ", "memory_info"]))
-        ours = [one for one in every if (one["environ"] or {}).get("SLURM_JOB_ID") == job]
+        every = (process.info for process in psutil.process_iter(["environ", "memory_info"]))
+        ours = [
+            process for process in every if (process["environ"] or {}).get("SLURM_JOB_ID") == job
+        ]
         # The steps that Snakemake starts lack these variables; the job's script has them.
-        of_others = max((_asked(one["environ"]) for one in ours), default=0)
+        of_others = max((_asked(process["environ"]) for process in ours), default=0)
         if total := _asked(environ) or of_others:
-            held = sum(one["memory_info"].rss for one in ours)
-            yield Limit("what the Slurm job asked for (--mem)", total, max(0, total - held))
+            used = sum(process["memory_info"].rss for process in ours)
+            yield Limit("what the Slurm job asked for (--mem)", total, max(0, total - used))
 
 
 def _asked(environ: Mapping[str, str]) -> int:

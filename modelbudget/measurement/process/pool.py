@@ -64,12 +64,13 @@ def measure_all(
     log.info("%d models, %d processes, room %s", len(models), n_workers, there)
     run_tasks = partial(_run_tasks, n_workers=n_workers, room=there)
     tasks = [_Task(*model, measure) for model in models]
-    found = dict(progress(run_tasks(tasks), len(models)))
+    outcomes = dict(progress(run_tasks(tasks), len(models)))
     if sum(bool(group & wanted) for group in GROUPS) > 1:
-        found |= _group_by_group(
-            {i: tasks[i] for i, outcome in found.items() if isinstance(outcome, Failure)}, run_tasks
+        outcomes |= _group_by_group(
+            {i: tasks[i] for i, outcome in outcomes.items() if isinstance(outcome, Failure)},
+            run_tasks,
         )
-    return [_measured(task, found[i]) for i, task in enumerate(tasks)]
+    return [_measured(task, outcomes[i]) for i, task in enumerate(tasks)]
 
 
 def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
@@ -148,7 +149,7 @@ def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
 
 def _room_in_own_process(measure: Measure) -> Room:
     """Return the room, read in a child: a process that uses CUDA cannot fork workers that do."""
-    ((_, found),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
-    if isinstance(found, Failure):
-        raise OSError(f"the memory of this machine cannot be read: {found.reason}")
-    return found
+    ((_, room_there),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
+    if isinstance(room_there, Failure):
+        raise OSError(f"the memory of this machine cannot be read: {room_there.reason}")
+    return room_there

@@ -49,10 +49,10 @@ def resident(architecture: Architecture, run: RunConfig, n_copies: int, trained:
     """
     if not STATUS.exists():
         raise RuntimeError(f"resident memory is read in {STATUS}, which this system lacks")
-    found = fresh(_measured, (architecture, run, n_copies, trained))
-    if isinstance(found, Failure):
-        raise RuntimeError(found.reason)
-    return found
+    outcome = fresh(_measured, (architecture, run, n_copies, trained))
+    if isinstance(outcome, Failure):
+        raise RuntimeError(outcome.reason)
+    return outcome
 
 
 def _measured(model: tuple[Architecture, RunConfig, int, bool]) -> Values:
@@ -71,9 +71,9 @@ def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> 
     """
     # Nothing is freed in between, so that no freed memory is reused.
     gc.disable()
-    held = [built(architecture, run, "meta") for _ in range(WARM_UP)]
-    objects, of_objects = _slope(held, architecture, run, n_copies, "meta")
-    whole, of_whole = _slope(held, architecture, run, n_copies, "cpu")
+    models = [built(architecture, run, "meta") for _ in range(WARM_UP)]
+    objects, of_objects = _slope(models, architecture, run, n_copies, "meta")
+    whole, of_whole = _slope(models, architecture, run, n_copies, "cpu")
     values = {"resident_bytes": {"model": round(whole - objects)}}
     if n_copies > 2:
         values["resident_error_bytes"] = {"model": math.ceil(math.hypot(of_objects, of_whole))}
@@ -81,12 +81,12 @@ def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> 
 
 
 def _slope(
-    held: list[nn.Module], architecture: Architecture, run: RunConfig, n_copies: int, device: str
+    models: list[nn.Module], architecture: Architecture, run: RunConfig, n_copies: int, device: str
 ) -> tuple[float, float]:
     """Return the bytes of `RssAnon` for each further copy, and their standard error."""
     there = [status("RssAnon")]
     for _ in range(n_copies):
-        held.append(built(architecture, run, device))
+        models.append(built(architecture, run, device))
         there.append(status("RssAnon"))
     if n_copies < 3:
         return (there[-1] - there[0]) / n_copies, 0.0

@@ -109,19 +109,19 @@ def trace_new(
         )
         for keys in groups
     ]
-    timeout_s = max(one.timeout_s for one in settings)
-    rooms = [room(one) for one in settings]
+    timeout_s = max(of_sweep.timeout_s for of_sweep in settings)
+    rooms = [room(of_sweep) for of_sweep in settings]
     n_workers = min(n_workers, rooms[0].free // OBJECTS_BYTES)
-    found = trace_all(wanted, n_workers, timeout_s, min(one.cpu for one in rooms))
+    traces = trace_all(wanted, n_workers, timeout_s, min(of_sweep.cpu for of_sweep in rooms))
     tables, failed = [], {}
-    for keys, outcomes in zip(groups, found, strict=True):
+    for keys, outcomes in zip(groups, traces, strict=True):
         for key, outcome in zip(keys, outcomes, strict=True):
             if isinstance(outcome, Failure):
                 failed[key] = outcome.reason
                 log.error("not traced: %s: %s", missing[key], outcome.reason)
             else:
-                one = missing[key]
-                table = traced_table(one.kind, one.quantities, outcome)
+                run_of_class = missing[key]
+                table = traced_table(run_of_class.kind, run_of_class.quantities, outcome)
                 tables.append(table.with_columns(key=pl.lit(key)))
     if tables:
         store.save(folder, pl.concat(tables))
@@ -181,17 +181,17 @@ def count_all(
     """
     made_of = measured_by("modelbudget.measurement.reference.class_counts")
     points, refused, wanted = [], [], {}
-    for one in classes:
+    for of_point in classes:
         try:
-            whole_class(one.kind, one.run)
-            config = one.keys_of_config()
+            whole_class(of_point.kind, of_point.run)
+            config = of_point.keys_of_config()
         except ValueError as error:
-            table = refused_count(one.kind, str(error))
-            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+            table = refused_count(of_point.kind, str(error))
+            refused.append(table.with_columns(_of_point(of_point.point, of_point.built_from)))
         else:
-            key = store.key(one.kind, config, *made_of)
-            points.append((one.point, one.built_from, key))
-            wanted[key] = one.kind, config
+            key = store.key(of_point.kind, config, *made_of)
+            points.append((of_point.point, of_point.built_from, key))
+            wanted[key] = of_point.kind, config
     failed = _count_new(store.missing(folder, wanted), n_workers, folder)
     counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
     of_points = _keys(points).join(counted, on="key")
@@ -203,13 +203,15 @@ def _count_new(
     missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
 ) -> pl.DataFrame:
     """Count classes by key of the cache, add what did not fail, and return what failed."""
-    found = []
+    counted_classes = []
     if missing:
         from modelbudget.measurement.reference.class_counts import witnesses
 
-        found = witnesses(list(missing.values()), n_workers)
-    counted = witness_table(found).with_columns(key=pl.Series(list(missing), dtype=pl.String))
-    is_failed = pl.Series([one.failed for one in found], dtype=pl.Boolean)
+        counted_classes = witnesses(list(missing.values()), n_workers)
+    counted = witness_table(counted_classes).with_columns(
+        key=pl.Series(list(missing), dtype=pl.String)
+    )
+    is_failed = pl.Series([witness.failed for witness in counted_classes], dtype=pl.Boolean)
     store.save(folder, counted.filter(~is_failed))
     return counted.filter(is_failed)
 

@@ -48,10 +48,10 @@ def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> l
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(wanted) // 8))
     log.info("%d classes, %d processes", len(wanted), n_workers)
     outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
-    found = dict(progress(outcomes, len(wanted)))
+    by_number = dict(progress(outcomes, len(wanted)))
     return [
         Witness(kind, None, None, f"not counted: {outcome.reason}", failed=True)
-        if isinstance(outcome := found[i], Failure)
+        if isinstance(outcome := by_number[i], Failure)
         else outcome
         for i, (kind, _) in enumerate(wanted)
     ]

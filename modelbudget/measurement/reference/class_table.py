@@ -35,9 +35,9 @@ TRACED = {
 """`component` is one of the class, or a phase; null where there is no value, with the `refusal`."""
 
 
-def witness_table(found: list[Witness]) -> pl.DataFrame:
+def witness_table(counts: list[Witness]) -> pl.DataFrame:
     """Return a row for each class, in the order given; columns as `Witness`."""
-    rows = [(w.kind, w.parameters, w.buffers, w.refusal) for w in found]
+    rows = [(w.kind, w.parameters, w.buffers, w.refusal) for w in counts]
     return pl.DataFrame(rows, COUNTED, orient="row")
 
 

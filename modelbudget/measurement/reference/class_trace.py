@@ -52,8 +52,14 @@ def trace_class(
     missing = refused(None, run, quantities)
     counts, values, _ = look(model, run, quantities - missing.keys(), missing, limit)
     for quantity in OF_PARAMETERS - missing.keys():
-        values[quantity] = {name: getattr(found, quantity) for name, found in counts.items()}
-    wanted = {quantity: found for quantity, found in values.items() if quantity in quantities}
+        values[quantity] = {
+            name: getattr(of_component, quantity) for name, of_component in counts.items()
+        }
+    wanted = {
+        quantity: of_component
+        for quantity, of_component in values.items()
+        if quantity in quantities
+    }
     return Traced(kind, attention_of(model), replaced(run), device, wanted, missing)
 
 
@@ -65,9 +71,9 @@ def attention_of(model: nn.Module) -> str:
 
 def replaced(run: RunConfig) -> str:
     """Name the functions that are replaced for a run."""
-    found = [f"scaled_dot_product_attention ({run.attention_kernel}, {run.backend})"]
+    functions = [f"scaled_dot_product_attention ({run.attention_kernel}, {run.backend})"]
     if run.backend == "gpu":
-        found += ["rms_norm (gpu)", "dropout (gpu)"]
+        functions += ["rms_norm (gpu)", "dropout (gpu)"]
     if run.autocast != "none":
-        found += [f"autocast ({run.autocast})"]
-    return "; ".join([*found, *REPLACED])
+        functions += [f"autocast ({run.autocast})"]
+    return "; ".join([*functions, *REPLACED])

@@ -70,12 +70,14 @@ def _load(task: tuple[str, dict[str, Any], Shapes]) -> Loading:
     info, _ = type(model)._load_pretrained_model(model, stored, None, settings)
     model._adjust_missing_and_unexpected_keys(info)
     missing = _without_copies(info.missing_keys, shared)
-    found = [Mismatch(name, expected.get(name), None) for name in missing]
-    found += [Mismatch(name, None, shapes.get(name)) for name in info.unexpected_keys]
-    found += [Mismatch(name, tuple(there), tuple(s)) for name, s, there in info.mismatched_keys]
-    failed = set(info.conversion_errors or ()) - {one.name for one in found}
-    found += [Mismatch(name, expected.get(name), None) for name in failed]
-    return Loading(kind, tuple(sorted(found, key=lambda one: one.name)))
+    mismatches = [Mismatch(name, expected.get(name), None) for name in missing]
+    mismatches += [Mismatch(name, None, shapes.get(name)) for name in info.unexpected_keys]
+    mismatches += [
+        Mismatch(name, tuple(there), tuple(s)) for name, s, there in info.mismatched_keys
+    ]
+    failed = set(info.conversion_errors or ()) - {mismatch.name for mismatch in mismatches}
+    mismatches += [Mismatch(name, expected.get(name), None) for name in failed]
+    return Loading(kind, tuple(sorted(mismatches, key=lambda mismatch: mismatch.name)))
 
 
 def _shared_names(model: nn.Module) -> list[set[str]]:

@@ -47,29 +47,29 @@ def trace_all(
         workers = max(1, min(n_workers, os.cpu_count() or 1, len(tasks)))
         return dict(progress(spread(work, tasks, workers, timeout_s, bound), len(tasks)))
 
-    found = outcomes(wanted)
-    failed = [i for i, outcome in found.items() if isinstance(outcome, Failure)]
+    traces = outcomes(wanted)
+    failed = [i for i, outcome in traces.items() if isinstance(outcome, Failure)]
     alone = [wanted[i]._replace(runs=[run]) for i in failed for run in wanted[i].runs]
     repeated = outcomes(alone) if alone else {}
     results = iter(repeated[i] for i in range(len(alone)))
     for i in failed:
         each = [next(results) for _ in wanted[i].runs]
-        found[i] = [one if isinstance(one, Failure) else one[0] for one in each]
-    return [found[i] for i in range(len(wanted))]
+        traces[i] = [one if isinstance(one, Failure) else one[0] for one in each]
+    return [traces[i] for i in range(len(wanted))]
 
 
 def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
     """Trace a class in all its runs. If one has too many operations, so have longer sequences."""
     use_one_core()
-    found: list[Traced] = []
+    traces: list[Traced] = []
     too_many: dict[str, str] = {}
     for run, quantities in wanted.runs:
         traced = _trace(wanted, run, quantities - too_many.keys(), cpu_bytes)
         lost = {quantity: too_many[quantity] for quantity in quantities & too_many.keys()}
-        found.append(traced._replace(missing=traced.missing | lost))
+        traces.append(traced._replace(missing=traced.missing | lost))
         loops = TooManyOperationsError.__name__
         too_many |= {q: why for q, why in traced.missing.items() if why.startswith(loops)}
-    return found
+    return traces
 
 
 def _trace(wanted: Wanted, run: RunConfig, quantities: frozenset[str], cpu_bytes: int) -> Traced:

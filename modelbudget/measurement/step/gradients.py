@@ -19,19 +19,21 @@ class GradientBuffer:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
-        own = [local(parameter) for parameter in parameters]
-        sizes = [parameter.numel() for parameter in own]
+        shards = [local(parameter) for parameter in parameters]
+        sizes = [parameter.numel() for parameter in shards]
         device = parameters[0].device
         self.numbers = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
-        for parameter, whole, part in zip(own, parameters, self.numbers.split(sizes), strict=True):
+        for parameter, whole, part in zip(
+            shards, parameters, self.numbers.split(sizes), strict=True
+        ):
             whole.main_grad = part.view_as(parameter)  # pyright: ignore[reportAttributeAccessIssue]
             whole.register_post_accumulate_grad_hook(_add)
-        found: dict[tuple, torch.Tensor] = {}
-        for parameter, whole in zip(own, parameters, strict=True):
+        by_shape: dict[tuple, torch.Tensor] = {}
+        for parameter, whole in zip(shards, parameters, strict=True):
             if hasattr(whole, FUSED):
                 key = *parameter.shape, parameter.dtype
-                none = found[key] if key in found else torch.zeros_like(parameter)
-                found[key] = whole.without_values = none  # pyright: ignore[reportAttributeAccessIssue]
+                none = by_shape[key] if key in by_shape else torch.zeros_like(parameter)
+                by_shape[key] = whole.without_values = none  # pyright: ignore[reportAttributeAccessIssue]
 
     def clear(self) -> None:
         """Set all gradients to zero."""
@@ -54,5 +56,5 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def gradients(parameter: nn.Parameter) -> list[torch.Tensor]:
     """Return the gradient of a parameter, from the buffer if there is one; empty if it has none."""
-    found = getattr(parameter, "main_grad", parameter.grad)
-    return [] if found is None else [found]
+    gradient = getattr(parameter, "main_grad", parameter.grad)
+    return [] if gradient is None else [gradient]

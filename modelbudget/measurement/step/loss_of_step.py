@@ -56,7 +56,8 @@ def _of_all_tokens(
     """
     logits = model.logits_ahead(tokens)
     first, *others = (
-        loss_of(one, labels.roll(-n, 1) if n else labels, run) for n, one in enumerate(logits)
+        loss_of(of_token, labels.roll(-n, 1) if n else labels, run)
+        for n, of_token in enumerate(logits)
     )
     return sum(others, start=first)
 

@@ -41,22 +41,26 @@ class TorchOptimizers:
         used: dict[int, OptimizerData] = {}
         for name, tensor in named:
             choices = whole.choices(sizes_of(name, tensor.shape))
-            one = next(one for one, _, holds in choices if holds)
-            used[id(one)] = one
-            tensors.setdefault(id(one), []).append(tensor)
-        self.each = [_make(run, used[key], own) for key, own in tensors.items()]
+            choice = next(choice for choice, _, holds in choices if holds)
+            used[id(choice)] = choice
+            tensors.setdefault(id(choice), []).append(tensor)
+        self.each = [_make(run, used[key], of_call) for key, of_call in tensors.items()]
 
     def step(self) -> None:
         """Update all tensors that have a gradient."""
         check = patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta)
         with check, stepping():
-            for one in self.each:
-                one.step()
+            for optimizer in self.each:
+                optimizer.step()
 
     def states(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return what is kept for a tensor from one step to the next."""
-        found = (one.state[tensor].values() for one in self.each if tensor in one.state)
-        return [state for states in found for state in states if isinstance(state, torch.Tensor)]
+        by_optimizer = (
+            optimizer.state[tensor].values() for optimizer in self.each if tensor in optimizer.state
+        )
+        return [
+            state for states in by_optimizer for state in states if isinstance(state, torch.Tensor)
+        ]
 
 
 def _make(
@@ -64,8 +68,8 @@ def _make(
 ) -> torch.optim.Optimizer:
     call = _class_of(run.optimizer, optimizer)
     kernels = {"foreach": run.foreach, "fused": run.fused}
-    known = signature(call).parameters
-    settings = {kernel: is_run for kernel, is_run in kernels.items() if kernel in known}
+    parameters = signature(call).parameters
+    settings = {kernel: is_run for kernel, is_run in kernels.items() if kernel in parameters}
     return _after(optimizer.first_steps, call)(tensors, **optimizer.arguments, **settings)
 
 
@@ -100,11 +104,11 @@ def _after(n_step: int, call: type) -> type:
         return call
 
     def init_group(self, *args):
-        found = call._init_group(self, *args)  # pyright: ignore[reportAttributeAccessIssue]
+        result = call._init_group(self, *args)  # pyright: ignore[reportAttributeAccessIssue]
         for state in self.state.values():
             if state["step"] == 0:
                 state["step"] += n_step
-        return found
+        return result
 
     return type(call.__name__, (call,), {"_init_group": init_group})
 
@@ -142,7 +146,7 @@ class Optimizer:
         if self.master_weights:
             for parameter, copy in self.pairs:
                 # The gradient of a buffer is float32, which is no copy.
-                copy.grad = next((one.float() for one in gradients(parameter)), None)
+                copy.grad = next((gradient.float() for gradient in gradients(parameter)), None)
                 if self.drops_cast:
                     parameter.grad = None
         self.torch.step()

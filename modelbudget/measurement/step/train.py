@@ -77,7 +77,7 @@ def train(
     values, peaks = {}, {}
     for name in ("first", "second"):
         found, peaks[f"{name}.forward_backward"] = run_pass()
-        trace.mark(GRADIENTS, (one for p in model.parameters() for one in gradients(p)))
+        trace.mark(GRADIENTS, (gradient for p in model.parameters() for gradient in gradients(p)))
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
         values = values or found | {"peak_training_bytes": peaks}
         if not steps:
@@ -234,7 +234,7 @@ def step(trace: Trace, optimizer: Optimizer | PartOptimizer) -> int:
 
 def by_component(model: nn.Module, trace: Trace, tensors) -> dict[str, int]:
     """Return bytes of the tensors of each parameter, by component; zeros are included."""
-    found = {component_of(path): 0 for path, _ in model.named_parameters()}
+    n_bytes_of = {component_of(path): 0 for path, _ in model.named_parameters()}
     pairs = [
         (component_of(path), tensor)
         for path, parameter in model.named_parameters()
@@ -242,5 +242,5 @@ def by_component(model: nn.Module, trace: Trace, tensors) -> dict[str, int]:
     ]
     sizes = trace.held([tensor for _, tensor in pairs])
     for (component, _), n_bytes in zip(pairs, sizes, strict=True):
-        found[component] += n_bytes
-    return found
+        n_bytes_of[component] += n_bytes
+    return n_bytes_of

@@ -73,7 +73,7 @@ def _name_first_token(model: nn.Module) -> None:
 def _accepts_number_of_labels(model: nn.Module) -> bool:
     """Whether Trainer gives the class `num_items_in_batch`; see `Trainer.__init__`."""
     parameters = inspect.signature(model.forward).parameters.values()
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     return getattr(model, "accepts_loss_kwargs", takes_all)
 
 
@@ -141,21 +141,21 @@ def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Te
     are copied before its outputs are freed.
     """
     output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache)
-    found = {name: getattr(output, name, None) for name in CACHES}
-    found = {name: cache for name, cache in found.items() if cache is not None}
-    if not found:
+    caches = {name: getattr(output, name, None) for name in CACHES}
+    caches = {name: cache for name, cache in caches.items() if cache is not None}
+    if not caches:
         raise ValueError(
             f"{type(model).__name__} returns no cache: none of {', '.join(CACHES)} in its output"
         )
-    return _logits(output)[:, -1].to(torch.float32, copy=True), found
+    return _logits(output)[:, -1].to(torch.float32, copy=True), caches
 
 
 def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
     """Call the model without the arguments that its class does not have."""
     known = inspect.signature(model.forward).parameters
-    given = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
+    accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     with _without_checks() if is_transformers_class(model) else nullcontext():
-        return model(tokens, **given)
+        return model(tokens, **accepted)
 
 
 def _logits(output) -> torch.Tensor:
@@ -181,8 +181,8 @@ def _tensors(value) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)
     elif isinstance(value, dict):
         yield from _tensors(list(value.values()))
     elif type(value).__module__.startswith("transformers.") and hasattr(value, "__dict__"):

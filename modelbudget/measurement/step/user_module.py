@@ -54,6 +54,6 @@ def _argument(model: nn.Module) -> str | None:
 def _tensors(output) -> Iterator[torch.Tensor]:
     if isinstance(output, Mapping):
         output = tuple(output.values())
-    for one in output if isinstance(output, tuple | list) else (output,):
-        if isinstance(one, torch.Tensor):
-            yield one
+    for item in output if isinstance(output, tuple | list) else (output,):
+        if isinstance(item, torch.Tensor):
+            yield item

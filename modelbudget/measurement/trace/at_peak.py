@@ -24,9 +24,9 @@ component that saved it.
 """
 
 
-def first(kind: str, other: str) -> str:
+def first(kind: str, second: str) -> str:
     """Return which of two kinds a storage with both marks is of."""
-    return min(kind, other, key=_place)
+    return min(kind, second, key=_place)
 
 
 def _place(kind: str) -> int:
@@ -51,25 +51,25 @@ def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
     """
     allocations = _allocations(changes, marks)
     live = [0] * (len(changes) + 1)
-    for one in allocations:
-        live[one.start] += one.n_bytes
-        if one.end is not None:
-            live[one.end] -= one.n_bytes
+    for allocation in allocations:
+        live[allocation.start] += allocation.n_bytes
+        if allocation.end is not None:
+            live[allocation.end] -= allocation.n_bytes
     peak = moment = total = 0
     for number, change in enumerate(live):
         total += change
         if total >= peak:
             peak, moment = total, number
-    found: Counter[str] = Counter()
-    for one in allocations:
-        if one.start <= moment and (one.end is None or moment < one.end):
-            found[one.kind] += one.n_bytes
-    return {kind: found[kind] for kind in sorted(found, key=_place)}
+    n_bytes: Counter[str] = Counter()
+    for allocation in allocations:
+        if allocation.start <= moment and (allocation.end is None or moment < allocation.end):
+            n_bytes[allocation.kind] += allocation.n_bytes
+    return {kind: n_bytes[kind] for kind in sorted(n_bytes, key=_place)}
 
 
 def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allocation]:
     """Return all storages in the order of time, with their kinds."""
-    found: list[_Allocation] = []
+    allocations: list[_Allocation] = []
     open_: dict[int, _Allocation] = {}
     seen = 0
     for at, key, kind in (*marks, (len(changes), 0, TEMPORARY)):
@@ -78,8 +78,8 @@ def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allo
                 open_.pop(changed).end = number
             else:
                 open_[changed] = _Allocation(n_bytes, number)
-                found.append(open_[changed])
+                allocations.append(open_[changed])
         seen = at
-        if one := open_.get(key):
-            one.kind = first(one.kind, kind)
-    return found
+        if allocation := open_.get(key):
+            allocation.kind = first(allocation.kind, kind)
+    return allocations

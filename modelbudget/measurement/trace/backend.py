@@ -98,7 +98,9 @@ def backend(
         for function, replacement in replaced.items():
             original = getattr(F, function)
             for namespace in (F, *code):
-                for imported in [key for key, one in vars(namespace).items() if one is original]:
+                for imported in [
+                    key for key, value in vars(namespace).items() if value is original
+                ]:
                     stack.enter_context(patch.object(namespace, imported, replacement))
         yield
 
@@ -268,10 +270,10 @@ def rms_norm_exact(x, normalized_shape, weight=None, eps=None):
     """Compute RMSNorm and its scale, 1 + weight, in at least float32, as Gemma's code does."""
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     exact = torch.promote_types(x.dtype, torch.float32)
-    found = over_rms(x.to(exact), [-1 - i for i in range(len(normalized_shape))], eps)
+    normed = over_rms(x.to(exact), [-1 - i for i in range(len(normalized_shape))], eps)
     if weight is not None:
-        found = found * (1 + weight.to(exact))
-    return found.to(x.dtype)
+        normed = normed * (1 + weight.to(exact))
+    return normed.to(x.dtype)
 
 
 def rms_norm_wide(x, normalized_shape, weight=None, eps=None):

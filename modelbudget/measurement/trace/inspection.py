@@ -34,14 +34,14 @@ def of_architectures(
     its process or takes longer, the result is {"failure": the reason}.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // 8))
-    found = {}
+    by_name = {}
     with uninitialised():
         for timeout_s in {timeout_s for _, timeout_s in models.values()}:
             names = [name for name, (_, allowed) in models.items() if allowed == timeout_s]
             architectures = [models[name][0] for name in names]
             outcomes = spread(work, architectures, n_workers, timeout_s, BOUND)
-            found |= {names[number]: outcome for number, outcome in outcomes}
-    return {name: _as_data(found[name]) for name in models}
+            by_name |= {names[number]: outcome for number, outcome in outcomes}
+    return {name: _as_data(by_name[name]) for name in models}
 
 
 def _inspect(look: Callable[[nn.Module], Any], architecture: Architecture) -> Any:

@@ -84,17 +84,17 @@ class _HasStorageError(Exception):
 
 def _key(values: tuple | list) -> tuple:
     """Return what determines the shapes of an operation's results."""
-    found = []
+    parts = []
     for value in values:
         if isinstance(value, torch.Tensor):
             if not value.is_meta:
                 raise _HasStorageError
-            found.append((value.shape, value.stride(), value.dtype))
+            parts.append((value.shape, value.stride(), value.dtype))
         elif isinstance(value, tuple | list):
-            found.append(_key(value))
+            parts.append(_key(value))
         else:
-            found.append((type(value), value))
-    return tuple(found)
+            parts.append((type(value), value))
+    return tuple(parts)
 
 
 def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
@@ -144,5 +144,5 @@ def _tensors(value):
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _tensors(one)
+        for item in value:
+            yield from _tensors(item)

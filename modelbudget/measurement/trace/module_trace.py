@@ -154,17 +154,17 @@ class Trace(TorchDispatchMode):
     @property
     def uncounted(self) -> Counter[str]:
         """Number of calls, by name, of operations without a FLOP formula, except views."""
-        found: Counter[str] = Counter()
+        calls: Counter[str] = Counter()
         for operation, n_calls in self._uncounted.items():
-            found[str(operation._overloadpacket)] += n_calls
-        return found
+            calls[str(operation._overloadpacket)] += n_calls
+        return calls
 
     def saved(self) -> Counter[str]:
         """Return the bytes now saved by autograd, by the component that saved them first.
 
         Parameters are excluded.
         """
-        found: Counter[str] = Counter()
+        n_bytes: Counter[str] = Counter()
         seen = set(self._parameters)
         for reference in self._saved:
             saved = reference()
@@ -172,8 +172,8 @@ class Trace(TorchDispatchMode):
                 storage = self.storage(saved.tensor)
                 if storage._cdata not in seen:
                     seen.add(storage._cdata)
-                    found[saved.component] += storage.nbytes()
-        return found
+                    n_bytes[saved.component] += storage.nbytes()
+        return n_bytes
 
     def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the bytes of the storage of each tensor, with its padding.

@@ -25,13 +25,13 @@ def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, st
     ]
     children = module.named_children() if module._modules else ()
     parts = _folded([_node(part, key, f"{path}{key}.", owners) for key, part in children])
-    own = sum(tensor["parameters"] for tensor in tensors)
+    in_tensors = sum(tensor["parameters"] for tensor in tensors)
     return {
         "name": name,
         "kind": type(module).__name__,
         "times": 1,
         "tensors": tensors,
-        "parameters": own + sum(part["times"] * part["parameters"] for part in parts),
+        "parameters": in_tensors + sum(part["times"] * part["parameters"] for part in parts),
         "parts": parts,
     }
 

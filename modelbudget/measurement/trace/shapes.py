@@ -16,15 +16,17 @@ def shapes(model: nn.Module) -> list[dict]:
     model with an embedding gets token indices (batch, length), any other hidden states (batch,
     length, width) as wide as its first parameter.
     """
-    found: list[dict] = []
+    entries: list[dict] = []
     handles = [
-        handle for name, module in model.named_modules() for handle in _watched(module, name, found)
+        handle
+        for name, module in model.named_modules()
+        for handle in _watched(module, name, entries)
     ]
     with torch.no_grad():
         model(_inputs(model))
     for handle in handles:
         handle.remove()
-    return found
+    return entries
 
 
 def _watched(module: nn.Module, name: str, found: list[dict]) -> tuple:
@@ -49,7 +51,7 @@ def _shapes_of(value: Any) -> list[list[int]]:
     if isinstance(value, torch.Tensor):
         return [list(value.shape)]
     if isinstance(value, tuple | list):
-        return [shape for one in value for shape in _shapes_of(one)]
+        return [shape for item in value for shape in _shapes_of(item)]
     return []
 
 

@@ -89,8 +89,8 @@ class StepTrace(Trace):
         self._open.pop(key).end = self._n + 1
 
     def _mark(self, key: int, kind: str) -> None:
-        if one := self._open.get(key):
-            one.kind = first(one.kind, kind.partition(".")[0])
+        if allocation := self._open.get(key):
+            allocation.kind = first(allocation.kind, kind.partition(".")[0])
 
 
 def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
@@ -106,8 +106,8 @@ def traced_step(trace: StepTrace, model: nn.Module, run: RunConfig) -> dict[str,
     """Trace two training steps with a given trace; see `trace_step`."""
     values = train(model, run, {"peak_training_bytes"}, trace)
     return {
-        "allocations": [asdict(one) for one in trace.allocations],
-        "phases": [asdict(one) for one in trace.phases],
+        "allocations": [asdict(item) for item in trace.allocations],
+        "phases": [asdict(item) for item in trace.phases],
         "peaks": values["peak_training_bytes"],
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
     }

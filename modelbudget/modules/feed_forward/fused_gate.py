@@ -41,11 +41,11 @@ class _FusedGate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *of_product):
-        (gate_and_up,), (given,) = ctx.saved_tensors, of_product
+        (gate_and_up,), (of_output,) = ctx.saved_tensors, of_product
         activation = ACTIVATIONS[ctx.activation]
         gradient = torch.empty_like(gate_and_up)
         (gate, up), (of_gate, of_up) = (x.chunk(2, dim=-1) for x in (gate_and_up, gradient))
-        activation.value(gate, out=of_up).mul_(given)
-        torch.mul(given, up, out=of_gate)
+        activation.value(gate, out=of_up).mul_(of_output)
+        torch.mul(of_output, up, out=of_gate)
         activation.gradient(of_gate, gate, grad_input=of_gate)
         return gradient, None

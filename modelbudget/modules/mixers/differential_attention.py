@@ -32,17 +32,17 @@ class DifferentialAttention(nn.Module):
         nn.init.normal_(self.factor, std=0.1)
 
     def forward(self, x):
-        q, k, v = (self.split(one(x)) for one in (self.query, self.key, self.value))
+        q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
         if self.d_rotary:
             start = self.cache.length if self.cache else 0
-            q, k = (rotate(one, self.d_rotary, start) for one in (q, k))
+            q, k = (rotate(heads, self.d_rotary, start) for heads in (q, k))
         if self.cache:
             k, v = self.cache.append(k, v)
         halves = (half.repeat(1, 2, 1, 1) for half in v.chunk(2, dim=1))
         both = torch.cat([self.core(q, k, half) for half in halves], dim=-1)
         first, second = both.chunk(2, dim=1)
-        one, other = (pair.prod(0).sum().exp() for pair in self.factor.chunk(2))
-        result = first - (one - other + INITIAL) * second
+        plus, minus = (pair.prod(0).sum().exp() for pair in self.factor.chunk(2))
+        result = first - (plus - minus + INITIAL) * second
         result = (1 - INITIAL) * F.rms_norm(result, result.shape[-1:])
         return self.output(result.transpose(1, 2).flatten(2))
 

@@ -76,8 +76,8 @@ def scan(query, key, value, beta, decay, state):
     each = (tensor.unbind(2) for tensor in (query, key, value, beta, decay))
     for q, k, v, b, kept in zip(*each, strict=True):
         state = kept.unsqueeze(-1) * state
-        known = (k.unsqueeze(-2) @ state).squeeze(-2)
-        state = state + k.unsqueeze(-1) * ((v - known) * b.unsqueeze(-1)).unsqueeze(-2)
+        recalled = (k.unsqueeze(-2) @ state).squeeze(-2)
+        state = state + k.unsqueeze(-1) * ((v - recalled) * b.unsqueeze(-1)).unsqueeze(-2)
         outputs.append((q.unsqueeze(-2) @ state).squeeze(-2))
     return torch.stack(outputs, 1), state
 

@@ -82,9 +82,9 @@ def scan(query, key, value, write, keep, state):
         matrix = kept[..., None, None] * matrix + k.unsqueeze(-1) * v.unsqueeze(-2)
         normaliser = kept.unsqueeze(-1) * normaliser + k
         m = largest
-        found = torch.einsum("bhk,bhkv->bhv", q, matrix.to(q.dtype))
+        read = torch.einsum("bhk,bhkv->bhv", q, matrix.to(q.dtype))
         size = (q * normaliser).sum(-1).abs()
-        outputs.append(found / torch.maximum(size, torch.exp(-m)).unsqueeze(-1).to(q.dtype))
+        outputs.append(read / torch.maximum(size, torch.exp(-m)).unsqueeze(-1).to(q.dtype))
     return torch.stack(outputs, 1), (matrix, normaliser, m)
 
 

@@ -65,8 +65,8 @@ class BlockDiagonal(nn.Module):
 
     def forward(self, x):
         blocks = x.view(-1, *self.bias.shape).transpose(0, 1)
-        found = torch.baddbmm(self.bias.unsqueeze(1), blocks, self.weight)
-        return found.transpose(0, 1).reshape(x.shape)
+        gates = torch.baddbmm(self.bias.unsqueeze(1), blocks, self.weight)
+        return gates.transpose(0, 1).reshape(x.shape)
 
 
 def scan(kept, written, state):

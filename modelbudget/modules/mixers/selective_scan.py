@@ -47,8 +47,8 @@ class HeadedScanMixer(SelectiveScanMixer):
     def scanned(self, x, state):
         decays = (-self.decay.exp()).chunk(self.n_head)
         heads = zip(x.chunk(self.n_head, -1), decays, state.chunk(self.n_head, 1), strict=True)
-        found = [self.of_head(i, *head) for i, head in enumerate(heads)]
-        outputs, states = zip(*found, strict=True)
+        of_heads = [self.of_head(i, *head) for i, head in enumerate(heads)]
+        outputs, states = zip(*of_heads, strict=True)
         return torch.cat(outputs, dim=-1), torch.cat(states, dim=1)
 
     def of_head(self, i: int, x, decay, state):

@@ -42,10 +42,10 @@ class SLSTM(nn.Module):
         batch, length, width = x.shape
         convolved = self.by_head(F.silu(self.convolution(x)))
         x = self.by_head(x)
-        made = [self.input_gate(convolved), self.forget_gate(convolved)]
-        made += [self.cell_input(x), self.output_gate(x)]
+        gates = [self.input_gate(convolved), self.forget_gate(convolved)]
+        gates += [self.cell_input(x), self.output_gate(x)]
         # (4, batch, length, d_model)
-        of_tokens = torch.stack([y.transpose(0, 1).reshape(batch, length, width) for y in made])
+        of_tokens = torch.stack([y.transpose(0, 1).reshape(batch, length, width) for y in gates])
         states = self.cache.tensors if self.cache else [convolved.new_zeros(batch, width)] * 4
         outputs = []
         for new in (of_tokens + self.bias[:, None, None]).unbind(2):
@@ -62,8 +62,8 @@ class SLSTM(nn.Module):
     def of_state(self, hidden):
         """(batch, d_model), the hidden state, to what the gates read of it: (4, batch, d_model)."""
         heads = hidden.unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
-        made = self.hidden(heads).unflatten(2, (4, self.d_head))  # (n_head, batch, 4, d_head)
-        return made.permute(2, 1, 0, 3).flatten(2)
+        gates = self.hidden(heads).unflatten(2, (4, self.d_head))  # (n_head, batch, 4, d_head)
+        return gates.permute(2, 1, 0, 3).flatten(2)
 
 
 def step(gates, hidden, cell, normaliser, largest):

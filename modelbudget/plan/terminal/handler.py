@@ -41,15 +41,15 @@ def attach(workflow) -> "Terminal | Summary":
     is added.
     """
     run, options = WorkflowRun(workflow), workflow.output_settings
-    own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
-    if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
+    default = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
+    if default is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
         handler = Summary(run, options.dryrun)
-        if own and options.dryrun and not options.verbose:
-            own.addFilter(_shortened)
+        if default and options.dryrun and not options.verbose:
+            default.addFilter(_shortened)
     else:
-        snakemake_logger.removeHandler(own)
+        snakemake_logger.removeHandler(default)
         handler = Terminal(run, options.nocolor)
-        handler.setFormatter(own.formatter)
+        handler.setFormatter(default.formatter)
     snakemake_logger.addHandler(handler)
     return handler
 

@@ -62,8 +62,8 @@ class WorkflowRun:
             if job.rule.name == "report":
                 return [*verdict(Path(job.output.verdict)), str(job.output.html)]
         wanted = {str(file) for file in self.workflow.dag.targetfiles}
-        made = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
-        return _first(sorted(wanted or made), FILES_SHOWN, "")
+        outputs = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        return _first(sorted(wanted or outputs), FILES_SHOWN, "")
 
     def work(self) -> str:
         """Return the number of jobs and the elapsed time."""
@@ -73,11 +73,14 @@ class WorkflowRun:
 def verdict(path: Path) -> list[str]:
     """Return the verdict in one line, and a line for each failure."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        line, failures = found["line"], found.get("failures", [])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        line, failures = content["line"], content.get("failures", [])
     except (OSError, ValueError, KeyError, TypeError):
         return [f"{path}: cannot be read; delete it and run again"]
-    return [line, *(f"  {one}" for one in _first(failures, FAILURES_SHOWN, ", in the report"))]
+    return [
+        line,
+        *(f"  {failure}" for failure in _first(failures, FAILURES_SHOWN, ", in the report")),
+    ]
 
 
 def _first(lines: list[str], n: int, where: str) -> list[str]:
@@ -88,8 +91,8 @@ def duration(seconds: float) -> str:
     """Format seconds: 1.3 s, 32 s, 3 min 12 s, 1 h 4 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, left = divmod(minutes, 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
     if hours:
-        return f"{hours} h {left} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        return f"{hours} h {minutes_left} min"
+    return f"{minutes} min {seconds_left} s" if minutes else f"{seconds_left} s"
