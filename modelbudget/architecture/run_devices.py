@@ -146,6 +146,7 @@ class Devices(Record):
             "zero = {zero}",
             "zero in (2, 3)",
             weights=("dtype", *IN_SHARDS),
+            expert_weights=("weights",),
             vocabulary_dtype=("dtype",),
             autocast=("none",),
             gradient_casts=("together",),
@@ -227,7 +228,13 @@ class Devices(Record):
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
             zero=(0, 1, 2, 3),
-            **_PLAIN | _OF_PROGRAMS,
+            **{n: values for n, values in (_PLAIN | _OF_PROGRAMS).items() if n != "weights"},
+        ),
+        Constraint(
+            "weights == 'dtype'",
+            "tensor_parallel = {tensor_parallel}: weights: {weights} are divided in serving alone, "
+            "as vLLM does; allowed: dtype, or --serve",
+            when="tensor_parallel > 1",
         ),
         Constraint(
             "sequence_parallel or gradient_casts == 'accumulated'",

@@ -115,6 +115,11 @@ class Step(Record):
         "which may leave stacked experts in the dtype; all of the layers; all but routed experts; "
         "routed experts alone; or all of the layers, and the head if it is not tied",
     )
+    expert_weights: Literal["weights", *FORMATS] = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "weights",
+        description="weights: a second format, of the matrices of routed experts; weights: the "
+        "first is theirs too, where weights_of says so",
+    )
     vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16"] = Field(
         "dtype",
         description="dtype in which the matrices of token embedding and head are stored, where it "
@@ -190,6 +195,12 @@ class Step(Record):
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
     constraints: ClassVar[tuple[Check, ...]] = (
+        Constraint(
+            "weights not in ('dtype', 'unknown') and weights_of != 'experts'",
+            "expert_weights = '{expert_weights}': a second format, here weights: {weights}, "
+            "weights_of: {weights_of}; allowed: weights: a format of other matrices",
+            when="expert_weights != 'weights'",
+        ),
         Constraint(
             f"weights in {tuple(WITH_BLOCKS)}",
             "weight_block = {weight_block:,}: weights: {weights} has no blocks; allowed: 0",

@@ -34,26 +34,35 @@ class Matrix(NamedTuple):
     bias: Any = 0
 
 
-def converts(r, routed: int, is_head: bool = False) -> bool:
-    """Whether a run's format is that of routed experts, of the head, or of the other matrices."""
+def format_of(r, routed: int, is_head: bool = False) -> str | None:
+    """Return the format of routed experts, of the head, or of other matrices; None: the dtype."""
+    if routed and r.expert_weights != "weights":
+        return r.expert_weights
     library = FORMATS[r.weights].library
     part = "experts" if routed else "linear"
-    return {
+    is_stored = {
         "library": part in library.converts and not is_head,
         "layers": not is_head,
         "dense": not is_head and not routed,
         "experts": bool(routed),
         "all": True,
     }[r.weights_of]
+    return r.weights if is_stored else None
+
+
+def converts(r, routed: int, is_head: bool = False) -> bool:
+    """Whether a run stores routed experts, the head, or the other matrices in a format."""
+    return format_of(r, routed, is_head) is not None
 
 
 def matrix_bytes(m: Matrix, r, in_file: bool = False):
     """Return the bytes of one of the matrices and of its bias, in the run's weight format."""
     size = bytes_of(r.dtype)
     dense = size * m.d_in * m.d_out + size * m.bias * m.d_out
-    if not converts(r, m.routed, m.name == HEAD):
+    word = format_of(r, m.routed, m.name == HEAD)
+    if word is None:
         return dense
-    stored = FORMATS[r.weights].format
+    stored = FORMATS[word].format
     sizes = sizes_of(stored, m.d_out, m.d_in, m.bias, r)
     tensors = stored.tensors_in_file if in_file else stored.tensors
     packed = sum(one.n_bytes(sizes, size) for one in tensors.values())
@@ -66,11 +75,11 @@ def matrix_bytes(m: Matrix, r, in_file: bool = False):
 
 def fit(matrices: list[Matrix], r):
     """1 where the format can store all of the matrices, else 0."""
-    stored, result = FORMATS[r.weights].format, 1
-    if not stored.needs or stored.otherwise == "dtype":
-        return result
+    result = 1
     for m in matrices:
-        if converts(r, m.routed, m.name == HEAD):
+        word = format_of(r, m.routed, m.name == HEAD)
+        stored = FORMATS[word].format if word else None
+        if stored and stored.needs and stored.otherwise != "dtype":
             result = result * value_of(stored.needs, sizes_of(stored, m.d_out, m.d_in, m.bias, r))
     return result
 
@@ -79,8 +88,9 @@ def misfit(matrices: list[Matrix], r) -> str:
     """Return a line about the first matrix that the format cannot store; empty if there is none."""
     for m in matrices:
         if m.n and not fit([m], r):
-            needs = FORMATS[r.weights].format.needs
-            return f"{m.name} of {m.d_out:,} rows by {m.d_in:,} columns: {r.weights} needs {needs}"
+            word = format_of(r, m.routed, m.name == HEAD) or r.weights
+            needs = FORMATS[word].format.needs
+            return f"{m.name} of {m.d_out:,} rows by {m.d_in:,} columns: {word} needs {needs}"
     return ""
 
 
@@ -97,11 +107,16 @@ def by_format(matrices: list[Matrix], r, in_file: bool = False) -> dict[str, Any
 
 
 class StoredWeights:
-    """The format of a run, for the matrices of linear layers in a program."""
+    """A format of a run, for the matrices of linear layers in a program.
 
-    def __init__(self, r):
+    `of_experts`: that of routed experts.
+    """
+
+    def __init__(self, r, word: str | None = None):
         self.r, self.compute_dtype = r, r.dtype
-        self.stored = FORMATS[r.weights].format
+        self.stored = FORMATS[word or r.weights].format
+        has_another = word is None and r.expert_weights != "weights"
+        self.of_experts = StoredWeights(r, r.expert_weights) if has_another else self
         own_bias = self.stored.tensors.get("bias")
         is_other = own_bias is not None and own_bias.dtype != OF_RUN
         self.bias_dtype = own_bias.dtype if own_bias and is_other else r.dtype

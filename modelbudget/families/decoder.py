@@ -289,7 +289,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def stores_all(cls, a: Fields, r: Run):
         is_listed = all(hasattr(one, "matrices") for one in layer.parts(a).values())
-        if r.weights == "unknown" or not is_listed:
+        if r.weights == "unknown" or not is_listed or is_sharded(r):
             return 0
         result = positive(cls._n_converted(a, r))
         for _, matrices, _ in cls._matrices(a, r):

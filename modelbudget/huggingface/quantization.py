@@ -111,13 +111,32 @@ def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]
             return None
         of_parts[part] = found[0]
     converted = {part for part, found in of_parts.items() if found}
+    of_experts = _second(of_parts)
     first, *others = [found for found in of_parts.values() if found] or [None]
     if first is None or any(one != first for one in others):
         return None
+    if of_experts:
+        return first | of_experts | {"weights_of": "all" if "head" in converted else "dense"}
     layers = of_parts.keys() - {"head"}
     if converted >= layers:
         return first | {"weights_of": "all" if "head" in converted else "layers"}
     return None if "head" in converted else first | {"weights_of": converted.pop()}
+
+
+def _second(of_parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the second format of a run, of the experts, and leave it out of the parts.
+
+    Nothing if they have the format of the others, or none. Groups and blocks are those of both.
+    """
+    experts, dense = of_parts.get("experts"), of_parts.get("dense")
+    if not experts or not dense or experts == dense:
+        return {}
+    shared = experts.keys() & dense.keys() - {"weights"}
+    if any(experts[name] != dense[name] for name in shared):
+        return {}
+    del of_parts["experts"]
+    sizes = {name: value for name, value in experts.items() if name not in ("weights", *dense)}
+    return sizes | {"expert_weights": experts["weights"]}
 
 
 def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:

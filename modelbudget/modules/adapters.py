@@ -260,7 +260,7 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         number = layer_of(path)
         is_late = number is None or number >= run.trained_from_layer
         is_named = path.rpartition(".")[2] in targets or takes_all
-        if path.startswith("head"):  # a quantised one; PEFT leaves out heads
+        if path.startswith("head") and isinstance(part, Stored):  # PEFT leaves out heads
             return False
         return isinstance(part, nn.Linear | Stored) and is_named and is_late
 

@@ -110,7 +110,10 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         of_library = ("experts" if routed else "linear") in known.library.converts
         of_run = {"dense": not routed, "experts": routed}.get(run.weights_of, True)
         is_converted = of_library if run.weights_of == "library" else of_run
-        if is_converted and (packed := _stored(name, layer, known.format, run)):
+        stored = known.format
+        if routed and run.expert_weights != "weights":
+            is_converted, stored = True, FORMATS[run.expert_weights].format
+        if is_converted and (packed := _stored(name, layer, stored, run)):
             model.set_submodule(name, packed)
 
 

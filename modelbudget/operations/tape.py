@@ -191,6 +191,8 @@ class WeightFormat(Protocol):
 
     def made_for_product(self, d_in: Any, d_out: Any) -> tuple[Any, str]: ...
 
+    of_experts: Any
+    """The format of routed experts."""
     compute_dtype: str
     """The dtype in which products are computed."""
     bias_dtype: str

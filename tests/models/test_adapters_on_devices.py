@@ -45,6 +45,12 @@ def test_what_a_device_trains_of_a_model(settings):
     assert programmed(a, run) == measured(a, run)
 
 
+def test_quantised_shards_without_an_adapter_have_no_bytes_of_the_dtype():
+    """Their closed formula counted shards of bfloat16."""
+    run = RunConfig(length=8, dtype="bfloat16", weights="bnb-4bit", **SHARDS)
+    assert why_not("parameter_bytes", Decoder(**SMALL | LLAMA), run)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -13,12 +13,14 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.architecture.terms import total
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
+from modelbudget.predict.of_point import predicted
 from modelbudget.quantities.inference_step import inference
 
 ANY_SHAPE = [
@@ -98,6 +100,22 @@ def test_peaks_of_inference_with_stored_experts_and_head(weights, of, kernel):
         model = build(a, "meta", run.dtype)
     measured = infer(model, run, {"peak_inference_bytes"})["peak_inference_bytes"]
     assert inference(program, a, run).peaks == measured
+
+
+@pytest.mark.parametrize("others", ["mxfp4", "bnb-4bit-double", "int4-group"])
+def test_experts_in_a_second_format(others):
+    """Catches experts in the format of all else, in bytes or in the copy of a product."""
+    a = Decoder(**EXPERTS | {"up_bias": False, "down_bias": False})
+    run = RunConfig(weights="fp8-channel", expert_weights=others, weight_group=64, length=8,
+                    dtype="bfloat16")  # fmt: skip
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    measured = infer(model, run, {"peak_inference_bytes"})["peak_inference_bytes"]
+    assert inference(program, a, run).peaks == measured
+    held = sum(p.nbytes for p in model.parameters())
+    assert total(predicted("parameter_bytes", a, run)) == held
+    both = run.model_copy(update={"expert_weights": "weights"})
+    assert total(predicted("parameter_bytes", a, both)) != held
 
 
 def test_qlora_of_a_model_of_32_billion_parameters():

@@ -630,7 +630,8 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
     """Make a linear layer for each expert, stacked: one tensor for all experts."""
 
     def make():
-        weight_format = Active.tape.weight_format
+        of_run = Active.tape.weight_format
+        weight_format = of_run and of_run.of_experts
         if weight_format is not None and weight_format.stores(Active.tape.scope, d_in, d_out, True):
             return stored(weight_format)
         weight = parameter("weight", n_expert, d_out, d_in)
