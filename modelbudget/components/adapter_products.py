@@ -12,7 +12,7 @@ from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
     add,
-    clamp_max,
+    clamp,
     clone,
     cos,
     div,
@@ -124,7 +124,7 @@ def normalised(layer: Layer, down, up, strength, norm_of_columns) -> Callable:
         change = change.detach()
         dropped = layer.drop(x)
         h = linear(mul(dropped, norm_of_columns), down)
-        of_rows, of_columns = clamp_max(norm(down, 1)), clamp_max(norm(up, 0))
+        of_rows, of_columns = clamp(norm(down, 1)), clamp(norm(up, 0))
         scaling = div(div(strength, 2.0), mul(of_rows, of_columns))
         h = mul(h, scaling)
         h = linear(h, up)

@@ -1,5 +1,6 @@
 """Adaptive input and softmax: a vocabulary in clusters, of which rare tokens are narrower."""
 
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -7,9 +8,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
-from modelbudget.components.contract import Values
+from modelbudget.components.embedding import table_program
 from modelbudget.memory.trained_model import TrainedModel
+from modelbudget.operations.elementwise import add, compare, mul, without_gradient
+from modelbudget.operations.joining import cat
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.products import linear, matmul
+from modelbudget.operations.reductions import log_softmax
+from modelbudget.operations.views import narrow, unsqueeze
 
 Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 when not adaptive")]
 
@@ -85,11 +92,6 @@ def _widths(a: Fields):
     return a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
 
 
-def _clusters(a: Fields):
-    """Count the clusters."""
-    return 1 + 3 * a.adaptive
-
-
 def head(a) -> dict:
     """Count the parameters of the adaptive softmax (Grave et al. 2017, §4).
 
@@ -104,57 +106,87 @@ def head(a) -> dict:
     }
 
 
-def embedding_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of the adaptive input."""
-    return {"token": _clusters(a), "projection": a.projected * _clusters(a)}
+def sizes_of_clusters(a: Fields) -> list[tuple]:
+    """Return the tokens and the width of each cluster."""
+    if not a.adaptive:
+        return [(a.n_vocab, a.d_model)]
+    ends = (0, a.cutoff_1, a.cutoff_2, a.cutoff_3, a.n_vocab)
+    widths = (a.d_model, a.d_cluster_2, a.d_cluster_3, a.d_cluster_4)
+    return [(end - at, width) for (at, end), width in zip(pairwise(ends), widths, strict=True)]
 
 
-def head_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of the adaptive softmax; tied ones are the embedding's."""
-    return {
-        "word": (2 - a.tied) * _clusters(a),
-        "projection": a.projected * (1 + 3 * (1 - a.tied_projections)),
-        "cluster": a.adaptive * 2,
-    }
+def input_program(a: Fields, r: Run):
+    """Tokens (batch, length) to states (batch, length, d_model)."""
+    clusters = sizes_of_clusters(a)
+    tables = [make_part("token", table_program, n, width) for n, width in clusters]
+    projections = [
+        make_part("projection", _matrix, a.d_model, width) for _, width in clusters * a.projected
+    ]
+
+    def forward(tokens):
+        x = None
+        for i, table in enumerate(tables):
+            is_inside = compare(compare(tokens), compare(tokens))
+            y = table(without_gradient(without_gradient(tokens)))
+            if projections:
+                y = projections[i](y)
+            weighted = mul(y, unsqueeze(is_inside, -1))
+            x = add(weighted, 0.0) if x is None else add(x, weighted)
+            del weighted
+        return x
+
+    forward.tables = [table.weight for table in tables]
+    forward.projections = [projection.weight for projection in projections]
+    return forward
 
 
-def embedding_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the adaptive input.
+def _matrix(d_out, d_in):
+    weight = parameter("weight", d_out, d_in)
 
-    For each cluster the rows of all tokens, which tokens are its own, and the projection's input.
+    def forward(x):
+        return linear(x, weight)
+
+    forward.weight = weight
+    return forward
+
+
+def head_program(a: Fields, r: Run, tables: list, projections: list):
+    """States (batch, length, d_model) to logarithms of probabilities (batch, length, n_vocab).
+
+    `tables` and `projections`: the matrices of the input, which tied ones are.
     """
-    n = tokens(r)
-    return {
-        "token": _clusters(a) * INDEX * n,
-        "": _clusters(a) * n,
-        "projection": a.projected * bytes_of(r.dtype) * n * _widths(a),
-    }
+    clusters = sizes_of_clusters(a)
+    words = [
+        make_part("word", _scores, *sizes, table if a.tied else None)
+        for sizes, table in zip(clusters, tables, strict=True)
+    ]
+    n_own = (1 if a.tied_projections else len(clusters)) * a.projected
+    own = [make_part("projection", _matrix, a.d_model, width) for _, width in clusters[:n_own]]
+    matrices = [part.weight for part in own] + projections[n_own:]
+    n_rare = len(clusters) - 1
+    cluster = make_linear("cluster", a.d_model, n_rare, bias=True) if n_rare else None
+
+    def forward(x):
+        first = scores(0, x)
+        if cluster is None:
+            return log_softmax(first)
+        first = log_softmax(cat((first, cluster(x))))
+        common = narrow(first, -1, first.shape[-1] - n_rare)
+        rare = narrow(first, -1, n_rare, is_first=False)
+        within = [log_softmax(scores(i + 1, x)) for i in range(n_rare)]
+        columns = (narrow(rare, -1, 1, is_first=n_rare == 1) for _ in within)
+        return cat((common, *(add(one, of) for one, of in zip(columns, within, strict=True))))
+
+    def scores(i, x):
+        """Return those of the words of a cluster, (batch, length, words)."""
+        if a.projected:
+            x = matmul(x, matrices[i])
+        return words[i](x)
+
+    return forward
 
 
-def head_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the adaptive softmax.
-
-    The states, which all projections share; the input of each cluster's scores; and the
-    log-probabilities of all tokens, and of the three clusters next to the first's tokens.
-    """
-    states = bytes_of(r.dtype) * tokens(r)
-    plain = 1 - a.projected
-    return {
-        "": states * (a.projected * a.d_model + a.n_vocab + 3 * a.adaptive),
-        "word": states * (plain * a.d_model + a.projected * _widths(a)),
-    }
-
-
-def embedding_flops(a: Fields, r: Run) -> Values:
-    """Project the rows of each cluster for every token; looking a row up is no product."""
-    return {"projection": 2 * tokens(r) * a.projected * _widths(a) * a.d_model}
-
-
-def head_flops(a: Fields, r: Run) -> Values:
-    """Project the states for each cluster, and score its tokens; score the clusters."""
-    n = 2 * tokens(r)
-    return {
-        "": n * a.projected * _widths(a) * a.d_model,
-        "word": n * _words(a),
-        "cluster": n * a.adaptive * 3 * a.d_model,
-    }
+def _scores(n, width, table):
+    weight = parameter("weight", n, width) if table is None else table
+    bias = parameter("bias", n)
+    return lambda x: linear(x, weight, bias)

@@ -11,10 +11,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import tokens
 from modelbudget.components import norm
-from modelbudget.components.contract import Values
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
+from modelbudget.operations.elementwise import add, clamp, div, mul, power, sqrt, sub, tanh
+from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import parameter
+from modelbudget.operations.products import matmul
+from modelbudget.operations.reductions import mean
+from modelbudget.operations.views import permute, select, transpose, unbind, unflatten, unsqueeze
 
 
 class AltUpFields(Architecture):
@@ -39,12 +44,54 @@ def of_layer(a: Fields) -> list[Tensor]:
     ]
 
 
-def flops(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of a layer: coefficients twice, and all streams from all streams."""
-    n, per_token = a.n_stream, 2 * tokens(r) * positive(a.n_stream - 1)
-    return {
-        "modalities": 2 * per_token * n * a.d_model,
-        "prediction": per_token * n * n * n,
-        "correction": per_token * n * n,
-        "": per_token * n * n * a.d_model,
-    }
+def program(a: Fields, r: Run):
+    """Predict all streams (n_stream, batch, length, d_model) from all; `correct` corrects them."""
+    n = a.n_stream
+    scale = parameter("scale", a.d_model)
+    correction, prediction = make_linear("correction", n, n), make_linear("prediction", n, n * n)
+    modalities = make_linear("modalities", a.d_model, n)
+    norm_ = norm.make("norm", a, r)
+
+    def chosen(x):
+        return tanh(modalities(div(norm_(x), 2.0)))
+
+    def forward(streams):
+        coefficients = prediction(chosen(select(streams, 0)))
+        coefficients = transpose(unflatten(coefficients, 2, (n, n)), 2, 3)
+        predicted = matmul(permute(streams, (1, 2, 3, 0)), coefficients)
+        return add(permute(predicted, (3, 0, 1, 2)), streams)
+
+    def correct(predicted, computed):
+        """Correct all streams by what a layer computed of the first."""
+        coefficients = add(correction(chosen(computed)), 1.0)
+        innovation = unsqueeze(sub(computed, select(predicted, 0)), 0)
+        coefficients = unsqueeze(permute(coefficients, (2, 0, 1)), -1)
+        return add(predicted, mul(innovation, coefficients))
+
+    forward.correct, forward.scale = correct, scale
+    return forward
+
+
+def streams_program(a: Fields):
+    """Token embedding (batch, length, d_model) to streams; `end` makes of them what is read."""
+    expand, merge = (
+        [make_linear(name, a.d_model, a.d_model) for _ in range(a.n_stream - 1)]
+        for name in ("expand", "merge")
+    )
+
+    def forward(x):
+        return stack((x, *(_like(one(x), x) for one in expand)))
+
+    def end(streams):
+        first, *others = unbind(streams)
+        projected = (_like(one(x), first) for one, x in zip(merge, others, strict=True))
+        return mean(stack((first, *projected)), [0])
+
+    forward.end = end
+    return forward
+
+
+def _like(x, other):
+    """Return vectors with the magnitude of others."""
+    wanted, own = (mean(power(y, 2), [-1], keepdim=True) for y in (other, x))
+    return div(mul(x, sqrt(wanted)), sqrt(clamp(own)))

@@ -589,11 +589,14 @@ def table_program(n, width):
     return forward
 
 
-def head_program(a: Fields, r: Run, token: ProgramTensor):
-    """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
-    d_emb = getattr(a, "d_emb", 0)
+def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
+    """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied.
+
+    `width`: channels of the states, where something else has projected them.
+    """
+    d_emb = getattr(a, "d_emb", 0) if width is None else 0
     adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
-    shape, product = (rows(a), d_emb or a.d_model), linear
+    shape, product = (rows(a), width or d_emb or a.d_model), linear
     path, (n, width_of_head) = Active.tape.scope, shape
     if weight_format and not a.tied and weight_format.stores(path, width_of_head, n):
         weight, bias = stored_parameters(weight_format, shape, a.head_bias)

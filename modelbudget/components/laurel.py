@@ -7,10 +7,12 @@ Menghani et al. 2024 (LAuReL), §2.2 (low rank); transformers, models/gemma3n/mo
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Size
-from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
+from modelbudget.operations.elementwise import add
+from modelbudget.operations.linear_layer import make_linear
 
 
 class LaurelFields(Architecture):
@@ -27,3 +29,11 @@ def of_layer(a: Fields) -> list[Tensor]:
         matrix("up", a.d_model, a.d_laurel, is_there),
         *norm.tensors(a, "norm", is_there),
     ]
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    down = make_linear("down", a.d_model, a.d_laurel)
+    up = make_linear("up", a.d_laurel, a.d_model)
+    norm_ = norm.make("norm", a, r)
+    return lambda x: add(x, norm_(up(down(x))))

@@ -9,11 +9,10 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import rope, scaled_dot_product
-from modelbudget.components.contract import Values, doubled
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.views import flatten, transpose, unflatten
 
 
 class MultiHeadFields(Architecture):
@@ -55,43 +54,29 @@ def tensors(a: Fields) -> list[Tensor]:
     ]
 
 
-def saved(a: Fields, r: Run, rotary: int = 0) -> Values:
-    """Return the bytes saved for backward, as in a decoder's attention; `rotary`: 1 with RoPE.
+def program(a: Fields, r: Run, rotary: bool = False):
+    """States (batch, length, d_model) to the same shape; `source`: other states to attend.
 
-    The input, which query, key and value share; RoPE's tables; scaled dot-product attention, where
-    a causal mask and what is added to the scores make no difference; the input of the output
-    projection, where it is a copy. Cross-attention saves the states that it attends besides.
+    `mask` is added to the scores, (…, length, source length), or true where a query may look.
     """
-    heads = scaled_dot_product.Heads(a.n_head, a.n_head, a.d_head, a.d_value, a.d_value, rotary)
-    return {
-        "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
-        "": 2 * rotary * rope.tables(r, a.d_head) + scaled_dot_product.saved(heads, r),
-        "output": scaled_dot_product.copied_result(heads, r),
-    }
+    d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
+    bias = a.attention_bias
+    query = make_linear("query", a.d_model, d_query, bias)
+    key = make_linear("key", a.d_model, d_query, bias and a.key_bias)
+    value = make_linear("value", a.d_model, d_value, bias)
+    output = make_linear("output", d_value, a.d_model, bias)
+    attend = scaled_dot_product.program(r)
 
+    def forward(x, source=None, causal=False, mask=None):
+        source = x if source is None else source
+        q, k, v = (by_head(y) for y in (query(x), key(source), value(source)))
+        if rotary:
+            q, k = rope.rotate(q, a.d_head), rope.rotate(k, a.d_head)
+        x = attend(q, k, v, mask, causal)  # live to the end
+        return output(flatten(transpose(x, 1, 2), 2))
 
-def flops(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of projections, and of the products of queries by keys, scores by values."""
-    products = r.length * a.n_head * (a.d_head + a.d_value)
-    return {**_projections(a, r), "": 2 * tokens(r) * products}
+    def by_head(x):
+        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+        return transpose(unflatten(x, 2, (a.n_head, x.shape[2] // a.n_head)), 1, 2)
 
-
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors.
-
-    Fused kernels compute the scores again (Dao 2024, §3.1.2).
-    """
-    n_key = 2 if r.attention_kernel == "math" else 3
-    products = r.length * a.n_head * (n_key * a.d_head + 2 * a.d_value)
-    return {**doubled(_projections(a, r)), "": 2 * tokens(r) * products}
-
-
-def _projections(a: Fields, r: Run) -> Values:
-    query, value = (2 * tokens(r) * a.d_model * a.n_head * width for width in (a.d_head, a.d_value))
-    return {"query": query, "key": query, "value": value, "output": value}
-
-
-def same_widths(a: Fields, r: Run):
-    """1 where values are as wide as queries and keys, as fused kernels need them, else 0."""
-    differ = positive(a.d_head - a.d_value) + positive(a.d_value - a.d_head)
-    return 1 - int(r.attention_kernel != "math") * differ
+    return forward

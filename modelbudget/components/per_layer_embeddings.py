@@ -11,10 +11,16 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.components import norm
+from modelbudget.components import embedding, norm
+from modelbudget.components.feed_forward import mlp
 from modelbudget.memory.parameter_tensors import Tensor, matrix
+from modelbudget.operations.elementwise import add, compare, mul
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import unbind, unflatten
 
 
 class PerLayerInputFields(Architecture):
@@ -50,3 +56,35 @@ def of_layer(a: Fields) -> list[Tensor]:
         matrix("up", a.d_model, a.d_per_layer, is_there),
         *norm.tensors(a, "norm", is_there),
     ]
+
+
+def program_of_model(a: Fields, r: Run):
+    """Tokens (batch, length) and states to what each layer reads, (batch, length, d_per_layer)."""
+    width = a.n_layer * a.d_per_layer
+    token = make_part("token", embedding.table_program, a.n_vocab_per_layer, width)
+    projection = make_linear("projection", a.d_model, width)
+    norm_ = norm.make("norm", a, r, (a.d_per_layer,))
+    sizes = a.n_layer, a.d_per_layer
+
+    def forward(tokens, x):
+        projected = unflatten(projection(x), 2, sizes)
+        known = _known(tokens)
+        rows = unflatten(token(known), 2, sizes)
+        return unbind(mul(add(norm_(projected), rows), 0.7), 2)
+
+    return forward
+
+
+def _known(tokens):
+    """torch.where(tokens < n, tokens, 0): the number becomes a tensor."""
+    is_known, zero = compare(tokens), empty((), "int64")
+    return empty(tokens.shape, "int64")
+
+
+def program_of_layer(a: Fields, r: Run):
+    """States (batch, length, d_model) and the layer's embedding to states."""
+    gate = make_linear("gate", a.d_model, a.d_per_layer)
+    up = make_linear("up", a.d_per_layer, a.d_model)
+    norm_ = norm.make("norm", a, r)
+    activation = mlp.make_activation(a, r)
+    return lambda x, embedded: norm_(up(mul(activation(gate(x)), embedded)))

@@ -54,10 +54,12 @@ def buckets(n_bucket, n_head):
     return forward
 
 
-def bucket_of(distance: Tensor) -> Tensor:
+def bucket_of(distance: Tensor, both_ways: bool = False) -> Tensor:
     """Return T5's bucket of each distance, one operation at a time."""
     of = without_gradient
-    distance = of(of(distance))  # negative again, clamped
+    # On the side of keys after the query, absolute; or negative again, clamped.
+    side = of(compare(distance), "int64") if both_ways else None
+    distance = of(distance) if both_ways else of(of(distance))
     share = of(of(of(of(distance), "float32")))  # clamped, divided, its logarithm, divided
     far = of(of(of(share), "int64"))  # multiplied, rounded, shifted
     bucket = _nearer(distance, far)

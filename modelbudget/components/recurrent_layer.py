@@ -7,8 +7,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, tokens
+from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
+from modelbudget.components.language_model import make_layers
+from modelbudget.operations.elementwise import add, mul, one_minus, sigmoid, tanh
+from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import Part, make_part
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import chunk, unbind
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -91,53 +98,60 @@ def _matrices(a: Fields) -> Values:
     }
 
 
-def n_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of all layers."""
-    return {
-        "input": a.n_layer * (1 + a.input_bias),
-        "hidden": a.n_layer * (1 + a.hidden_bias),
-        "projection": a.n_layer * a.projected,
-    }
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
 
 
-def saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by all layers, step by step.
+def program(a: Fields, r: Run, width_below, n_cell):
+    """(batch, length, width below) to (batch, length, width of the layer), token by token."""
+    width_above = a.d_projection if a.projected else n_cell
+    input_ = make_linear("input", width_below, GATES[a.cell] * n_cell, a.input_bias)
+    hidden = make_linear("hidden", width_above, GATES[a.cell] * n_cell, a.hidden_bias)
+    projection = make_linear("projection", n_cell, width_above) if a.projected else None
+    n_state = n_cell if a.cell == "lstm" else 0
+    cache = recurrent_state.declare((width_above,), (n_state,))
 
-    Inputs of the three projections: outputs of the layer below, the layer's output one step before
-    (the first step's are zeros), and the cells that are projected. Between them: an Elman cell's
-    new state, which the next step reads; a GRU's two gates, the new state, the complement of one
-    gate and what the state gives to all three; an LSTM's four gates, the cells before, and their
-    tanh after.
-    """
-    size, cells = bytes_of(r.dtype) * r.batch, _cells(a)
-    inputs = a.d_model + (a.n_layer - 1) * _handed_on(a)
-    states = (a.n_layer - 1) * _handed_on(a) + width(a)
-    n_state = 1 if a.cell == "rnn" else r.length
-    inside = {"rnn": 1, "gru": 7, "lstm": 6}[a.cell]
-    return {
-        "input": size * r.length * inputs,
-        "hidden": size * n_state * states,
-        "": size * r.length * inside * cells,
-        "projection": a.projected * size * r.length * cells,
-    }
+    def forward(x):
+        first = [] if cache else [empty((x.shape[0], n), x.dtype) for n in (width_above, n_state)]
+        state, cells = cache.tensors if cache else first
+        del first
+        states = []
+        for below in steps(unbind(input_(x), 1)):
+            state, cells = step(below, state, cells)
+            states.append(state)
+        return stack(states, 1)
+
+    def rnn(below, state, cells):
+        return tanh(add(below, hidden(state))), cells
+
+    def gru(below, state, cells):
+        from_below, from_state = chunk(below, 3), chunk(hidden(state), 3)
+        reset = sigmoid(add(from_below[0], from_state[0]))
+        keep = sigmoid(add(from_below[1], from_state[1]))
+        new = tanh(add(from_below[2], mul(reset, from_state[2])))
+        return add(mul(one_minus(keep), new), mul(keep, state)), cells
+
+    def lstm(below, state, cells):
+        admit, keep, new, show = chunk(add(below, hidden(state)), 4)
+        cells = add(mul(sigmoid(keep), cells), mul(sigmoid(admit), tanh(new)))
+        state = mul(sigmoid(show), tanh(cells))
+        return state if projection is None else projection(state), cells
+
+    step = {"rnn": rnn, "gru": gru, "lstm": lstm}[a.cell]
+    return forward
 
 
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token: a multiplication and a sum."""
-    return {name: 2 * tokens(r) * n for name, n in _matrices(a).items()}
-
-
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors; the first state needs none."""
-    found = {name: 2 * n for name, n in flops(a, r).items()}
-    return found | {"hidden": found["hidden"] - 2 * r.batch * _matrices(a)["hidden"]}
-
-
-def cached(a, r):
-    """Return the bytes of the recurrent state of all layers.
-
-    The last output of each layer and, in an LSTM, its cell state (Hochreiter & Schmidhuber 1997).
-    """
-    cells = _cells(a)
-    handed_on = a.projected * a.n_layer * a.d_projection + (1 - a.projected) * cells
-    return bytes_of(r.dtype) * r.batch * (handed_on + int(a.cell == "lstm") * cells)
+def make_recurrent_layers(a: Fields, r: Run) -> list[Part]:
+    """Make n_layer layers of d_hidden cells, the last of d_last."""
+    above = a.d_projection if a.projected else a.d_hidden
+    return make_layers(
+        a.n_layer,
+        lambda i: make_part(
+            "layer",
+            program,
+            a,
+            r,
+            above if i else a.d_model,
+            a.d_last if i == a.n_layer - 1 else a.d_hidden,
+        ),
+    )

@@ -6,9 +6,13 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
-from modelbudget.components.contract import Values, doubled
+from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
+from modelbudget.operations.joining import cat, gather
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.products import matmul
+from modelbudget.operations.reductions import softmax
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import expand, flatten, transpose, unflatten, unsqueeze
 
 
 class RelativeAttentionFields(Architecture):
@@ -33,43 +37,41 @@ def biases(a) -> dict:
     return dict.fromkeys(("content", "distance"), a.n_head * a.d_head)
 
 
-def saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by one layer, without earlier segments.
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape.
 
-    Inputs of the projections, of which keys and values read a copy; queries with either bias; keys,
-    values and projected distances, these repeated for each sequence of several heads; scores by
-    distance and their softmax, which key each distance belongs to, and which keys are hidden.
+    `memory`: earlier states (batch, m, d_model); `waves` (m + length, d_model), a row for each
+    distance; `bias`: u and v (n_head · d_head), of contents and of distances.
     """
-    size, n = bytes_of(r.dtype), tokens(r)
-    states, heads = size * n * a.d_model, size * n * a.n_head * a.d_head
-    repeated = 1 + positive(a.n_head - 1) * (r.batch - 1)
-    distances = size * repeated * r.length * a.n_head * a.d_head
-    scores = 2 * size * r.batch * a.n_head + INDEX + 1
-    return {
-        "query": states,
-        "key": states,
-        "": 4 * heads + distances + scores * r.length * r.length,
-        "output": heads,
-    }
-
-
-def waves(a: Fields, r: Run) -> Values:
-    """Return the bytes of the sinusoids of all distances, which the layers share."""
-    return {"distance": bytes_of(r.dtype) * r.length * a.d_model}
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Projections; queries by keys, queries by distances, and scores by values."""
     width = a.n_head * a.d_head
-    projection = 2 * tokens(r) * a.d_model * width
-    return {
-        **dict.fromkeys(("query", "key", "value", "output"), projection),
-        "distance": 2 * r.length * a.d_model * width,
-        "": 3 * 2 * tokens(r) * r.length * width,
-    }
+    query, key, value, of_distances = (
+        make_linear(name, a.d_model, width) for name in ("query", "key", "value", "distance")
+    )
+    output = make_linear("output", width, a.d_model)
+
+    def forward(x, memory, waves, bias):
+        seen = cat((memory, x), 1)
+        q = query(x)
+        k, v = by_head(key(seen)), by_head(value(seen))
+        distance = by_head(unsqueeze(of_distances(waves), 0))
+        for_content, for_distance = bias
+        by_content = matmul(by_head(add(q, for_content)), transpose(k, -1, -2))
+        by_distance = matmul(by_head(add(q, for_distance)), transpose(distance, -1, -2))
+        places = empty((x.shape[1],), "int64")
+        away = _differences(places, seen.shape[1])
+        by_distance = gather(by_distance, expand(without_gradient(away), by_content.shape))
+        scores = mul(add(by_content, by_distance), 0.5)
+        scores = masked_fill(scores, compare(away))
+        return output(flatten(transpose(matmul(softmax(scores), v), 1, 2), 2))
+
+    def by_head(x):
+        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
+        return transpose(unflatten(x, 2, (a.n_head, a.d_head)), 1, 2)
+
+    return forward
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors; sinusoids need no gradient."""
-    found = flops(a, r)
-    return doubled(found) | {"distance": found["distance"]}
+def _differences(places, n):
+    """Return how far each of n places lies behind each of others."""
+    other_places = empty((n,), "int64")
+    return empty((places.shape[0], n), "int64")

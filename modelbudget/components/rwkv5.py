@@ -3,17 +3,11 @@
 from typing import ClassVar
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import rwkv_mixers
 from modelbudget.components.contract import Values
-from modelbudget.components.rwkv_heads import (
-    SQUARE,
-    MatrixRWKVFields,
-    norm_saved,
-    recurrence_saved,
-    states,
-)
+from modelbudget.components.rwkv_heads import SQUARE, Heads, MatrixRWKVFields, scan
+from modelbudget.operations.elementwise import exp, mul, neg, silu, to
+from modelbudget.operations.linear_layer import make_linear
 
 
 class RWKV5Fields(MatrixRWKVFields):
@@ -22,13 +16,8 @@ class RWKV5Fields(MatrixRWKVFields):
 
 PROJECTIONS = (*SQUARE, "gate")
 
-channel, channel_saved, channel_flops = (
-    rwkv_mixers.channel,
-    rwkv_mixers.channel_saved,
-    rwkv_mixers.channel_flops,
-)
+channel, channel_program = rwkv_mixers.channel, rwkv_mixers.channel_program
 """The channel mixer is that of RWKV-4, with a smaller hidden width."""
-channel_tensors = dict.fromkeys(("mix", "receptance", "key", "value"), 1)
 
 
 def time(a: Fields) -> Values:
@@ -46,36 +35,22 @@ def time(a: Fields) -> Values:
     }
 
 
-def time_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of each component."""
-    return dict.fromkeys(time(a), 1) | {"norm": 2}
+def time_program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    heads = Heads(a, 4, "decay")
+    gate = make_linear("gate", a.d_model, a.d_model)
+    (log_rate,) = heads.own
 
+    def forward(x):
+        blends = rwkv_mixers.blend(x, heads.previous(x), heads.mix)
+        for_receptance, for_key, for_value, for_gate = blends
+        del blends
+        inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value)
+        decay = exp(neg(exp(to(log_rate, heads.precise))))
+        decays = [heads.of_sequences(decay, x.shape[0])] * x.shape[1]
+        bonus = heads.of_sequences(heads.bonus, x.shape[0])
+        r, k, v = heads.by_token(*inputs)
+        read, _state = scan(r, k, v, decays, bonus, heads.before(x))
+        return heads.output(mul(heads.normed(read, x), silu(gate(for_gate))))
 
-def time_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the time mixer, of two tokens or more.
-
-    The tokens and those before them, and what each mix leaves to the latter; the inputs of
-    projections; the recurrence (`recurrence_saved`), with both exponentials of the decay, the
-    second also for each sequence, where it multiplies a state that needs a gradient; the argument
-    of the gate and both factors of its product.
-    """
-    channels = bytes_of(r.dtype) * a.d_model
-    by_sequence = positive(r.length - 2) * r.batch
-    decay = (2 + by_sequence) * exact_bytes(r.dtype) * a.d_model
-    mixed, gated = 2 * states(a, r) + 4 * channels, 3 * states(a, r)
-    return {
-        "": mixed + gated + decay + recurrence_saved(a, r, 3),
-        **dict.fromkeys(PROJECTIONS, states(a, r)),
-        "norm": norm_saved(a, r),
-    }
-
-
-def time_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each number of a state that is read."""
-    channels = 2 * tokens(r) * a.d_model
-    return {**dict.fromkeys(PROJECTIONS, channels * a.d_model), "": channels * a.d_head}
-
-
-def time_flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return {name: 2 * value for name, value in time_flops(a, r).items()}
+    return forward

@@ -4,16 +4,22 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import rwkv5
 from modelbudget.components.contract import Values
 from modelbudget.components.rwkv5 import PROJECTIONS, RWKV5Fields
-from modelbudget.components.rwkv_heads import (
-    exact_states,
-    low_rank,
-    norm_saved,
-    recurrence_saved,
-    states,
+from modelbudget.components.rwkv_heads import Heads, low_rank, make_low_rank, scan
+from modelbudget.operations.elementwise import add, exp, mul, neg, silu, sub, tanh, to
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.products import bmm
+from modelbudget.operations.views import (
+    flatten,
+    narrow,
+    select,
+    transpose,
+    unbind,
+    unflatten,
+    unsqueeze,
 )
 
 
@@ -22,12 +28,7 @@ class RWKV6Fields(RWKV5Fields):
     d_decay: Count = Field(64, description="rank of what a token adds to its decays")
 
 
-channel, channel_saved, channel_flops = (
-    rwkv5.channel,
-    rwkv5.channel_saved,
-    rwkv5.channel_flops,
-)
-channel_tensors = rwkv5.channel_tensors
+channel, channel_program = rwkv5.channel, rwkv5.channel_program
 
 N_MIX = 5
 """Inputs of receptance, key, value, gate and decay."""
@@ -50,41 +51,35 @@ def time(a: Fields) -> Values:
     }
 
 
-def time_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of each component."""
-    return dict.fromkeys(time(a), 1) | {"decay.up": 2, "norm": 2}
+def time_program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    heads = Heads(a, 1 + N_MIX)
+    mix_down = make_linear("mix_down", a.d_model, N_MIX * a.d_mix)
+    mix_up = make_part("mix_up", _mix_up, a)
+    decay_of = make_low_rank("decay", a.d_model, a.d_decay, tanh)
+    gate = make_linear("gate", a.d_model, a.d_model)
+
+    def forward(x):
+        change = sub(heads.previous(x), x)
+        low = tanh(mix_down(add(x, mul(change, select(heads.mix, 0)))))
+        low = transpose(unflatten(flatten(low, 0, 1), 1, (N_MIX, a.d_mix)), 0, 1)
+        mixes = add(
+            unflatten(mix_up(low), 1, x.shape[:2]),
+            unsqueeze(unsqueeze(narrow(heads.mix, 0, N_MIX, is_first=False), 1), 1),
+        )
+        blends = [add(x, mul(change, mix)) for mix in unbind(mixes)]
+        for_receptance, for_key, for_value, for_gate, for_decay = blends
+        decay = exp(neg(exp(to(decay_of(for_decay), heads.precise))))
+        inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value), decay
+        r, k, v, w = heads.by_token(*inputs)
+        bonus = heads.of_sequences(heads.bonus, x.shape[0])
+        read, _state = scan(r, k, v, unbind(unsqueeze(w, -1)), bonus, heads.before(x))
+        return heads.output(mul(heads.normed(read, x), silu(gate(for_gate))))
+
+    return forward
 
 
-def time_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the time mixer, of two tokens or more.
-
-    The differences to the tokens before, and five mixes that multiply them; hyperbolic tangents
-    inside of the LoRAs; inputs of projections; the recurrence (`recurrence_saved`), with both
-    exponentials of the decays; the argument of the gate and both factors of its product.
-    """
-    low = bytes_of(r.dtype) * tokens(r)
-    decays = 2 * exact_states(a, r)
-    mixed = (1 + N_MIX) * states(a, r) + low * N_MIX * a.d_mix
-    return {
-        "": mixed + 3 * states(a, r) + decays + recurrence_saved(a, r, 4),
-        "mix_down": states(a, r),
-        "decay.down": states(a, r),
-        "decay": low * a.d_decay,
-        **dict.fromkeys(PROJECTIONS, states(a, r)),
-        "norm": norm_saved(a, r),
-    }
-
-
-def time_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each number of a state that is read."""
-    channels = 2 * tokens(r) * a.d_model
-    return {
-        **rwkv5.time_flops(a, r),
-        **dict.fromkeys(("mix_down", "mix_up"), channels * N_MIX * a.d_mix),
-        **dict.fromkeys(("decay.down", "decay.up"), channels * a.d_decay),
-    }
-
-
-def time_flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return {name: 2 * value for name, value in time_flops(a, r).items()}
+def _mix_up(a: Fields):
+    """(mixes, tokens, d_mix) to (mixes, tokens, d_model): a matrix for each mix."""
+    weight = parameter("weight", N_MIX, a.d_mix, a.d_model)
+    return lambda x: bmm(x, weight)

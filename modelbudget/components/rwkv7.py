@@ -6,17 +6,33 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components.contract import Values
 from modelbudget.components.rwkv_heads import (
     SQUARE,
+    Heads,
     MatrixRWKVFields,
-    delta_saved,
-    exact_states,
     low_rank,
-    norm_saved,
-    states,
+    make_low_rank,
 )
+from modelbudget.components.rwkv_mixers import declare_shift, previous
+from modelbudget.operations.elementwise import (
+    add,
+    exp,
+    mul,
+    power,
+    relu,
+    sigmoid,
+    sub,
+    tanh,
+    to,
+)
+from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import parameter
+from modelbudget.operations.products import bmm
+from modelbudget.operations.reductions import normalised, sum_over
+from modelbudget.operations.tape import steps
+from modelbudget.operations.views import flatten, select, squeeze, unbind, unsqueeze
 
 
 class RWKV7Fields(MatrixRWKVFields):
@@ -51,69 +67,60 @@ def time(a: Fields) -> Values:
     }
 
 
-def time_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of each component."""
-    return dict.fromkeys(time(a), 1) | {"decay.up": 2, "rate.up": 2, "norm": 2}
-
-
 def value_mix(a: Fields) -> Values:
     """Count the parameters of all layers but the first: their share of the first one's values."""
     return low_rank("value_mix", a, a.d_value_mix)
 
 
-def value_mix_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of each component."""
-    return {"value_mix.down": 1, "value_mix.up": 2}
+def time_program(a: Fields, r: Run, is_first: bool):
+    """States and the first layer's values, (batch, length, d_model) each, to both."""
+    heads = Heads(a, N_MIX, "removal", "replacement")
+    removal, replacement = heads.own
+    decay_of = make_low_rank("decay", a.d_model, a.d_decay, tanh)
+    rate_of = make_low_rank("rate", a.d_model, a.d_rate)
+    gate = make_low_rank("gate", a.d_model, a.d_gate, sigmoid, bias=False)
+    value_mix = None if is_first else make_low_rank("value_mix", a.d_model, a.d_value_mix)
+
+    def forward(x, first_value):
+        change = sub(heads.previous(x), x)
+        for_receptance, for_decay, for_key, for_value, for_rate, for_gate = (
+            add(x, mul(change, mix)) for mix in unbind(heads.mix)
+        )
+        r, k, v = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value)
+        if value_mix is None:
+            first_value = v
+        else:
+            v = add(v, mul(sub(first_value, v), sigmoid(value_mix(for_value))))
+        decay = sigmoid(to(decay_of(for_decay), heads.precise))
+        decay = exp(mul(decay, -0.6))
+        rate = sigmoid(rate_of(for_rate))
+        removed = flatten(normalised(heads.by_head(mul(k, removal))), 2)
+        k = mul(k, add(mul(sub(rate, 1.0), replacement), 1.0))
+        inputs = heads.by_token(r, decay, k, v, removed, mul(removed, rate))
+        read, _state = _delta_scan(inputs, heads.before(x))
+        own = mul(
+            sum_over(heads.by_head(mul(mul(r, k), heads.bonus)), [-1], keepdim=True),
+            heads.by_head(v),
+        )
+        read = add(heads.normed(read, x), flatten(own, 2))
+        return heads.output(mul(read, gate(for_gate))), first_value
+
+    return forward
 
 
-def time_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by a time mixer, without the mix of values.
+def _delta_scan(inputs, state):
+    """S ← S diag(w) − (S κ) ⊗ (a κ) + v ⊗ k; reads S r.
 
-    Inputs of projections, and what is inside of the low-rank maps. One number for each token and
-    channel of: the difference to the token before; the learning rate, what it differs from 1, and
-    its scale; receptance, key before and after its scale, and their product; the key that is
-    removed, before and after it is normalised; the value; the sum before the gate, and the gate.
-    One for each head of: the norm of that key, the same kept from 0, and the sum of the products.
-    The decays are a sigmoid and an exponential; the recurrence is that of `delta_saved`.
+    inputs: r, w, k, v, κ and a κ, each (length, heads of all sequences, d_head); state: (heads,
+    d_head, d_head).
     """
-    low, per_head = bytes_of(r.dtype) * tokens(r), bytes_of(r.dtype) * tokens(r) * a.n_head
-    return {
-        "": 13 * states(a, r) + 3 * per_head + 2 * exact_states(a, r) + delta_saved(a, r),
-        **dict.fromkeys((*SQUARE, "decay.down", "rate.down", "gate.down"), states(a, r)),
-        "decay": low * a.d_decay,
-        "rate.up": low * a.d_rate,
-        "gate": low * a.d_gate,
-        "norm": norm_saved(a, r),
-    }
-
-
-def value_mix_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved by the mix of values: its share, and what the values differ."""
-    return {"": 2 * states(a, r), "value_mix.up": bytes_of(r.dtype) * tokens(r) * a.d_value_mix}
-
-
-def time_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each number of a state that is read.
-
-    The state is read for the key that is removed, and for the receptance.
-    """
-    channels = 2 * tokens(r) * a.d_model
-    ranks = {"decay": a.d_decay, "rate": a.d_rate, "gate": a.d_gate}
-    maps = {f"{name}.{side}": channels * n for name, n in ranks.items() for side in ("down", "up")}
-    square = dict.fromkeys(SQUARE, channels * a.d_model)
-    return {**square, **maps, "": 2 * channels * a.d_head}
-
-
-def time_flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, but that the state before the first token needs no gradient."""
-    twice = {name: 2 * value for name, value in time_flops(a, r).items()}
-    return twice | {"": twice[""] - 2 * r.batch * a.d_model * a.d_head}
-
-
-def value_mix_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token."""
-    product = 2 * tokens(r) * a.d_model * a.d_value_mix
-    return {"value_mix.down": product, "value_mix.up": product}
+    outputs = []
+    for r, w, k, v, old, step in steps(zip(*(unbind(x) for x in inputs), strict=True)):
+        known = bmm(state, unsqueeze(old, -1))
+        written = mul(unsqueeze(v, -1), unsqueeze(k, -2))
+        state = add(sub(mul(state, unsqueeze(w, -2)), mul(known, unsqueeze(step, -2))), written)
+        outputs.append(squeeze(bmm(state, unsqueeze(r, -1)), -1))
+    return stack(outputs), state
 
 
 def channel(a: Fields) -> Values:
@@ -121,20 +128,14 @@ def channel(a: Fields) -> Values:
     return {"mix": a.d_model, "key": a.d_model * a.d_ff, "value": a.d_ff * a.d_model}
 
 
-channel_tensors = dict.fromkeys(("mix", "key", "value"), 1)
+def channel_program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    mix = parameter("mix", 1, a.d_model)
+    key, value = make_linear("key", a.d_model, a.d_ff), make_linear("value", a.d_ff, a.d_model)
+    shift = declare_shift(a)
 
+    def forward(x):
+        mixed = add(x, mul(sub(previous(x, shift), x), select(mix, 0)))
+        return value(power(relu(key(mixed)), 2))
 
-def channel_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the channel mixer.
-
-    The difference to the token before; the inputs of both projections; the value of ReLU, which is
-    squared.
-    """
-    inside = bytes_of(r.dtype) * tokens(r) * a.d_ff
-    return {"": states(a, r) + inside, "key": states(a, r), "value": inside}
-
-
-def channel_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token."""
-    product = 2 * tokens(r) * a.d_model * a.d_ff
-    return {"key": product, "value": product}
+    return forward

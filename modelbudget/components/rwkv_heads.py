@@ -6,10 +6,25 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
+from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.components import recurrent_state, rwkv_mixers
 from modelbudget.components.contract import Values
+from modelbudget.operations.elementwise import add, mul, to
+from modelbudget.operations.joining import repeat, stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.memory_layout import at_least_float32
+from modelbudget.operations.norms import layer_norm
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.products import bmm
+from modelbudget.operations.tape import Active, empty, steps
+from modelbudget.operations.views import (
+    flatten,
+    squeeze,
+    transpose,
+    unbind,
+    unflatten,
+    unsqueeze,
+)
 
 SQUARE = ("receptance", "key", "value", "output")
 
@@ -36,55 +51,94 @@ def low_rank(name: str, a: Fields, rank, bias: int = 1) -> Values:
     return {f"{name}.down": a.d_model * rank, f"{name}.up": (rank + bias) * a.d_model}
 
 
-def cached(a: Fields, r: Run) -> Values:
-    """Return the bytes of the state of each mixer: both keep the previous token.
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
 
-    The time mixer also keeps a matrix of d_head × d_head for each head, in at least single
-    precision (Peng et al. 2024, arXiv 2404.05892, §4.1; kernels of BlinkDL/RWKV-LM).
+
+class Heads:
+    """What the time mixers have in common, in the order of their parameters.
+
+    Heads are those of all sequences, (batch · n_head, d_head), in at least single precision.
     """
-    before = bytes_of(r.dtype) * r.batch * a.d_model
-    return {"time": before + _state(a, r), "channel": before}
+
+    def __init__(self, a: Fields, n_mix: int, *own: str):
+        """`own`: further parameters with a number for each channel."""
+        self.a = a
+        self.mix = parameter("mix", n_mix, a.d_model)
+        self.bonus = parameter("bonus", a.d_model)
+        self.own = [parameter(name, a.d_model) for name in own]
+        self.receptance, self.key, self.value, self.output = (
+            make_linear(name, a.d_model, a.d_model) for name in SQUARE
+        )
+        self.norm = make_part("norm", _head_norm, a)
+        self.precise = at_least_float32(Active.tape.dtype)
+        self.shift = rwkv_mixers.declare_shift(a)
+        self.cache = recurrent_state.declare((a.n_head, a.d_head, a.d_head), dtype=self.precise)
+
+    def previous(self, x):
+        return rwkv_mixers.previous(x, self.shift)
+
+    def before(self, x):
+        """Return the matrices before the first token."""
+        if self.cache is not None:
+            return flatten(self.cache.tensors[0], 0, 1)
+        return empty((x.shape[0] * self.a.n_head, self.a.d_head, self.a.d_head), self.precise)
+
+    def by_token(self, *tensors):
+        """Return copies (length, heads, d_head) in one storage of (batch, length, d_model)."""
+        by_token = []
+        for x in tensors:
+            heads = self.by_head(to(x, self.precise))
+            by_token.append(flatten(transpose(heads, 0, 1), 1, 2))
+        return unbind(stack(by_token))
+
+    def by_head(self, x):
+        """(batch, length, d_model) to (batch, length, n_head, d_head)."""
+        return unflatten(x, -1, (self.a.n_head, self.a.d_head))
+
+    def of_sequences(self, x, batch):
+        """(d_model,) to (heads, d_head, 1)."""
+        heads = unflatten(to(x, self.precise), 0, (self.a.n_head, self.a.d_head))
+        return unsqueeze(repeat(heads, (batch, 1)), -1)
+
+    def normed(self, outputs, like):
+        """(length, heads, d_head) to (batch, length, d_model)."""
+        heads = unflatten(to(outputs, like.dtype), 1, (like.shape[0], self.a.n_head))
+        heads = transpose(heads, 0, 1)
+        return self.norm(heads)
 
 
-def _state(a: Fields, r: Run):
-    return exact_bytes(r.dtype) * r.batch * a.d_model * a.d_head
+def _head_norm(a: Fields):
+    """(batch, length, n_head, d_head) to (batch, length, d_model): each head normalised alone."""
+    weight, bias = parameter("weight", a.d_model), parameter("bias", a.d_model)
+    return lambda x: add(mul(flatten(layer_norm(x, 1, None, None), 2), weight), bias)
 
 
-def states(a: Fields, r: Run):
-    """Bytes of one number for each token and channel."""
-    return bytes_of(r.dtype) * tokens(r) * a.d_model
+def make_low_rank(name: str, d_model, rank, function=None, bias: bool = True):
+    """Make a map (…, d_model) to the same shape through `rank` channels."""
+
+    def make():
+        down, up = make_linear("down", d_model, rank), make_linear("up", rank, d_model, bias)
+
+        def forward(x):
+            low = down(x)  # live to the end
+            return up(low if function is None else function(low))
+
+        return forward
+
+    return make_part(name, make)
 
 
-def exact_states(a: Fields, r: Run):
-    """Bytes of the same in at least single precision, in which the recurrence is computed."""
-    return exact_bytes(r.dtype) * tokens(r) * a.d_model
+def scan(receptance, key, value, decays, bonus, state):
+    """S ← decay · S + k ⊗ v; reads r (S + bonus · k ⊗ v).
 
-
-def norm_saved(a: Fields, r: Run):
-    """Bytes saved by a norm of each head: input, two statistics, and what its scale multiplies."""
-    return 2 * states(a, r) + 2 * exact_bytes(r.dtype) * tokens(r) * a.n_head
-
-
-def recurrence_saved(a: Fields, r: Run, n_input: int):
-    """Bytes saved by the recurrence of RWKV-5 and 6, without what the decays save.
-
-    In its own precision: its inputs (receptance, keys, values, decays of tokens), in their own
-    order; the bonus for each sequence; the product of key and value and what is read of each token;
-    and each state that decays, of which the last is not read.
+    receptance, key, value (length, heads, d_head); a decay for each token and the bonus (heads,
+    d_head, 1); state (heads, d_head, d_head).
     """
-    bonus = exact_bytes(r.dtype) * r.batch * a.d_model
-    return n_input * exact_states(a, r) + bonus + (3 * r.length - 1) * _state(a, r)
-
-
-def has_two_tokens(r: Run):
-    """1 where a decayed state is read, so that decays have a gradient, else 0."""
-    return positive(r.length - 1)
-
-
-def delta_saved(a: Fields, r: Run):
-    """Bytes saved by the recurrence of RWKV-7.
-
-    In its own precision: its six inputs, in their own order; all states; and for each token what
-    the state holds for its key.
-    """
-    return 7 * exact_states(a, r) + (r.length + 1) * _state(a, r)
+    written = mul(unsqueeze(key, -1), unsqueeze(value, -2))
+    outputs = []
+    each = unbind(receptance), unbind(written), unbind(mul(bonus, written)), decays
+    for r, new, boosted, decay in steps(zip(*each, strict=True)):
+        outputs.append(squeeze(bmm(unsqueeze(r, 1), add(state, boosted)), 1))
+        state = add(mul(decay, state), new)
+    return stack(outputs), state

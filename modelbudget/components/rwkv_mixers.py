@@ -5,9 +5,27 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
-from modelbudget.components.contract import Values
+from modelbudget.architecture.formula_arguments import Run
+from modelbudget.components import recurrent_state
+from modelbudget.operations.elementwise import (
+    add,
+    div,
+    exp,
+    maximum,
+    mul,
+    one_minus,
+    power,
+    relu,
+    sigmoid,
+    sub,
+    to,
+)
+from modelbudget.operations.joining import cat, pad, stack
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.memory_layout import at_least_float32
+from modelbudget.operations.part import parameter
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import narrow, unbind, unsqueeze
 
 
 class RWKVFields(Architecture):
@@ -42,63 +60,85 @@ def channel(a) -> dict:
     }
 
 
-def time_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the time mixer, of two tokens or more.
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
 
-    The tokens and those before them, and what each mix leaves to the latter; the inputs of the four
-    projections; the gate and what it multiplies. WKV saves values, keys with the bonus and, step by
-    step in its own precision, the sums and the largest exponent before, both exponentials,
-    numerator and denominator. For the next token it saves the keys, the decay, the decayed exponent
-    and two more exponentials.
+
+def blend(x, before, mix) -> list:
+    """Mix each token with the one before it, per channel, in as many ways as `mix` has rows."""
+    return [add(mul(share, x), mul(one_minus(share), before)) for share in unbind(mix)]
+
+
+def declare_shift(a):
+    """Declare the state that a mixer keeps of the previous token; None in training."""
+    return recurrent_state.declare((a.d_model,))
+
+
+def previous(x, cache):
+    """Return the state (batch, length, d_model) before each token."""
+    if cache is None:
+        return pad(x, x.shape)
+    return cat((unsqueeze(cache.tensors[0], 1), narrow(x, 1, x.shape[1] - 1)), 1)
+
+
+def time_program(a, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    mix = parameter("mix", 3, a.d_model)
+    decay, bonus = parameter("decay", a.d_model), parameter("bonus", a.d_model)
+    receptance, key_of, value_of, output = (
+        make_linear(name, a.d_model, a.d_model) for name in ("receptance", "key", "value", "output")
+    )
+    precise, sums = at_least_float32(r.dtype), [(a.d_model,)] * 3
+    shift = declare_shift(a)
+    cache = recurrent_state.declare(*sums, dtype=precise)
+
+    def forward(x):
+        for_receptance, for_key, for_value = blend(x, previous(x, shift), mix)
+        key, value = key_of(for_key), value_of(for_value)
+        before = (
+            cache.tensors if cache else [empty((x.shape[0], *shape), precise) for shape in sums]
+        )
+        mixed, _after = _wkv(key, value, decay, bonus, before)
+        return output(mul(sigmoid(receptance(for_receptance)), mixed))
+
+    return forward
+
+
+def _wkv(key, value, decay, bonus, before):
+    """Compute WKV token by token: sums relative to the largest exponent so far.
+
+    key, value (batch, length, d_model); decay, bonus (d_model); before: weighted values, weights,
+    and the largest exponent, (batch, d_model) each.
     """
-    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
-    states, channels = size * tokens(r) * a.d_model, size * a.d_model
-    steps = exact * r.batch * a.d_model * (7 * r.length + 3 * (r.length - 1))
-    wkv = 3 * states + channels + steps
-    return {
-        "": 2 * states + 3 * channels + wkv + 2 * states,
-        **dict.fromkeys(("receptance", "key", "value", "output"), states),
-    }
+    loss = exp(decay)
+    weighted, weights, largest = before
+    outputs = []
+    for k, v in steps(zip(unbind(key, 1), unbind(value, 1), strict=True)):
+        top = maximum(largest, add(k, bonus))
+        past, present = exp(sub(largest, top)), exp(sub(add(k, bonus), top))
+        outputs.append(
+            div(add(mul(past, weighted), mul(present, v)), add(mul(past, weights), present))
+        )
+        top = maximum(sub(largest, loss), k)
+        past, present = exp(sub(sub(largest, loss), top)), exp(sub(k, top))
+        weighted, weights = (
+            add(mul(past, weighted), mul(present, v)),
+            add(mul(past, weights), present),
+        )
+        largest = top
+    return to(stack(outputs, 1), key.dtype), (weighted, weights, largest)
 
 
-def channel_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by the channel mixer.
+def channel_program(a, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    mix = parameter("mix", 2, a.d_model)
+    receptance = make_linear("receptance", a.d_model, a.d_model)
+    key, value = make_linear("key", a.d_model, a.d_ff), make_linear("value", a.d_ff, a.d_model)
+    shift = declare_shift(a)
 
-    The tokens and those before them, and what each mix leaves to the latter; the inputs of the
-    three projections; the value of ReLU, which is squared; the gate and what it multiplies.
-    """
-    states, inside = (bytes_of(r.dtype) * tokens(r) * width for width in (a.d_model, a.d_ff))
-    mixed = 2 * states + 2 * bytes_of(r.dtype) * a.d_model
-    return {
-        "": mixed + inside + 2 * states,
-        "receptance": states,
-        "key": states,
-        "value": inside,
-    }
+    def forward(x):
+        for_receptance, for_key = blend(x, previous(x, shift), mix)
+        result = value(power(relu(key(for_key)), 2))
+        return mul(sigmoid(receptance(for_receptance)), result)
 
-
-def time_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token; WKV has no matrix product."""
-    product = 2 * tokens(r) * a.d_model * a.d_model
-    return dict.fromkeys(("receptance", "key", "value", "output"), product)
-
-
-def channel_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token."""
-    of_token = 2 * tokens(r) * a.d_model
-    return {
-        "receptance": of_token * a.d_model,
-        "key": of_token * a.d_ff,
-        "value": of_token * a.d_ff,
-    }
-
-
-def cached(a, r) -> dict:
-    """Return the bytes of the recurrent state of each mixer.
-
-    Both keep the previous token; the time mixer also keeps running sums of weighted values and
-    weights and the largest exponent, in at least single precision (Peng et al. 2023, appendix D).
-    """
-    before = bytes_of(r.dtype) * r.batch * a.d_model
-    sums = 3 * exact_bytes(r.dtype) * r.batch * a.d_model
-    return {"time": before + sums, "channel": before}
+    return forward

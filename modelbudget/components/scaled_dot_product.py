@@ -487,7 +487,8 @@ def program(r):
     """Scores, softmax and weighted values, by the kernel of the run.
 
     Queries (batch, n_head, length, d_head), keys and values (batch, n_kv_head, length, d_head) to
-    (batch, n_head, length, d_head of values); causal unless a bias is added to the scores.
+    (batch, n_head, length, d_head of values); causal unless a bias is added to the scores
+    or there is one query, if `causal` does not say it.
     """
 
     rotates = r.context_exchange == "ring"
@@ -495,7 +496,7 @@ def program(r):
     exchanges_blocks = r.context_parallel > 1 and r.context_exchange != "all_to_all"
     exchanges_heads = r.context_parallel > 1 and r.context_exchange == "all_to_all"
 
-    def attend(q, k, v, bias=None):
+    def attend(q, k, v, bias=None, causal=None):
         if exchanges_blocks:
             return ring_blocks.attend(ring, q, k, v)
         if r.attention_kernel == "written_out":
@@ -504,7 +505,9 @@ def program(r):
             in_float32 = r.softmax_dtype == "float32" or r.autocast != "none"
             caps_scores = r.score_cap == "tanh"
             return kernels.written_out(q, k, v, bias, r.dropout, caps_scores, in_float32, r.backend)
-        return scaled_dot_product_attention(q, k, v, bias, bias is None and q.shape[2] > 1)
+        if causal is None:
+            causal = bias is None and q.shape[2] > 1
+        return scaled_dot_product_attention(q, k, v, bias, causal)
 
     @operation(autocast="lower")
     def scaled_dot_product_attention(q, k, v, bias, causal):
@@ -523,9 +526,9 @@ def program(r):
             return kernels.efficient(q, k, v, added)
         return kernels.flash(q, k, v, r.backend)
 
-    def forward(q, k, v, bias=None):
+    def forward(q, k, v, bias=None, causal=None):
         if r.recompute == "selective":
             return checkpoint(attend, q, k, v, bias)
-        return attend(q, k, v, bias)
+        return attend(q, k, v, bias, causal)
 
     return exchanged_heads.around(forward, r.context_parallel) if exchanges_heads else forward

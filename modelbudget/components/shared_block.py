@@ -8,12 +8,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_values import bytes_of, one_token, tokens
-from modelbudget.components import multi_head, norm
+from modelbudget.architecture.operations import largest
+from modelbudget.components import kv_cache, multi_head, norm, rope, scaled_dot_product
 from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import mlp
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.operations.elementwise import add, mul
+from modelbudget.operations.joining import cat
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part
+from modelbudget.operations.views import chunk, flatten, transpose, unflatten
 
 
 class SharedBlockFields(Architecture):
@@ -102,14 +105,6 @@ def parameters(a: Fields) -> Values:
     )
 
 
-def n_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of a block."""
-    of_attention, of_mlp = (
-        counts(part.tensors(view(a))) for part, view in ((multi_head, _attention), (mlp, _mlp))
-    )
-    return _block(of_attention, 1, of_mlp, norm.n_tensors(a), norm.n_tensors(a))
-
-
 def use_parameters(a: Fields) -> Values:
     """Count the parameters of one use: a square matrix behind the block, and its adapters.
 
@@ -124,73 +119,72 @@ def use_parameters(a: Fields) -> Values:
     }
 
 
-def use_n_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of one use."""
-    of_attention = 2 * a.attention_adapter
-    return {
-        "linear": 1,
-        **dict.fromkeys(ADAPTED, of_attention),
-        "mlp": 2 * positive(a.d_adapter),
+def program(a: Fields, r: Run):
+    """Declare the parameters of a block; its parts are attributes, which each use runs."""
+    joined, heads = 2 * a.d_model, a.n_head * a.d_head
+    parts = {f"{name}_of": make_linear(f"attention.{name}", joined, heads) for name in ADAPTED}
+    parts["output"] = make_linear("attention.output", heads, a.d_model)
+    parts["mlp"] = make_part("mlp", _adapted_mlp, a, r)
+    parts["attention_norm"] = norm.make("norm.attention", a, r, (joined,))
+    parts["mlp_norm"] = norm.make("norm.mlp", a, r)
+
+    def forward():
+        """Compute nothing: uses run the parts."""
+
+    vars(forward).update(parts)
+    return forward
+
+
+def _adapted_mlp(a: Fields, r: Run):
+    """States (batch, length, d_model) to the same shape; an adapter adds to gate and up."""
+    gate_of, up_of = make_linear("gate", a.d_model, a.d_ff), make_linear("up", a.d_model, a.d_ff)
+    down = make_linear("down", a.d_ff, a.d_model)
+    activation = mlp.make_activation(a, r)
+
+    def forward(x, adapter=None):
+        gate, up = gate_of(x), up_of(x)
+        if adapter is not None:
+            for_gate, for_up = chunk(adapter(x), 2)
+            gate, up = add(gate, for_gate), add(up, for_up)
+        return down(mul(activation(gate), up))
+
+    return forward
+
+
+def use_program(a: Fields, r: Run):
+    """States and token embeddings (batch, length, d_model), and a block, to states."""
+    joined, heads = 2 * a.d_model, a.n_head * a.d_head
+    has_adapters = a.attention_adapter
+    adapters = {
+        name: make_part(name, _adapter, joined, a.d_adapter, heads) if has_adapters else None
+        for name in ADAPTED
     }
+    of_mlp = make_part("mlp", _adapter, a.d_model, a.d_adapter, 2 * a.d_ff) if a.d_adapter else None
+    linear = make_linear("linear", a.d_model, a.d_model)
+    attend = scaled_dot_product.program(r)
+    cache = kv_cache.declare([(a.n_head, a.d_head)] * 2)
+
+    def forward(x, embedded, block):
+        x = block.attention_norm(cat((x, embedded)))
+        q, k, v = (projected(name, x, block) for name in ADAPTED)
+        if a.position == "rotary":
+            q, k = rope.rotate(q, a.d_head), rope.rotate(k, a.d_head)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        x = attend(q, k, v)
+        x = block.output(flatten(transpose(x, 1, 2), 2))
+        return linear(block.mlp(block.mlp_norm(x), of_mlp))
+
+    def projected(name, x, block):
+        """(batch, length, 2 · d_model) to (batch, n_head, length, d_head)."""
+        y, adapter = getattr(block, f"{name}_of")(x), adapters[name]
+        y = y if adapter is None else add(y, adapter(x))
+        return transpose(unflatten(y, 2, (a.n_head, a.d_head)), 1, 2)
+
+    return forward
 
 
-def saved(a: Fields, r: Run) -> Values:
-    """Return the bytes that a block saves in one use: inputs of norms and projections, and the MLP.
-
-    What the norm of the attention reads is a tensor of its own.
-    """
-    found = multi_head.saved(_attention(a), r)
-    return _block(
-        {"query": found["query"]},
-        found["output"],
-        mlp.saved(_mlp(a), r),
-        norm.saved(a, r, 2 * a.d_model),
-        norm.saved(a, r),
-    )
-
-
-def use_saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved by what each use has: attention itself, adapters, the square matrix.
-
-    Adapters read the inputs of the projections and save what is between their matrices.
-    """
-    rotary = int(a.position == "rotary")
-    low = bytes_of(r.dtype) * tokens(r) * a.d_adapter
-    return {
-        "": multi_head.saved(_attention(a), r, rotary)[""],
-        "linear": bytes_of(r.dtype) * tokens(r) * a.d_model,
-        **dict.fromkeys(ADAPTED, a.attention_adapter * low),
-        "mlp": low,
-    }
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token."""
-    output = 2 * tokens(r) * a.n_head * a.d_head * a.d_model
-    return _block(multi_head.flops(_attention(a), r), output, mlp.flops(_mlp(a), r), 0, 0)
-
-
-def use_flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token of a use, and the products of attention."""
-    return _of_weights(a, r) | {"": multi_head.flops(_attention(a), r)[""]}
-
-
-def use_flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice; fused kernels compute the scores again."""
-    twice = {name: 2 * value for name, value in _of_weights(a, r).items()}
-    return twice | {"": multi_head.flops_backward(_attention(a), r)[""]}
-
-
-def use_flops_decode(a: Fields, r: Run) -> Values:
-    """Of one token, whose queries meet the keys of all tokens."""
-    of_one = use_flops(a, one_token(r))
-    return of_one | {"": r.length * of_one[""]}
-
-
-def _of_weights(a: Fields, r: Run) -> Values:
-    return {name: 2 * tokens(r) * numbers for name, numbers in use_parameters(a).items()}
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of keys and values: each use has its own."""
-    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_head * a.d_head}
+def _adapter(d_in, rank, d_out):
+    """Two matrices in a row, of a low rank."""
+    down, up = make_linear("", d_in, rank), make_linear("", rank, d_out)
+    return lambda x: up(down(x))

@@ -1,5 +1,6 @@
 """Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -8,18 +9,18 @@ from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, tokens
-from modelbudget.architecture.terms import Terms, part, scaled
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
-from modelbudget.components.contract import Values, doubled
 from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.memory import optimizer_states
-from modelbudget.memory.optimizer_states import SINGLE
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.operations.elementwise import add, compare, without_gradient
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import NoProgramError, make_part
+from modelbudget.operations.tape import Tensor, empty
 
 
 class Encoder(
@@ -96,16 +97,6 @@ class Encoder(
         ),
     )
 
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where the attention kernel takes the mask of local layers, and the values.
-
-        Without a head there is no loss.
-        """
-        local = positive(a.window) * positive(a.global_every - 1) * positive(a.n_layer - 1)
-        known = a.lm_head * multi_head.same_widths(a, r)
-        return known * (1 - int(r.attention_kernel != "math") * local)
-
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Count the parameters of each component.
@@ -113,11 +104,6 @@ class Encoder(
         BERT: Devlin et al. 2019, §3; shared layers and factorised embedding: Lan et al. 2020, §3.1;
         ModernBERT: Warner et al. 2024, §2.1.
         """
-        return Encoder.trained_parameters(a) | _unread(a)
-
-    @staticmethod
-    def trained_parameters(a: Fields) -> Terms:
-        """Count the parameters that get a gradient: masked tokens are read without the pooler."""
         width = embedding.width(a)
         narrow = norm.parameters(a, width)
         ends = {
@@ -129,75 +115,22 @@ class Encoder(
             "transform.dense": a.transform * (a.d_model + a.transform_bias) * width,
             "transform.norm": a.transform * narrow,
             "head": a.lm_head * embedding.head(a, width),
+            "pooler": a.pooler * (a.d_model + 1) * a.d_model,
+            "next_sentence": a.next_sentence * 2 * (a.d_model + 1),
         }
-        parts = multi_head.parameters(a), mlp.parameters(a)
-        return _assembled(a, ends, *parts, norm.parameters(a), a.n_distinct)
-
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        one_norm = norm.n_tensors(a)
-        ends = {
-            "embedding.token": 1,
-            "embedding.position": int(a.position == "learned"),
-            "embedding.segment": positive(a.n_segment),
-            "embedding.norm": a.embedding_norm * one_norm,
-            "embedding.projection": 2 * positive(a.d_emb),
-            "transform.dense": a.transform * (1 + a.transform_bias),
-            "transform.norm": a.transform * one_norm,
-            "head": a.lm_head * (1 - a.tied + a.head_bias),
+        one_norm = norm.parameters(a)
+        return {
+            **part("", ends),
+            **part("layer.attention", multi_head.parameters(a), a.n_distinct),
+            **part("layer.mlp", mlp.parameters(a), a.n_distinct),
+            **part("layer.norm", {"attention": one_norm}, a.n_distinct - 1 + a.first_norm),
+            **part("layer.norm", {"mlp": one_norm}, a.n_distinct),
+            **part("norm", {"final": a.final_norm * one_norm}),
         }
-        parts = counts(multi_head.tensors(a)), counts(mlp.tensors(a))
-        return _assembled(a, ends, *parts, one_norm, a.n_distinct)
 
     @classmethod
-    def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Count the bytes of gradients; a buffer of them is of all parameters."""
-        return super().gradient_bytes(a, r) | scaled(_unread(a), accumulates(r) * SINGLE)
-
-    @classmethod
-    def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Count the bytes of the optimizer states; master weights are of all parameters.
-
-        So are all states where gradients are in a buffer: those of what is not read are zeros.
-        """
-        unread = scaled(_unread(a), r.master_weights * SINGLE)
-        if accumulates(r):
-            tensors = {"pooler": 2 * a.pooler, "next_sentence": 2 * a.next_sentence}
-            unread = optimizer_states.states(r, _unread(a), part("", tensors))
-        return super().optimizer_bytes(a, r) | unread
-
-    @staticmethod
-    def activation_bytes(a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass.
-
-        Indices of embeddings and inputs of norms and projections. The transform's activation saves
-        its argument; ReLU its value instead, which the norm reads too.
-        """
-        width = embedding.width(a)
-        narrow, states = norm.saved(a, r, width), bytes_of(r.dtype) * tokens(r)
-        shared = int(a.activation == "relu") * states * width
-        ends = embedding.saved_by_ends(a, r, width) | {
-            "embedding.position": int(a.position == "learned") * INDEX * r.length,
-            "embedding.segment": positive(a.n_segment) * INDEX * tokens(r),
-            "embedding.norm": a.embedding_norm * narrow,
-            "embedding.projection": states * a.d_emb,
-            "transform.dense": a.transform * states * a.d_model,
-            "transform": a.transform * states * width,
-            "transform.norm": a.transform * (narrow - shared),
-        }
-        parts = multi_head.saved(a, r, int(a.position == "rotary")), mlp.saved(a, r)
-        return _assembled(a, ends, *parts, norm.saved(a, r), a.n_layer)
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        return _assembled(a, _products(a, r), multi_head.flops(a, r), mlp.flops(a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        ends = doubled(_products(a, r))
-        return _assembled(a, ends, multi_head.flops_backward(a, r), mlp.flops_backward(a, r))
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.encoder import EncoderModel
@@ -205,35 +138,88 @@ class Encoder(
         return EncoderModel(self)
 
 
-def _unread(a: Fields) -> Terms:
-    """Parameters that masked tokens are predicted without."""
-    unread = {
-        "pooler": a.pooler * (a.d_model + 1) * a.d_model,
-        "next_sentence": a.next_sentence * 2 * (a.d_model + 1),
-    }
-    return part("", unread)
+def _program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    if not a.lm_head:
+        raise NoProgramError("lm_head: false; a model without logits has no loss")
+    width = embedding.width(a)
+    embed = make_part("embedding", _embedding, a, r)
+    layers = make_layers(
+        a.n_distinct, lambda i: make_part("layer", _layer, a, r, a.first_norm or i > 0)
+    )
+    final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
+    if a.pooler:  # masked tokens are read without it
+        make_linear("pooler", a.d_model, a.d_model, bias=True)
+    if a.next_sentence:
+        make_linear("next_sentence", a.d_model, 2, bias=True)
+    transform = make_part("transform", _transform, a, r) if a.transform else lambda x: x
+    head = make_part("head", embedding.head_program, a, r, embed.token, width)
+
+    def stream(tokens):
+        x = embed(tokens)
+        local = _local_mask(tokens.shape[1]) if a.window else None
+        passes = [layer for layer in layers for _ in range(a.n_layer // a.n_distinct)]
+        for i, layer in enumerate(in_order(passes)):
+            x = layer(x, None if i % a.global_every == 0 else local)
+        return (final_norm(x),)
+
+    return with_head(stream, transform, head)
 
 
-def _products(a: Fields, r: Run) -> Values:
-    """FLOPs of the forward products before and after the layers."""
-    of_token = 2 * tokens(r) * embedding.width(a)
-    return {
-        "embedding.projection": positive(a.d_emb) * of_token * a.d_model,
-        "transform.dense": a.transform * of_token * a.d_model,
-        "head": of_token * embedding.rows(a),
-    }
+def _embedding(a: Fields, r: Run):
+    """Tokens (batch, length) to states (batch, length, d_model)."""
+    width = embedding.width(a)
+    token = make_part("token", embedding.table_program, embedding.rows(a), width)
+    if a.position == "learned":
+        n_place = a.n_ctx + a.position_offset
+        position = make_part("position", embedding.table_program, n_place, width)
+    if a.n_segment:
+        segment = make_part("segment", embedding.table_program, a.n_segment, width)
+    norm_ = norm.make("norm", a, r, (width,)) if a.embedding_norm else lambda x: x
+    projection = make_linear("projection", width, a.d_model, bias=True) if a.d_emb else lambda x: x
+
+    def forward(tokens):
+        x = token(tokens)
+        if a.position == "learned":
+            places = empty((tokens.shape[1],), "int64")  # live to the end
+            x = add(x, position(without_gradient(places)))
+        if a.n_segment:
+            x = add(x, segment(without_gradient(tokens)))
+        x = norm_(x)
+        return projection(x)
+
+    forward.token = token.weight
+    return forward
 
 
-def _assembled(
-    a: Fields, ends: Values, attention: Values, of_mlp: Values, one_norm=0, n_layer=None
-) -> Terms:
-    """Combine the values of `n_layer` layers (a.n_layer) with those of both ends of the model."""
-    n_layer = a.n_layer if n_layer is None else n_layer
-    return {
-        **part("", ends),
-        **part("layer.attention", attention, n_layer),
-        **part("layer.mlp", of_mlp, n_layer),
-        **part("layer.norm", {"attention": one_norm}, n_layer - 1 + a.first_norm),
-        **part("layer.norm", {"mlp": one_norm}, n_layer),
-        **part("norm", {"final": a.final_norm * one_norm}),
-    }
+def _layer(a: Fields, r: Run, has_attention_norm: bool):
+    """States (batch, length, d_model) to states of the same shape."""
+    attention = make_part("attention", multi_head.program, a, r, a.position == "rotary")
+    of_mlp = make_part("mlp", mlp.program, a, r)
+    attention_norm = norm.make("norm.attention", a, r) if has_attention_norm else lambda x: x
+    mlp_norm = norm.make("norm.mlp", a, r)
+
+    def forward(x, mask):
+        if a.norm_placement == "post":
+            x = attention_norm(add(x, attention(x, mask=mask)))
+            return mlp_norm(add(x, of_mlp(x)))
+        y = attention_norm(x)  # live to the end
+        x = add(x, attention(y, mask=mask))
+        return add(x, of_mlp(mlp_norm(x)))
+
+    return forward
+
+
+def _transform(a: Fields, r: Run):
+    """States (batch, length, d_model) to what the head reads."""
+    width = embedding.width(a)
+    dense = make_linear("dense", a.d_model, width, a.transform_bias)
+    norm_ = norm.make("norm", a, r, (width,))
+    activation = mlp.make_activation(a, r)
+    return lambda x: norm_(activation(dense(x)))
+
+
+def _local_mask(length) -> Tensor:
+    """Return where two tokens are at most half a window apart: (length, length)."""
+    places = empty((length,), "int64")  # live to the end
+    return compare(without_gradient(empty((length, length), "int64")))

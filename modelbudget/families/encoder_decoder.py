@@ -1,6 +1,7 @@
 """Encoder–decoders: the first Transformer, T5, T5 v1.1 and BART are switches of one record."""
 
 from collections.abc import Callable
+from itertools import cycle, islice
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,17 +11,21 @@ from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import contract, embedding, multi_head, norm
-from modelbudget.components.contract import ALONE, Part, Values
+from modelbudget.components import embedding, multi_head, norm
+from modelbudget.components.contract import Part, Values
 from modelbudget.components.decoder.decoder_constraints import constraints_of
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.feed_forward.moe import MoEFields
+from modelbudget.components.language_model import in_order, make_layers
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.components.position import bucket_of, sinusoids
+from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
+from modelbudget.operations.part import make_part
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import permute
 
 OfPart = Callable[[Part], Values]
 MLPs = pattern(*feed_forward())
@@ -70,18 +75,6 @@ class EncoderDecoder(
         ),
     )
 
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where the attention kernel takes what is added to the scores, and the values.
-
-        Without an encoder, cross-attention gets no gradient.
-        """
-        adds = int(a.position == "buckets" and r.attention_kernel != "math")
-        holds = positive(a.n_encoder_layer) * multi_head.same_widths(a, r) * (1 - adds)
-        for one in _feed_forward(a).values():
-            holds = holds * contract.has_formula(one, quantity, a, r)
-        return holds
-
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Vaswani et al. 2017, §3; T5: Raffel et al. 2020, §2.1; BART: Lewis et al. 2020, §2.1.
@@ -95,52 +88,9 @@ class EncoderDecoder(
         """Count the parameters that one token uses: of the routed experts, only the selected."""
         return _parameters(a, lambda one: getattr(one, "active_parameters", one.parameters)(a))
 
-    @staticmethod
-    def trained_parameters(a: Fields) -> Terms:
-        """Count the parameters that get a gradient."""
-        return _parameters(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
-
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        has_table = int(a.position in ("learned", "buckets"))
-        of_attention = counts(multi_head.tensors(a))
-        return _assembled(
-            a, ends, has_table, of_attention, lambda one: counts(one.tensors(a)), norm.n_tensors(a)
-        )
-
-    @staticmethod
-    def activation_bytes(a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass.
-
-        Source and target are the same tokens. The states of the source, which all layers of the
-        decoder attend, are saved once. With buckets, the decoder saves which scores are hidden.
-        """
-        pairs = r.length * r.length
-        ends = embedding.saved_by_ends(a, r, a.d_model)
-        indices = INDEX * {"learned": r.length, "buckets": pairs}.get(a.position, 0)
-        of_attention, one_norm = multi_head.saved(a, r), norm.saved(a, r)
-        once = {
-            "decoder": int(a.position == "buckets") * pairs,
-            "decoder.layer.cross.key": bytes_of(r.dtype) * tokens(r) * a.d_model,
-        }
-        found = _assembled(
-            a, ends, indices, of_attention, lambda one: one.saved(a, r, ALONE), one_norm
-        )
-        return found | part("", once)
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        ends = {"head": 2 * tokens(r) * embedding.token(a)}
-        return _assembled(a, ends, 0, multi_head.flops(a, r), lambda one: one.flops(a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        ends = {"head": 4 * tokens(r) * embedding.token(a)}
-        of_attention = multi_head.flops_backward(a, r)
-        return _assembled(a, ends, 0, of_attention, lambda one: one.flops_backward(a, r))
+    @classmethod
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.encoder_decoder import EncoderDecoderModel
@@ -196,3 +146,78 @@ def _layers(
         terms |= part(f"{stack}.layer.{name}", values, n)
         terms |= part(f"{stack}.layer.norm", {name: one_norm}, n)
     return terms
+
+
+def _program(a: Fields, r: Run):
+    """Source tokens (batch, length), which are the target too, to logits of that shape."""
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    encoder = make_part("encoder", _stack, a, r, False) if a.n_encoder_layer else None
+    decoder = make_part("decoder", _stack, a, r, True)
+    head = make_part("head", embedding.head_program, a, r, token.weight)
+
+    def forward(tokens):
+        memory = None if encoder is None else encoder(mul(token(tokens), 1.0))
+        return head(mul(decoder(mul(token(tokens), 1.0), memory), 1.0))
+
+    return forward
+
+
+def _stack(a: Fields, r: Run, cross: bool):
+    """States (batch, length, d_model) to states of the same shape; with `cross` the decoder."""
+    if a.position == "learned":
+        n_place = a.n_ctx + a.position_offset
+        position = make_part("position", embedding.table_program, n_place, a.d_model)
+    elif a.position == "buckets":
+        position = make_part("position", embedding.table_program, a.n_bucket, a.n_head)
+    n_layer = a.n_decoder_layer if cross else a.n_encoder_layer
+    names = list(islice(cycle(a.mlps.split()), n_layer))
+    layers = make_layers(n_layer, lambda i: make_part("layer", _layer, a, r, cross, names[i]))
+    embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else lambda x: x
+    final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
+
+    def forward(x, memory=None):
+        length = x.shape[1]
+        places = empty((length,), "int64")  # live to the end
+        if a.position == "learned":
+            x = add(x, position(without_gradient(places)))
+        elif a.position == "sinusoidal":
+            x = add(x, sinusoids(length, a.d_model, x.dtype))
+        x = embedding_norm(x)
+        mask = bias_of(length) if a.position == "buckets" else None
+        for layer in in_order(layers):
+            x = layer(x, mask, memory)
+        return final_norm(x)
+
+    def bias_of(length):
+        """Return what is added to the scores of all layers, (n_head, length, length)."""
+        distance = empty((length, length), "int64")
+        places = bucket_of(distance, both_ways=not cross)  # both live to the end
+        bias = permute(position(places), (2, 0, 1))
+        return masked_fill(bias, compare(distance)) if cross else bias
+
+    return forward
+
+
+def _layer(a: Fields, r: Run, cross: bool, mlp: str):
+    """States (batch, length, d_model) to the same shape; with `cross` they attend others too."""
+    attention = make_part("attention", multi_head.program, a, r)
+    cross_attention = make_part("cross", multi_head.program, a, r) if cross else None
+    last = make_part(mlp, feed_forward()[mlp].program, a, r)
+    names = ("attention", "cross", mlp) if cross else ("attention", mlp)
+    norms = {name: norm.make(f"norm.{name}", a, r) for name in names}
+
+    def forward(x, mask, memory=None):
+        causal = cross and mask is None
+        x = added("attention", x, lambda y: attention(y, causal=causal, mask=mask))
+        if memory is not None:
+            x = added("cross", x, lambda y: cross_attention(y, memory))
+        return added(mlp, x, last)
+
+    def added(name, x, part):
+        """Add what a part makes of x, with the norm before the part or after the sum."""
+        norm_ = norms[name]
+        if a.norm_placement == "pre":
+            return add(x, part(norm_(x)))
+        return norm_(add(x, part(x)))
+
+    return forward

@@ -7,16 +7,18 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import contract, embedding, layer, norm
+from modelbudget.components import embedding, layer, norm
 from modelbudget.components.attention.attention_fields import AttentionFields
-from modelbudget.components.contract import ALONE, Part, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
-from modelbudget.components.mixers import attention, channel_rnn
+from modelbudget.components.language_model import in_order, make_layers, with_head
+from modelbudget.components.mixers import channel_rnn
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.operations.elementwise import add
+from modelbudget.operations.part import make_part
+
+PARTS = ("channel_rnn", "attention", "mlp")
 
 
 class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFields):
@@ -26,51 +28,22 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
     """
 
     has_cache: ClassVar[bool] = True
+    TOKENS_PER_STEP: ClassVar[int] = channel_rnn.TOKENS_PER_STEP
 
     n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
     d_hidden: Count = Field(description="hidden size of each cell")
 
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where attention has the formula, else 0."""
-        return contract.has_formula(layer.all_parts()["attention"], quantity, a, r)
-
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Count the parameters of each component; there is no final norm."""
-        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return _assembled(a, ends, lambda one: one.parameters(a), norm.parameters(a))
+        terms = part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)})
+        for name in PARTS:
+            terms |= part(f"layer.{name}", layer.all_parts()[name].parameters(a), a.n_layer)
+        return terms | part("layer.norm", dict.fromkeys(PARTS, norm.parameters(a)), a.n_layer)
 
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        return _assembled(a, ends, lambda one: counts(one.tensors(a)), norm.n_tensors(a))
-
-    @staticmethod
-    def activation_bytes(a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass."""
-        ends = embedding.saved_by_ends(a, r, a.d_model)
-        return _assembled(a, ends, lambda one: one.saved(a, r, ALONE), norm.saved(a, r))
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        head = {"head": 2 * tokens(r) * embedding.token(a)}
-        return _assembled(a, head, lambda one: one.flops(a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        head = {"head": 4 * tokens(r) * embedding.token(a)}
-        return _assembled(a, head, lambda one: one.flops_backward(a, r))
-
-    @staticmethod
-    def cache_bytes(a, r) -> Terms:
-        """States of the cells, and keys and values of all tokens."""
-        return {
-            **part("layer.channel_rnn", channel_rnn.cache(a, r), a.n_layer),
-            **part("layer.attention", attention.cache(a, r), a.n_layer),
-        }
+    @classmethod
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.hybrid import HybridModel
@@ -78,10 +51,29 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
         return HybridModel(self)
 
 
-def _assembled(a: Fields, ends: Values, of_part: Callable[[Part], Values], one_norm=0) -> Terms:
-    """Combine the values of the parts and norms of a layer with those of embedding and head."""
-    parts = {name: layer.all_parts()[name] for name in ("channel_rnn", "attention", "mlp")}
-    terms = part("", ends)
-    for name, one in parts.items():
-        terms |= part(f"layer.{name}", of_part(one), a.n_layer)
-    return terms | part("layer.norm", dict.fromkeys(parts, one_norm), a.n_layer)
+def _program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
+    head = make_part("head", embedding.head_program, a, r, token.weight)
+
+    def stream(tokens):
+        x = token(tokens)
+        for one_layer in in_order(layers):
+            x = one_layer(x)
+        return (x,)
+
+    return with_head(stream, lambda x: x, head)
+
+
+def _layer(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    recur, attend, feed = (make_part(name, layer.all_parts()[name].program, a, r) for name in PARTS)
+    norms = {name: norm.make(f"norm.{name}", a, r) for name in PARTS}
+
+    def forward(x):
+        y = recur(norms["channel_rnn"](x))  # live to the end
+        x = add(x, attend(norms["attention"](y)))
+        return add(x, feed(norms["mlp"](x)))
+
+    return forward

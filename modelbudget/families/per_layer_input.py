@@ -1,6 +1,7 @@
 """Decoders whose layers read embeddings of their own: Gemma 3n and the text models of Gemma 4."""
 
 from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,20 +12,42 @@ from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import one_token, tokens
-from modelbudget.architecture.terms import Terms, merged, part
-from modelbudget.components import altup, contract, embedding, laurel, norm, per_layer_embeddings
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import (
+    altup,
+    embedding,
+    kv_cache,
+    laurel,
+    norm,
+    per_layer_embeddings,
+    rope,
+    scaled_dot_product,
+)
 from modelbudget.components.altup import AltUpFields
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.laurel import LaurelFields
 from modelbudget.components.mixers import attention, sliding_attention
 from modelbudget.components.mixers.sliding_attention import WindowFields
 from modelbudget.components.per_layer_embeddings import PerLayerInputFields
+from modelbudget.components.position import causal_bias
 from modelbudget.memory.parameter_tensors import Tensor, matrix, sums, vector
+from modelbudget.operations.elementwise import add, mul
+from modelbudget.operations.joining import cat
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part
+from modelbudget.operations.views import (
+    flatten,
+    narrow,
+    select,
+    transpose,
+    unflatten,
+    unsqueeze,
+)
 
 MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")
@@ -127,47 +150,14 @@ class PerLayerInput(
         Constraint("activation != 'xielu'", "activation = xielu: not known yet in this family"),
     )
 
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where attention has the formula, else 0."""
-        holds = 1
-        for kind in _kinds(a):
-            holds = holds * contract.has_formula(kind.mixer, quantity, kind.a, r)
-        return holds
-
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Count the parameters of each component."""
         return _of_tensors(a, lambda tensor: tensor.numbers)
 
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        return _of_tensors(a, lambda tensor: 1)
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        return _flops(a, r, 1, lambda kind: kind.mixer.flops(kind.a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        return _flops(a, r, 2, lambda kind: kind.mixer.flops_backward(kind.a, r))
-
-    @staticmethod
-    def flops_decode(a: Fields, r: Run) -> Terms:
-        """FLOPs of one more token for each sequence, after `length` tokens."""
-        return _flops(a, one_token(r), 1, lambda kind: kind.mixer.flops_decode(kind.a, r))
-
-    @staticmethod
-    def cache_bytes(a: Fields, r: Run) -> Terms:
-        """Keys and values of the layers that have their own."""
-        return merged(
-            *(
-                part("layer.attention", kind.mixer.cache(kind.a, r), kind.has_keys * kind.n_layer)
-                for kind in _kinds(a)
-            )
-        )
+    @classmethod
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.per_layer_input import PerLayerInputModel
@@ -244,23 +234,117 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     return part("", found) | _in_layers(a, of_kind, of_all)
 
 
-def _flops(a: Fields, r: Run, passes: int, of_attention: Callable[[_Kind], Values]) -> Terms:
-    """Two operations for each weight and token; attention and AltUp count their own."""
+def _program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    of_layers = None
+    if a.d_per_layer:
+        name = "embedding.per_layer"
+        of_layers = make_part(name, per_layer_embeddings.program_of_model, a, r)
+    altup_ = make_part("altup", altup.streams_program, a)
+    n_own = a.n_layer - a.n_kv_shared_layer
+    names = list(islice(cycle(a.mixers.split()), a.n_layer))
+    layers = make_layers(
+        a.n_layer, lambda i: make_part("layer", _layer, a, r, names[i], i >= n_own)
+    )
+    final_norm = norm.make("norm.final", a, r)
+    head = make_part("head", embedding.head_program, a, r, token.weight)
 
-    def products(tensors: list[Tensor]) -> Values:
-        matrices = [one for one in tensors if one.name not in ("norm", "token")]
-        return sums(matrices, lambda one: passes * 2 * tokens(r) * one.numbers)
+    def stream(tokens):
+        x = token(tokens)
+        embedded = [None] * a.n_layer if of_layers is None else of_layers.forward(tokens, x)
+        streams, keys_values = altup_.forward(x), {}
+        for i, layer in enumerate(in_order(layers)):
+            shared = keys_values[names[i]] if i >= n_own else None
+            streams, keys_values[names[i]] = layer(streams, embedded[i], shared)
+        return streams, x, embedded, keys_values, shared
 
-    def of_kind(kind: _Kind) -> Values:
-        of_mlp = {name: passes * n for name, n in mlp.flops(kind.a, r).items()}
-        return _named("attention", kind.with_own(of_attention(kind))) | _named("mlp", of_mlp)
+    return with_head(stream, lambda streams: final_norm(altup_.end(streams)), head)
 
-    of_all = {name: passes * n for name, n in _named("altup", altup.flops(a, r)).items()}
-    for name in ("per_layer", "laurel"):
-        of_all |= _named(name, products(_parts_of_layer(a)[name]))
-    ends = {
-        "head": passes * 2 * tokens(r) * embedding.token(a),
-        **_named("embedding.per_layer", products(per_layer_embeddings.of_model(a))),
-        **_named("altup", products(altup.of_model(a))),
-    }
-    return part("", ends) | _in_layers(a, of_kind, of_all)
+
+def _layer(a: Fields, r: Run, mixer: str, shares: bool):
+    """Streams (n_stream, batch, length, d_model) to streams of the same shape."""
+    attention_ = make_part("attention", _attention, a, r, mixer, shares)
+    of_mlp = make_part("mlp", mlp.program, a, r, (1 + a.wide_mlp * shares) * a.d_ff)
+    norms = {name: norm.make(f"norm.{name}", a, r) for name in NORMS}
+    altup_ = make_part("altup", altup.program, a, r) if a.n_stream > 1 else None
+    laurel_ = make_part("laurel", laurel.program, a, r) if a.d_laurel else None
+    per_layer = None
+    if a.d_per_layer:
+        per_layer = make_part("per_layer", per_layer_embeddings.program_of_layer, a, r)
+
+    def forward(streams, embedded, keys_values):
+        predicted = streams if altup_ is None else altup_(streams)
+        x = select(predicted, 0)
+        normed = norms["attention"](x)
+        change, keys_values = attention_(normed, keys_values)
+        x = add(x, norms["attention_output"](change))
+        if laurel_ is not None:
+            x = mul(add(x, laurel_(normed)), 0.7)
+        x = add(x, norms["mlp_output"](of_mlp(norms["mlp"](x))))
+        if altup_ is None:
+            x = x if per_layer is None else add(x, per_layer(x, embedded))
+            return unsqueeze(x, 0), keys_values
+        corrected = altup_.correct(predicted, x)
+        if per_layer is not None:
+            more = per_layer(mul(select(corrected, 0), altup_.scale), embedded)
+            n = a.n_stream - 1
+            corrected = cat(
+                (narrow(corrected, 0, 1), add(narrow(corrected, 0, n, is_first=False), more)), 0
+            )
+        return corrected, keys_values
+
+    return forward
+
+
+def _attention(a: Fields, r: Run, mixer: str, shares: bool):
+    """States (batch, length, d_model) to states, and the keys and values that they attend."""
+    is_full = mixer == "attention"
+    window = 0 if is_full else a.window
+    d_head = (is_full and a.d_full_head) or a.d_head
+    n_kv_head = (is_full and a.n_full_kv_head) or a.n_kv_head
+    width, has_norm = a.n_head * d_head, a.qk_norm != "none"
+    query = make_linear("query", a.d_model, width, a.query_bias)
+    query_norm = _head_norm("query_norm", a, r, d_head)
+    core = make_part("core", scaled_dot_product.program, r)
+    output = make_linear("output", width, a.d_model, a.output_bias)
+    if not shares:
+        key_of = make_linear("key", a.d_model, n_kv_head * d_head, a.key_bias)
+        has_value = window or not a.values_are_keys
+        value_of = (
+            make_linear("value", a.d_model, n_kv_head * d_head, a.value_bias) if has_value else None
+        )
+        key_norm = _head_norm("key_norm", a, r, d_head)
+        cache = kv_cache.declare([(n_kv_head, d_head)] * 2, window)
+
+    def forward(x, keys_values):
+        return attend(x, keys_values if shares else own(x))
+
+    def attend(x, keys_values):
+        k, v = keys_values
+        q = rope.rotate(by_head(query(x), query_norm), d_head)
+        bias = causal_bias(x.shape[1], x.dtype, window) if 0 < window < x.shape[1] else None
+        result = flatten(transpose(core(q, k, v, bias), 1, 2), 2)
+        return output(result), keys_values
+
+    def own(x):
+        """Return keys and values, of which the latter have a norm without a scale."""
+        key = key_of(x)
+        v = by_head(key if value_of is None else value_of(x))
+        k = rope.rotate(by_head(key, key_norm), d_head)
+        if has_norm:
+            v = norm.rms_norm(r)(v, 1, None)
+        return (k, v) if cache is None else tuple(cache.append(k, v))
+
+    def by_head(x, head_norm=None):
+        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
+        x = unflatten(x, 2, (x.shape[2] // d_head, d_head))
+        return transpose(x if head_norm is None else head_norm(x), 1, 2)
+
+    return forward
+
+
+def _head_norm(name: str, a: Fields, r: Run, d_head):
+    if a.qk_norm == "none":
+        return None
+    return norm.make(name, a, r, (d_head,), a.qk_norm_bias)

@@ -1,5 +1,6 @@
 """Recurrent language models over words, read from a table or as characters."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from pydantic import Field
@@ -7,18 +8,20 @@ from pydantic import Field
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
 from modelbudget.components.embedding import HeadFields, VocabularyFields
+from modelbudget.components.language_model import in_order, with_head
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
+from modelbudget.operations.part import make_part
 
 
 class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
     """Token embedding, recurrent layers, head."""
 
     has_cache: ClassVar[bool] = True
+    TOKENS_PER_STEP: ClassVar[int] = recurrent_layer.TOKENS_PER_STEP
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
@@ -44,32 +47,9 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
             **part("", {"head": embedding.head(a, recurrent_layer.width(a))}),
         }
 
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        return part("", ends) | part("layer", recurrent_layer.n_tensors(a))
-
-    @staticmethod
-    def activation_bytes(a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass."""
-        ends = embedding.saved_by_ends(a, r, recurrent_layer.width(a))
-        return part("", ends) | part("layer", recurrent_layer.saved(a, r))
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        head = 2 * tokens(r) * embedding.token(a, recurrent_layer.width(a))
-        return part("", {"head": head}) | part("layer", recurrent_layer.flops(a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        head = 4 * tokens(r) * embedding.token(a, recurrent_layer.width(a))
-        return part("", {"head": head}) | part("layer", recurrent_layer.flops_backward(a, r))
-
-    @staticmethod
-    def cache_bytes(a, r) -> Terms:
-        return part("", {"layer": recurrent_layer.cached(a, r)})
+    @classmethod
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.recurrent_lm import RecurrentLMModel
@@ -97,3 +77,19 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
         from modelbudget.modules.recurrent_lm import CharacterLMModel
 
         return CharacterLMModel(self)
+
+
+def _program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    layers = recurrent_layer.make_recurrent_layers(a, r)
+    width = recurrent_layer.width(a)
+    head = make_part("head", embedding.head_program, a, r, token.weight, width)
+
+    def stream(tokens):
+        x = token(tokens)
+        for layer in in_order(layers):
+            x = layer(x)
+        return (x,)
+
+    return with_head(stream, lambda x: x, head)

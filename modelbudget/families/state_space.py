@@ -9,14 +9,16 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import tokens
-from modelbudget.architecture.terms import Terms, part, scaled
-from modelbudget.components import embedding, mamba2_block, mamba_block, norm, state_space_program
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import embedding, mamba2_block, mamba_block, norm
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
+from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.mamba2_block import StateSpaceDualFields
 from modelbudget.components.mamba_block import SelectiveScanFields
 from modelbudget.components.norm import NormFields
+from modelbudget.operations.elementwise import add
+from modelbudget.operations.part import make_part
 
 
 class _StateSpace(NormFields, HeadFields, VocabularyFields):
@@ -32,37 +34,11 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
     @classmethod
     def parameters(cls, a: Fields) -> Terms:
         """Mamba: Gu & Dao 2023, §3.4; Mamba-2: Dao & Gu 2024, §7."""
-        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return assembled(a, ends, cls.mixer.parameters(a), norm.parameters(a))
-
-    @classmethod
-    def trained_tensors(cls, a: Fields) -> Terms:
-        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        return assembled(a, ends, cls.mixer.n_tensors(a), norm.n_tensors(a))
-
-    @classmethod
-    def activation_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass."""
-        ends = embedding.saved_by_ends(a, r, a.d_model)
-        return assembled(a, ends, cls.mixer.saved(a, r), norm.saved(a, r))
-
-    @classmethod
-    def flops_forward(cls, a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products and convolutions, two for a multiplication and a sum."""
-        return assembled(a, {"head": 2 * tokens(r) * embedding.token(a)}, cls.mixer.flops(a, r))
-
-    @classmethod
-    def flops_backward(cls, a: Fields, r: Run) -> Terms:
-        """Each product twice, for the gradients of both its factors."""
-        return scaled(cls.flops_forward(a, r), 2)
-
-    @classmethod
-    def cache_bytes(cls, a: Fields, r: Run) -> Terms:
-        return part("layer.mixer", cls.mixer.cached(a, r), a.n_layer)
+        return assembled(a, cls.mixer.parameters(a))
 
     @classmethod
     def program(cls) -> Callable:
-        return partial(state_space_program.program, mixer=cls.mixer)
+        return partial(_program, mixer=cls.mixer)
 
 
 class SelectiveScan(SelectiveScanFields, _StateSpace):
@@ -87,11 +63,33 @@ class StateSpaceDual(StateSpaceDualFields, _StateSpace):
         return StateSpaceDualModel(self)
 
 
-def assembled(a: Fields, ends: Values, mixer: Values, one_norm=0) -> Terms:
-    """Combine the values of the mixer and the norm of a layer with those of embedding and head."""
+def assembled(a: Fields, mixer: Values) -> Terms:
+    """Combine the parameters of a layer's mixer with those of embedding, norms and head."""
+    of_norm = norm.parameters(a)
     return {
-        **part("", ends),
+        **part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)}),
         **part("layer.mixer", mixer, a.n_layer),
-        **part("layer", {"norm": one_norm}, a.n_layer),
-        **part("norm", {"final": one_norm}),
+        **part("layer", {"norm": of_norm}, a.n_layer),
+        **part("norm", {"final": of_norm}),
     }
+
+
+def _program(a: Fields, r: Run, mixer: ModuleType):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r, mixer))
+    final_norm = norm.make("norm.final", a, r)
+    head = make_part("head", embedding.head_program, a, r, token.weight)
+
+    def stream(tokens):
+        x = token(tokens)
+        for layer in in_order(layers):
+            x = layer(x)
+        return (x,)
+
+    return with_head(stream, final_norm, head)
+
+
+def _layer(a: Fields, r: Run, mixer: ModuleType):
+    norm_, mix = norm.make("norm", a, r), make_part("mixer", mixer.program, a, r)
+    return lambda x: add(x, mix(norm_(x)))

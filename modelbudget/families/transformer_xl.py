@@ -1,18 +1,24 @@
 """Transformer-XL: relative attention over a memory of earlier segments, adaptive softmax."""
 
+from collections.abc import Callable
+
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import adaptive_softmax, loss, norm, relative_attention
+from modelbudget.components import adaptive_softmax, norm, relative_attention
 from modelbudget.components.adaptive_softmax import AdaptiveFields
-from modelbudget.components.contract import Values, doubled
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.language_model import in_order, make_layers
 from modelbudget.components.norm import NormFields
+from modelbudget.components.position import sinusoids
 from modelbudget.components.relative_attention import RelativeAttentionFields
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.operations.elementwise import add, mul
+from modelbudget.operations.joining import cat
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.views import narrow
 
 
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
@@ -23,44 +29,19 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Dai et al. 2019, §3.3, with the sizes of the authors' code."""
-        ends = adaptive_softmax.embedding(a), adaptive_softmax.head(a)
-        parts = relative_attention.parameters(a), mlp.parameters(a)
-        biases = part("bias", relative_attention.biases(a))
-        return _assembled(a, *ends, *parts, norm.parameters(a)) | biases
+        one_norm = norm.parameters(a)
+        return {
+            **part("embedding", adaptive_softmax.embedding(a)),
+            **part("layer.attention", relative_attention.parameters(a), a.n_layer),
+            **part("layer.mlp", mlp.parameters(a), a.n_layer),
+            **part("layer.norm", {"attention": one_norm, "mlp": one_norm}, a.n_layer),
+            **part("head", adaptive_softmax.head(a)),
+            **part("bias", relative_attention.biases(a)),
+        }
 
-    @staticmethod
-    def trained_tensors(a: Fields) -> Terms:
-        ends = adaptive_softmax.embedding_tensors(a), adaptive_softmax.head_tensors(a)
-        of_attention = dict.fromkeys(relative_attention.parameters(a), 1)
-        biases = part("bias", dict.fromkeys(relative_attention.biases(a), 1))
-        of_mlp = counts(mlp.tensors(a))
-        return _assembled(a, *ends, of_attention, of_mlp, norm.n_tensors(a)) | biases
-
-    @staticmethod
-    def activation_bytes(a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass.
-
-        The loss takes logarithms of probabilities for scores, and saves them once more.
-        """
-        ends = adaptive_softmax.embedding_saved(a, r), adaptive_softmax.head_saved(a, r)
-        parts = relative_attention.saved(a, r), mlp.saved(a, r)
-        once = part("layer.attention", relative_attention.waves(a, r))
-        once |= part("", {"loss": loss.saved(r, a.n_vocab)})
-        return _assembled(a, *ends, *parts, norm.saved(a, r)) | once
-
-    @staticmethod
-    def flops_forward(a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        ends = adaptive_softmax.embedding_flops(a, r), adaptive_softmax.head_flops(a, r)
-        return _assembled(a, *ends, relative_attention.flops(a, r), mlp.flops(a, r))
-
-    @staticmethod
-    def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        ahead = doubled(adaptive_softmax.embedding_flops(a, r))
-        head = doubled(adaptive_softmax.head_flops(a, r))
-        parts = relative_attention.flops_backward(a, r), mlp.flops_backward(a, r)
-        return _assembled(a, ahead, head, *parts)
+    @classmethod
+    def program(cls) -> Callable:
+        return _program
 
     def build(self):
         from modelbudget.modules.transformer_xl import TransformerXLModel
@@ -68,14 +49,36 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
         return TransformerXLModel(self)
 
 
-def _assembled(
-    a: Fields, ahead: Values, head: Values, attention: Values, of_mlp: Values, one_norm=0
-) -> Terms:
-    """Combine the values of the parts and norms of a layer with those of embedding and head."""
-    return {
-        **part("embedding", ahead),
-        **part("layer.attention", attention, a.n_layer),
-        **part("layer.mlp", of_mlp, a.n_layer),
-        **part("layer.norm", {"attention": one_norm, "mlp": one_norm}, a.n_layer),
-        **part("head", head),
-    }
+def _program(a: Fields, r: Run):
+    """Tokens (batch, length), without a segment before, to logarithms of probabilities."""
+    embed = make_part("embedding", adaptive_softmax.input_program, a, r)
+    names = ("content", "distance")
+    bias = [parameter(f"bias.{name}", a.n_head * a.d_head) for name in names]
+    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
+    matrices = embed.tables, embed.projections
+    head = make_part("head", adaptive_softmax.head_program, a, r, *matrices)
+
+    def forward(tokens):
+        x = mul(embed(tokens), 1.0)
+        memory = narrow(x, 1, 0)
+        waves = sinusoids(tokens.shape[1], a.d_model, x.dtype)
+        seen = []  # what the next segment would look back on
+        for layer in in_order(layers):
+            seen.append(cat((memory, x), 1).detach())
+            x = layer(x, memory, waves, bias)
+        return head(x)
+
+    return forward
+
+
+def _layer(a: Fields, r: Run):
+    attention = make_part("attention", relative_attention.program, a, r)
+    of_mlp = make_part("mlp", mlp.program, a, r)
+    norms = [norm.make(f"norm.{name}", a, r) for name in ("attention", "mlp")]
+
+    def forward(x, memory, waves, bias):
+        after_attention, after_mlp = norms
+        x = after_attention(add(x, attention(x, memory, waves, bias)))
+        return after_mlp(add(x, of_mlp(x)))
+
+    return forward

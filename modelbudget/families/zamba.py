@@ -1,5 +1,8 @@
 """Zamba and Zamba2: state space models with transformer blocks that layers share."""
 
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
 from typing import ClassVar
 
 from pydantic import Field
@@ -7,18 +10,18 @@ from pydantic import Field
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
-from modelbudget.architecture.run_values import one_token, tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import contract, embedding, norm, shared_block
-from modelbudget.components.contract import ALONE, Part, Values, doubled
+from modelbudget.components import embedding, norm, shared_block
 from modelbudget.components.embedding import HeadFields, VocabularyFields
+from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.mixers import mixers
 from modelbudget.components.mixers.mamba2 import Mamba2Fields
 from modelbudget.components.mixers.selective_scan import SelectiveScanFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.shared_block import SharedBlockFields
 from modelbudget.families.state_space import assembled
-from modelbudget.memory.parameter_tensors import counts
+from modelbudget.operations.elementwise import add
+from modelbudget.operations.part import make_part
 
 WITH_BLOCK = "hybrid"
 """The word for a layer that uses a shared block."""
@@ -36,63 +39,18 @@ class _WithSharedBlocks(SharedBlockFields, NormFields, HeadFields, VocabularyFie
     n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @classmethod
-    def _part(cls) -> Part:
-        return mixers()[cls.mixer]
-
-    @classmethod
-    def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where the mixer has the formula, else 0."""
-        return contract.has_formula(cls._part(), quantity, a, r)
-
-    @classmethod
     def parameters(cls, a: Fields) -> Terms:
         """Glorioso et al. 2024, fig. 2: arXiv 2405.16712 (Zamba), arXiv 2411.15242 (Zamba2)."""
-        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        block, use = shared_block.parameters(a), shared_block.use_parameters(a)
-        held = _held(a, block, use, shared_block.n_block(a, _n_use(a)))
-        return assembled(a, ends, cls._part().parameters(a), norm.parameters(a)) | held
+        n_use = instances(a.mixers, a.n_layer).get(WITH_BLOCK, 0)
+        return {
+            **assembled(a, mixers()[cls.mixer].parameters(a)),
+            **part("block", shared_block.parameters(a), shared_block.n_block(a, n_use)),
+            **part("layer.use", shared_block.use_parameters(a), n_use),
+        }
 
     @classmethod
-    def trained_tensors(cls, a: Fields) -> Terms:
-        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        block, use = shared_block.n_tensors(a), shared_block.use_n_tensors(a)
-        held = _held(a, block, use, shared_block.n_block(a, _n_use(a)))
-        return assembled(a, ends, counts(cls._part().tensors(a)), norm.n_tensors(a)) | held
-
-    @classmethod
-    def activation_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Bytes that the forward pass and the loss save for the backward pass."""
-        ends = embedding.saved_by_ends(a, r, a.d_model)
-        held = _held(a, shared_block.saved(a, r), shared_block.use_saved(a, r))
-        return assembled(a, ends, cls._part().saved(a, r, ALONE), norm.saved(a, r)) | held
-
-    @classmethod
-    def flops_forward(cls, a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products and convolutions, two for a multiplication and a sum."""
-        ends = {"head": 2 * tokens(r) * embedding.token(a)}
-        held = _held(a, shared_block.flops(a, r), shared_block.use_flops(a, r))
-        return assembled(a, ends, cls._part().flops(a, r)) | held
-
-    @classmethod
-    def flops_backward(cls, a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients."""
-        ends = {"head": 4 * tokens(r) * embedding.token(a)}
-        block, use = doubled(shared_block.flops(a, r)), shared_block.use_flops_backward(a, r)
-        return assembled(a, ends, cls._part().flops_backward(a, r)) | _held(a, block, use)
-
-    @classmethod
-    def flops_decode(cls, a: Fields, r: Run) -> Terms:
-        """FLOPs of one more token for each sequence, after `length` tokens."""
-        one = one_token(r)
-        ends = {"head": 2 * tokens(one) * embedding.token(a)}
-        held = _held(a, shared_block.flops(a, one), shared_block.use_flops_decode(a, r))
-        return assembled(a, ends, cls._part().flops_decode(a, r)) | held
-
-    @classmethod
-    def cache_bytes(cls, a: Fields, r: Run) -> Terms:
-        """States of the mixers, and keys and values of each use of a shared block."""
-        states = part("layer.mixer", cls._part().cache(a, r), a.n_layer)
-        return states | part("layer.use", shared_block.cache(a, r), _n_use(a))
+    def program(cls) -> Callable:
+        return partial(_program, mixer=cls.mixer)
 
     def build(self):
         from modelbudget.modules.mixers import mixers
@@ -140,13 +98,32 @@ class Zamba2(Mamba2Fields, _WithSharedBlocks):
     derived: ClassVar[dict[str, str]] = {"d_mamba_head": "2 * d_model / n_mamba_head"}
 
 
-def _n_use(a: Fields):
-    """Count the uses of shared blocks."""
-    return instances(a.mixers, a.n_layer).get(WITH_BLOCK, 0)
+def _program(a: Fields, r: Run, mixer: str):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    names = list(islice(cycle(a.mixers.split()), a.n_layer))
+    n_block = min(a.n_shared_block, names.count(WITH_BLOCK))
+    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    blocks = [make_part("block", shared_block.program, a, r) for _ in range(n_block)]
+    layers = make_layers(a.n_layer, lambda i: make_part("layer", _layer, a, r, mixer, names[i]))
+    final_norm = norm.make("norm.final", a, r)
+    head = make_part("head", embedding.head_program, a, r, token.weight)
+
+    def stream(tokens):
+        x = embedded = token(tokens)
+        in_turn = cycle(blocks)
+        for name, layer in zip(names, in_order(layers), strict=True):
+            x = layer(x, embedded, next(in_turn) if name == WITH_BLOCK else None)
+        return x, embedded
+
+    return with_head(stream, final_norm, head)
 
 
-def _held(a: Fields, block: Values, use: Values, n_block=None) -> Terms:
-    """Combine the values of shared blocks, each `n_block` times (once a use), and of their uses."""
-    n_use = _n_use(a)
-    n_block = n_use if n_block is None else n_block
-    return part("block", block, n_block) | part("layer.use", use, n_use)
+def _layer(a: Fields, r: Run, mixer: str, name: str):
+    norm_, mix = norm.make("norm", a, r), make_part("mixer", mixers()[mixer].program, a, r)
+    use = make_part("use", shared_block.use_program, a, r) if name == WITH_BLOCK else None
+
+    def forward(x, embedded, block):
+        y = x if use is None else add(x, use(x, embedded, block))
+        return add(x, mix(norm_(y)))
+
+    return forward

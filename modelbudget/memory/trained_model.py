@@ -1,6 +1,7 @@
 """Gradients and optimizer states of any model with a loss."""
 
-from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
 
 from modelbudget.architecture.base import OF_PEAK, Architecture
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -13,9 +14,19 @@ from modelbudget.memory import optimizer_states
 class TrainedModel(Architecture):
     """A model that can be trained: the base of the fields of all heads."""
 
+    trained_tensors: ClassVar[Callable[[Fields], Terms]]
+    """Count the parameter tensors that get a gradient; instances as of the parameters.
+
+    A family without it has no closed formula of gradients and optimizer states.
+    """
+
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
+        if quantity in ("gradient_bytes", "optimizer_bytes") and not hasattr(
+            cls, "trained_tensors"
+        ):
+            return 0
         is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
         if is_peak and not optimizer_states.is_known(r):
             return 0
@@ -37,11 +48,6 @@ class TrainedModel(Architecture):
     def trained_parameters(cls, a: Fields) -> Terms:
         """Count the parameters that get a gradient: all, unless a family defines otherwise."""
         return cls.parameters(a)
-
-    @staticmethod
-    @abstractmethod
-    def trained_tensors(a: Fields) -> Terms:
-        """Count the parameter tensors that get a gradient; instances as of the parameters."""
 
     @classmethod
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:

@@ -181,14 +181,14 @@ def expm1(x: Tensor) -> Tensor:
 
 
 @operation
-def clamp_max(x: Tensor) -> Tensor:
-    """Replace numbers above a bound by it. Saves x; the gradient is 0 there."""
+def clamp(x: Tensor) -> Tensor:
+    """Replace numbers beyond a bound by it. Saves x; the gradient is 0 there."""
     node = start_node("clamp", [x], [x])
 
     def gradients(saved, g):
         zero = empty((), g.dtype)
-        is_below = compare(saved[0])
-        return empty_elementwise(g.dtype, is_below, g)
+        is_within = compare(saved[0])
+        return empty_elementwise(g.dtype, is_within, g)
 
     return finish_node(node, empty_elementwise(x.dtype, x), gradients)
 

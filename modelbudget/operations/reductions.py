@@ -6,7 +6,7 @@ Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import compare, div, mul, to
+from modelbudget.operations.elementwise import clamp, compare, div, mul, to
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
@@ -50,18 +50,25 @@ def vector_norm(x: Tensor) -> Tensor:
 
 
 @operation
-def norm(x: Tensor, dim: int) -> Tensor:
+def norm(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """Return the Euclidean norm over a dimension. Saves x and the result."""
     node = start_node("norm", [x], [x])
-    y = empty(_reduced(x.shape, [dim], False), x.dtype)
+    y = empty(_reduced(x.shape, [dim], keepdim), x.dtype)
 
     def gradients(saved, g):
-        x, y = saved[0], unsqueeze(saved[1], dim)
+        x, y = saved
+        if not keepdim:
+            g, y = unsqueeze(g, dim), unsqueeze(y, dim)
         quotient = div(x, y)
         is_zero = compare(y)  # both live to the end of the expression
-        return mul(unsqueeze(g, dim), quotient)
+        return mul(g, quotient)
 
     return finish_node(node, y, gradients, [y])
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Divide each row by its norm (`F.normalize`, torch/nn/functional.py)."""
+    return div(x, expand(clamp(norm(x, -1, keepdim=True)), x.shape))
 
 
 @operation

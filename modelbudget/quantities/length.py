@@ -62,7 +62,7 @@ def short(a, run: RunConfig) -> Short | None:
     """Return the runs that stand for a run: none if it is not longer, or has no such loop."""
     names = {*a.mixers.split()} if "mixers" in type(a).model_fields else ()
     files = [mixers().get(name) for name in names]
-    files.append(getattr(a, "mixer", None))  # of a family with one
+    files += [type(a), getattr(a, "mixer", None)]  # of a family with one
     steps = [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
     if not steps or run.loss_kernel == "fused_linear":  # whose chunks are no multiple
         return None

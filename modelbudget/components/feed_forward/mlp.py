@@ -39,7 +39,7 @@ from modelbudget.operations import elementwise
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import (
     add,
-    clamp_max,
+    clamp,
     compare,
     expm1,
     mul,
@@ -473,7 +473,7 @@ def _xielu():
     def forward(x):
         positive = softplus(learned["positive"])
         negative = add(softplus(learned["negative"]), 0.5)
-        below = mul(sub(expm1(clamp_max(x)), x), negative)
+        below = mul(sub(expm1(clamp(x)), x), negative)
         return add(where(compare(x), mul(mul(positive, x), x), below), mul(x, 0.5))
 
     return forward

@@ -1,0 +1,46 @@
+"""What programs of language models share: layers in a row, and a head behind them."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from modelbudget.operations.elementwise import clone
+from modelbudget.operations.part import Part
+from modelbudget.operations.tape import Active
+from modelbudget.operations.views import narrow
+
+
+def make_layers(n_layer, make: Callable[[int], Part]) -> list[Part]:
+    """Make layers, each by its number."""
+    layers = []
+    for number in range(n_layer):
+        Active.tape.layer = number
+        layers.append(make(number))
+    Active.tape.layer = None
+    return layers
+
+
+def in_order(layers: Sequence[Part]) -> Iterator[Part]:
+    """Yield layers; the tape knows which one runs."""
+    for number, layer in enumerate(layers):
+        Active.tape.layer = number
+        yield layer
+    Active.tape.layer = None
+
+
+def with_head(stream: Callable, final_norm: Callable, head: Callable) -> Callable:
+    """Return a function from tokens (batch, length) to logits (batch, length, n_vocab).
+
+    `stream` returns the states after the last layer, and others that the model holds to its end.
+    """
+
+    def forward(tokens):
+        x, *_others = stream(tokens)  # live until the logits are there
+        return head(final_norm(x))
+
+    def next_token(tokens):
+        """Return the logits of the last token, of which the head reads a copy."""
+        x, *_others = stream(tokens)
+        states = final_norm(x)  # both are live with the copy
+        return head(clone(narrow(states, 1, 1, is_first=False)))
+
+    forward.next_token = next_token
+    return forward
