@@ -55,20 +55,25 @@ def program(a: Fields, r: Run):
         k, v = by_head(key(seen)), by_head(value(seen))
         distance = by_head(unsqueeze(of_distances(waves), 0))
         for_content, for_distance = bias
-        by_content = matmul(by_head(add(q, for_content)), transpose(k, -1, -2))
-        by_distance = matmul(by_head(add(q, for_distance)), transpose(distance, -1, -2))
+        by_content = _product(by_head(add(q, for_content)), transpose(k, -1, -2))
+        by_distance = _product(by_head(add(q, for_distance)), transpose(distance, -1, -2))
         places = empty((x.shape[1],), "int64")
         away = _differences(places, seen.shape[1])
         by_distance = gather(by_distance, expand(without_gradient(away), by_content.shape))
         scores = mul(add(by_content, by_distance), 0.5)
         scores = masked_fill(scores, compare(away))
-        return output(flatten(transpose(matmul(softmax(scores), v), 1, 2), 2))
+        return output(flatten(transpose(_product(softmax(scores), v), 1, 2), 2))
 
     def by_head(x):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
         return transpose(unflatten(x, 2, (a.n_head, a.d_head)), 1, 2)
 
     return forward
+
+
+def _product(x, y):
+    """x @ y, which holds its operands while it casts them."""
+    return matmul(x, y)
 
 
 def _differences(places, n):

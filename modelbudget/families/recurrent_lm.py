@@ -22,6 +22,8 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 
     has_cache: ClassVar[bool] = True
     TOKENS_PER_STEP: ClassVar[int] = recurrent_layer.TOKENS_PER_STEP
+    UNLIKE_PERIODS: ClassVar[int] = 2
+    """At each end: the first and the last layer are of other widths than those between them."""
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(

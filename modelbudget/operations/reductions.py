@@ -145,7 +145,7 @@ def safe_softmax(x: Tensor) -> Tensor:
     return _softmax_of(x, "safe_softmax")
 
 
-@operation
+@operation(autocast="float32")
 def log_softmax(x: Tensor) -> Tensor:
     return _softmax_of(x, "log_softmax")
 

@@ -40,13 +40,19 @@ class Shallow(NamedTuple):
 def shallow(a, n_end: int = 2) -> Shallow | None:
     """Return the runs that stand for a model: none if it is not deeper than they are.
 
-    `n_end`: the periods at each end that may differ from those between them.
+    `n_end`: the periods at each end that may differ from those between them, if a family does not
+    need more.
     """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
-    if "n_layer" not in type(a).model_fields:
+    if "n_layer" not in type(a).model_fields or getattr(a, "n_kv_shared_layer", 0):
         return None
+    if getattr(a, "n_distinct", a.n_layer) != a.n_layer:
+        return None
+    other_periods = (index(getattr(a, name, 1)) for name in ("global_every", "n_shared_block"))
     period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
+    period *= lcm(*other_periods)
+    n_end = max(n_end, getattr(type(a), "UNLIKE_PERIODS", 1))
     first = n_dense + -n_dense % period + n_end * period
     n_left_out = (a.n_layer - first - n_end * period) // period
     if n_left_out < 2:
@@ -59,10 +65,7 @@ def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
     runs = shallow(a, n_end)
     if runs is None:
         return run(a)
-    short, long = (
-        run(a.model_copy(update={"n_layer": n_layer}))
-        for n_layer in (runs.n_layer, runs.n_layer + runs.period)
-    )
+    short, long = (run(_of_depth(a, n)) for n in (runs.n_layer, runs.n_layer + runs.period))
     peaks = {
         phase: _peak(runs, allocations, long.allocations[phase])
         for phase, allocations in short.allocations.items()
@@ -75,6 +78,11 @@ def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, value, getattr(long, name)))
     return result
+
+
+def _of_depth(a, n_layer: int):
+    names = {"n_layer", "n_distinct"} & type(a).model_fields.keys()
+    return a.model_copy(update=dict.fromkeys(names, n_layer))
 
 
 def _counter(runs: Shallow, short: Counter, long: Counter) -> Counter:

@@ -91,10 +91,11 @@ def programmed_inference(a, run) -> tuple[Inference, list[tuple[int, int]]]:
 
 
 def programmed(a, run, program=decoder.program) -> list[tuple[int, int]]:
-    """Return the same of a program; what is declared before it runs has no operation."""
+    """Return the same of a program, from the first row of an embedding on."""
     step = training_step(program, a, run, lists_allocations=True, n_steps=0)
     listed = [x for x in step.allocations["first.forward_backward"] if x.n_bytes]
-    return [(x.n_bytes, x.live) for x in listed]
+    first = next(i for i, x in enumerate(listed) if x.operation == "embedding")
+    return [(x.n_bytes, x.live) for x in listed[first:]]
 
 
 def first_difference(programmed: list, traced: list) -> str:

@@ -149,21 +149,20 @@ OFF = {
 """Switches of a run that only layers of decoders have."""
 
 
+READ_TOKENS = [*(one for one in SHAPES if one.is_language_model()), Hybrid]
+
+
 @st.composite
-def trained(draw) -> tuple[Architecture, RunConfig]:
-    """An architecture that reads tokens, and a run of it for which there are formulas."""
-    reads_tokens = st.sampled_from([one for one in SHAPES if one.is_language_model()])
-    a = draw(reads_tokens.flatmap(architectures) | hybrids())
+def trained(draw, family: type[Architecture] | None = None) -> tuple[Architecture, RunConfig]:
+    """An architecture that reads tokens, of a family or of any, and a run that it allows."""
+    family = draw(st.sampled_from(READ_TOKENS)) if family is None else family
+    a = draw(hybrids() if family is Hybrid else architectures(family))
     run = draw(runs()).model_copy(update=OFF)
     if isinstance(a, Encoder | EncoderDecoder | Hybrid | Zamba | Zamba2):
         wide = dict.fromkeys({"d_head", "d_value"} & type(a).model_fields.keys(), 8)
         a = a.model_copy(update=wide if run.attention_kernel != "math" else {})
-    if isinstance(a, EncoderDecoder):  # without an encoder, cross-attention gets no gradient
-        a = a.model_copy(update={"n_encoder_layer": max(1, a.n_encoder_layer)})
     if run_mistake(a, run) or getattr(a, "window", 0):
         run = run.model_copy(update={"attention_kernel": "math"})
-    if isinstance(a, RWKV | RWKV5 | RWKV6):  # one token leaves the decay without a gradient
-        run = run.model_copy(update={"length": run.length + 1})
     return a, run
 
 

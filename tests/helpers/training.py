@@ -12,12 +12,14 @@ PREDICTED = (
 )  # fmt: skip
 
 
-def measured(a, run: RunConfig, device: str = "meta") -> dict[str, dict[str, int]]:
+def measured(
+    a, run: RunConfig, device: str = "meta", quantities=PREDICTED
+) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, device, run.dtype)
     if device == "cpu":
         initialise(model)
-    return train(model, run, set(PREDICTED))
+    return train(model, run, set(quantities))
 
 
 def predicted(a, run: RunConfig, quantities=PREDICTED) -> dict[str, dict[str, int]]:

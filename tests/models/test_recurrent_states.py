@@ -23,6 +23,7 @@ from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
 from modelbudget.measurement.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
+from modelbudget.predict.formula import formula
 
 CELLS = {"n_vocab": 11, "d_model": 6, "n_layer": 2, "d_hidden": 7, "d_last": 5, "tied": False}
 OF_STATES = (
@@ -72,8 +73,9 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
 @settings(max_examples=100)
-def test_a_formula_stands_where_something_is_remembered(a):
-    assert a.has_formula_for("cache_bytes", a, RunConfig()) == cache_is_known(a)
+def test_a_cache_is_known_where_something_is_kept(a):
+    _, holds = formula(type(a), "cache_bytes", a, RunConfig())
+    assert holds == cache_is_known(a)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in WITH_ATTENTION])

@@ -181,14 +181,6 @@ def test_a_token_costs_the_same_after_any_number(name):
     a = TINY_MODELS[name]
     for length in (1, 9):
         run = RunConfig(batch=2, length=length)
-        assert a.has_formula_for("flops_decode", a, run)
         found = measured_inference(a, run)
         assert predicted_inference(a, run, "flops_decode") == found["flops_decode"]
         assert predicted_inference(a, run, "cache_bytes") == found["cache_bytes"]
-
-
-@pytest.mark.parametrize("name", ["RWKV-5", "RWKV-6"])
-def test_decays_of_a_single_token_have_no_formula(name):
-    a = TINY_MODELS[name]
-    assert not a.has_formula_for("gradient_bytes", a, RunConfig(length=1))
-    assert a.has_formula_for("gradient_bytes", a, RunConfig(length=2))

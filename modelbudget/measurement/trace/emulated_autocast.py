@@ -30,6 +30,7 @@ FLOAT32 = (
     (F, "rms_norm"),
     (F, "cross_entropy"),
     (F, "softmax"),
+    (F, "log_softmax"),
     (F, "softplus"),
     (torch, "softmax"),
     (torch.Tensor, "softmax"),

@@ -1,0 +1,64 @@
+"""Programs of families that are not decoders against traces: every allocation, in order."""
+
+from dataclasses import replace
+
+import pytest
+from helpers.allocations import first_difference, programmed, traced
+from helpers.inference import measured_inference
+from helpers.other_families import READ_TOKENS, TINY_MODELS, trained
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.quantities.depth import of_any_depth, shallow
+from modelbudget.quantities.inference_step import _inference, inference
+from modelbudget.quantities.length import short
+from modelbudget.quantities.training_step import _training_step, training_step
+
+few_examples = settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+DEEP = {  # ALBERT's layers are few ones, passed again and again
+    name: a
+    for name, a in TINY_MODELS.items()
+    if "n_layer" in type(a).model_fields and name != "ALBERT"
+}
+
+
+@pytest.mark.parametrize("family", READ_TOKENS)
+@few_examples
+@given(st.data())
+def test_training_is_that_of_the_module(family, data):
+    a, run = data.draw(trained(family))
+    program = family.program()
+    assert not first_difference(programmed(a, run, program), traced(a, run)), (a, run)
+    step = training_step(program, a, run, n_steps=0)
+    formula = family.parameters(a)
+    assert +step.parameters == {name: term.total for name, term in formula.items() if term.total}
+
+
+@pytest.mark.parametrize("family", [family for family in READ_TOKENS if family.has_cache])
+@few_examples
+@given(st.data())
+def test_inference_is_that_of_the_module(family, data):
+    a, run = data.draw(trained(family))
+    step, measured = inference(family.program(), a, run), measured_inference(a, run)
+    assert step.peaks == measured["peak_inference_bytes"]
+    assert step.caches == measured["cache_bytes"]
+    assert +step.flops_decode == measured["flops_decode"]
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_shallow_and_short_runs_are_a_deep_and_long_one(name):
+    """Only this sees a family whose layers, or tokens, do not repeat as these runs assume."""
+    a, run = deep(DEEP[name]), RunConfig(batch=2, length=12)
+    program = type(a).program()
+    assert shallow(a) or short(a, run)
+    step = of_any_depth(lambda a: training_step(program, a, run, True), a)
+    assert replace(step, allocations={}) == _training_step(program, a, run, False, 2)
+    if type(a).has_cache:
+        step = of_any_depth(lambda a: inference(program, a, run, True), a, 1)
+        assert replace(step, allocations={}) == _inference(program, a, run, False)
+
+
+def deep(a):
+    names = {"n_layer", "n_distinct"} & type(a).model_fields.keys()
+    return a.model_copy(update=dict.fromkeys(names, 20))
