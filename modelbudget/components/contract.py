@@ -118,6 +118,10 @@ class Part(Protocol):
         """From the gradient of the output to that of the input."""
         ...
 
+    def program(self, a: Fields, r: Run) -> Callable:
+        """Declare the parameters and return the forward function (`operations/part.py`)."""
+        ...
+
     def cache(self, a: Fields, r: Run) -> Values:
         """Bytes kept from one token to the next, after `length` tokens."""
         ...

@@ -200,17 +200,16 @@ def _stack(a: Fields, r: Run, cross: bool):
 
 def _layer(a: Fields, r: Run, cross: bool, mlp: str):
     """States (batch, length, d_model) to the same shape; with `cross` they attend others too."""
-    attention = make_part("attention", multi_head.program, a, r)
-    cross_attention = make_part("cross", multi_head.program, a, r) if cross else None
+    names = ("attention", "cross") if cross else ("attention",)
+    attention = {name: make_part(name, multi_head.program, a, r) for name in names}
     last = make_part(mlp, feed_forward()[mlp].program, a, r)
-    names = ("attention", "cross", mlp) if cross else ("attention", mlp)
-    norms = {name: norm.make(f"norm.{name}", a, r) for name in names}
+    norms = {name: norm.make(f"norm.{name}", a, r) for name in (*names, mlp)}
 
     def forward(x, mask, memory=None):
         causal = cross and mask is None
-        x = added("attention", x, lambda y: attention(y, causal=causal, mask=mask))
+        x = added("attention", x, lambda y: attention["attention"](y, causal=causal, mask=mask))
         if memory is not None:
-            x = added("cross", x, lambda y: cross_attention(y, memory))
+            x = added("cross", x, lambda y: attention["cross"](y, memory))
         return added(mlp, x, last)
 
     def added(name, x, part):
