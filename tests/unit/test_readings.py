@@ -4,7 +4,6 @@ import re
 
 import pytest
 import sympy
-from helpers.other_families import trained
 from helpers.readings import (
     as_bounds,
     as_columns,
@@ -110,7 +109,7 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     }
 
 
-@given(decoders_that_run() | smallest_that_run() | trained())
+@given(decoders_that_run() | smallest_that_run())
 @settings(max_examples=examples(20))
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model
