@@ -261,11 +261,6 @@ def keeps_gradients_in_buckets(r) -> int:
     return int(r.gradient_buckets == "views")
 
 
-def state_bytes(r) -> int:
-    """Bytes of one number of the state that a state space model keeps between tokens."""
-    return exact_bytes(r.dtype) if r.state_dtype == "float32" else bytes_of(r.dtype)
-
-
 def computed_again(r) -> int:
     """1 where whole layers are computed again."""
     return int(r.recompute == "full")

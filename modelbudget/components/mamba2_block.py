@@ -7,8 +7,6 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
 from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.memory.parameter_tensors import Tensor, counts
@@ -86,59 +84,6 @@ def tensors(a: Fields) -> list[Tensor]:
 def n_tensors(a: Fields) -> Values:
     """Count the parameter tensors of each component."""
     return counts(tensors(a))
-
-
-def saved(a: Fields, r: Run) -> Values:
-    """Return the bytes saved for backward by each component.
-
-    Inputs of projections, and of the convolution with its padding; arguments of both SiLUs, of
-    softplus and of exp; and the factors of the recurrence: steps and decays of the heads, the
-    convolution's results, inputs times steps, write and read weights of every head, and all states
-    (Dao & Gu 2024, §2.4). The recurrence is written out, so that the states are saved. The norm
-    saves its input, the statistics of each group, and what its scale multiplies.
-    """
-    size, n = bytes_of(r.dtype), tokens(r)
-    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
-    inner, of_heads = size * n * a.d_inner, size * n * a.n_head
-    convolved = size * n * d_convolved
-    projected = inner + convolved + of_heads
-    states = size * r.batch * (r.length + 1) * a.d_inner * a.d_state
-    factors = 3 * of_heads + 2 * size * a.n_head + 2 * of_heads * a.d_state + inner
-    return {
-        "input": size * n * a.d_model,
-        "convolution": size * r.batch * d_convolved * (r.length + a.d_convolution - 1),
-        "": projected + 2 * convolved + factors + states + 2 * inner,
-        "norm": 2 * inner + exact_bytes(r.dtype) * n * a.n_group,
-        "output": inner,
-    }
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each state that is read.
-
-    Reading the only state of a channel is no matrix product.
-    """
-    n = 2 * tokens(r)
-    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
-    return {
-        "input": n * a.d_model * (a.d_inner + d_convolved + a.n_head),
-        "convolution": n * d_convolved * a.d_convolution,
-        "": n * a.d_inner * a.d_state * positive(a.d_state - 1),
-        "output": n * a.d_inner * a.d_model,
-    }
-
-
-def cached(a, r) -> dict:
-    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
-
-    d_state states for each channel; the convolution also spans B and C (Dao & Gu 2024, §7.1 and
-    their code).
-    """
-    convolved = a.d_inner + 2 * a.n_group * a.d_state
-    return {
-        "": state_bytes(r) * r.batch * a.d_inner * a.d_state,
-        "convolution": bytes_of(r.dtype) * r.batch * convolved * a.d_convolution,
-    }
 
 
 TOKENS_PER_STEP = 1

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
 from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.operations.einsum import einsum
@@ -53,63 +51,6 @@ def parameters(a) -> dict:
 def n_tensors(a: Fields) -> Values:
     """Count the parameter tensors: weights, and the biases of convolution and step."""
     return dict.fromkeys(parameters(a), 1) | {"convolution": 2, "step": 2}
-
-
-def saved(a: Fields, r: Run, n_head=1) -> Values:
-    """Return the bytes saved for backward by each component.
-
-    Inputs of projections, and of the convolution with its padding; the arguments of both SiLUs, of
-    softplus and of exp; and the factors of the recurrence: steps, inputs, write and read weights,
-    the decay of each state at each token, and all states (Gu & Dao 2023, §3.2). The recurrence is
-    written out, so that the states are saved, which the fused scan of §3.3.2 computes again.
-
-    Inputs of the recurrence lie channel by channel, as the convolution left them; the selection
-    reads a copy where that differs from token by token. Selected weights are views of one tensor,
-    or normalised copies. `n_head`: equal parts of the channels, each with a selection and steps of
-    its own (Zamba).
-    """
-    size, n = bytes_of(r.dtype), tokens(r)
-    inner, selected = size * n * a.d_inner, size * n * n_head * (a.d_step + 2 * a.d_state)
-    copied = positive(r.batch - 1) * positive(r.length - 1) * positive(a.d_inner - 1)
-    decays = size * a.d_inner * a.d_state
-    states = decays * (n + r.batch * (r.length + 1))
-    normed = selected + 3 * exact_bytes(r.dtype) * n + 2 * size * n * a.d_state
-    return {
-        "input": size * n * a.d_model,
-        "convolution": size * r.batch * a.d_inner * (r.length + a.d_convolution - 1),
-        "": (4 + copied + 4) * inner + 2 * decays + states + a.inner_norm * normed,
-        "selection": inner,
-        "step": a.inner_norm * size * n * a.d_step + (1 - a.inner_norm) * selected,
-        "output": inner,
-    }
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each state that is read.
-
-    Reading the only state of a channel is no matrix product.
-    """
-    n = 2 * tokens(r) * a.d_inner
-    return {
-        "input": n * 2 * a.d_model,
-        "convolution": n * a.d_convolution,
-        "selection": n * (a.d_step + 2 * a.d_state),
-        "step": n * a.d_step,
-        "": n * a.d_state * positive(a.d_state - 1),
-        "output": n * a.d_model,
-    }
-
-
-def cached(a, r) -> dict:
-    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
-
-    d_state states for each channel (Gu & Dao 2023, §3.3 and their code).
-    """
-    channels = r.batch * a.d_inner
-    return {
-        "": state_bytes(r) * channels * a.d_state,
-        "convolution": bytes_of(r.dtype) * channels * a.d_convolution,
-    }
 
 
 TOKENS_PER_STEP = 1

@@ -4,11 +4,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components import recurrent_state
-from modelbudget.components.contract import ALONE, Place, Values
-from modelbudget.components.passes import recomputed_of
+from modelbudget.components.contract import Values
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, mul, tanh
@@ -45,31 +42,6 @@ def parameters(a: Fields) -> Values:
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor."""
     return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
-
-
-def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Return the bytes saved for backward: the inputs of the cells, and all their states."""
-    states = r.batch * (r.length + 1) * a.d_model * a.d_hidden
-    return {"": bytes_of(r.dtype) * (tokens(r) * a.d_model + states)}
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight between states; a single state is no matrix product."""
-    products = a.d_model * a.d_hidden * a.d_hidden * positive(a.d_hidden - 1)
-    return {"": 2 * tokens(r) * products}
-
-
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors; the first state needs none."""
-    return {"": 2 * flops(a, r)[""] - flops(a, one_token(r))[""]}
-
-
-flops_recomputed = recomputed_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Bytes of the state of each cell."""
-    return {"": bytes_of(r.dtype) * r.batch * a.d_model * a.d_hidden}
 
 
 TOKENS_PER_STEP = 1

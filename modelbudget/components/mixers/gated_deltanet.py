@@ -80,11 +80,6 @@ class GatedDeltaNetFields(Architecture):
 FIELDS = GatedDeltaNetFields
 
 
-def fused_norm(a: Fields, r: Run):
-    """Return 1 where RMSNorm is one operation; this mixer has one whatever the norm of layers."""
-    return int(r.norm_kernel == "fused")
-
-
 def _d_values(a: Fields):
     return a.n_linear_head * a.d_linear_value
 

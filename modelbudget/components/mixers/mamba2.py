@@ -10,13 +10,8 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba2_block
 from modelbudget.components.contract import (
-    ALONE,
-    Place,
     Values,
-    valid_if,
 )
-from modelbudget.components.mixers.gated_deltanet import fused_norm
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.parameter_tensors import Tensor
 
 GROUP = "state space"
@@ -72,28 +67,6 @@ def tensors(a: Fields) -> list[Tensor]:
     """As of Mamba-2's own family, with or without the norm."""
     found = mamba2_block.tensors(as_mamba2(a))
     return [one._replace(is_there=a.mamba_norm) if one.name == "norm" else one for one in found]
-
-
-@valid_if(fused_norm)
-def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Return the bytes saved for backward by each component."""
-    found = mamba2_block.saved(as_mamba2(a), r)
-    return found | {"norm": a.mamba_norm * found["norm"]}
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each state that is read."""
-    return mamba2_block.flops(as_mamba2(a), r)
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
-    return mamba2_block.cached(as_mamba2(a), r)
 
 
 TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP

@@ -8,11 +8,9 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import mamba_block
-from modelbudget.components.contract import ALONE, Place, Values, valid_if
-from modelbudget.components.mixers.gated_deltanet import fused_norm, head_norm
-from modelbudget.components.passes import backward_of, decode_of, recomputed_of
+from modelbudget.components.contract import Values
+from modelbudget.components.mixers.gated_deltanet import head_norm
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.part import make_part
 
@@ -92,43 +90,6 @@ def tensors(a: Fields) -> list[Tensor]:
         *(Tensor(name, a.d_scan) for name in weights),
     ]
     return [one._replace(is_there=a.scan_norm) if one.name in _norms(a) else one for one in found]
-
-
-@valid_if(fused_norm)
-def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Return the bytes saved for backward by each component.
-
-    As in Mamba; norms save what was selected, which they read as views of one tensor, and their
-    statistics. Their outputs are saved by the step and by the recurrence. A CPU saves them also
-    before the scale.
-    """
-    size, n = bytes_of(r.dtype), tokens(r)
-    normed = a.scan_norm * size * n
-    found = mamba_block.saved(_as_mamba(a), r, a.n_scan_head)
-    found["input"] = place.saves_input * found["input"]
-    selected, of_step = found["step"], normed * a.d_scan_step
-    found["step"] = of_step + (1 - a.scan_norm) * selected
-    found[""] = found[""] + 2 * normed * a.d_scan_state
-    unscaled = int(r.backend == "cpu")
-    for name, width in _norms(a).items():
-        found[name] = a.scan_norm * exact_bytes(r.dtype) * n + unscaled * size * n * width
-    found["step_norm"] = found["step_norm"] + a.scan_norm * selected
-    return found
-
-
-def flops(a: Fields, r: Run) -> Values:
-    """Two operations for each weight and token, and for each state that is read."""
-    return mamba_block.flops(_as_mamba(a), r)
-
-
-flops_backward = backward_of(flops)
-flops_recomputed = recomputed_of(flops)
-flops_decode = decode_of(flops)
-
-
-def cache(a: Fields, r: Run) -> Values:
-    """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
-    return mamba_block.cached(_as_mamba(a), r)
 
 
 TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP
