@@ -205,7 +205,6 @@ class Devices(Record):
             "divide it; allowed: a multiple of pipeline_parallel",
             when=_INTERLEAVED,
         ),
-        *known_only_with(_SCHEDULE, _INTERLEAVED, zero=(0, 1)),
         Constraint(
             "batch % n_microbatch == 0",
             "n_microbatch = {n_microbatch:,}: must divide batch = {batch:,}",

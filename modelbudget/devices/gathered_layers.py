@@ -88,9 +88,12 @@ class Sharded:
         """Inputs of reduce-scatters that are not yet freed."""
 
     @property
+    def states(self) -> list[list["Group"]]:
+        return [one.state for one in (self.root, self.of_embedding, *self.layers, self.of_head)]
+
+    @property
     def groups(self) -> list["Group"]:
-        firsts = [self.root, self.of_embedding, *self.layers, self.of_head]
-        return [group for first in firsts for group in reversed(first.state)]
+        return [group for state in self.states for group in reversed(state)]
 
     def around_part(self, part: Part, parameters: list[Tensor]) -> Part:
         """Return a part that gathers its parameters, which become shards, if it has a group."""
@@ -173,11 +176,26 @@ class Sharded:
 
     def perform_reduce_grad(self) -> None:
         """Reduce the gradients that all microbatches have added up (pipelining/stage.py)."""
-        for group in self.groups:
+        groups = [group for state in self.states for group in state]
+        for group in groups:
             group.frees_after_backward = group.reduces = True
-        for group in self.groups:
+        for group in groups:
             group.post_backward()
         self.root_post_backward()
+        self.accumulate_gradients()
+
+    def unshard(self) -> None:
+        """Begin to gather all parameters (`FSDPModule.unshard` of each module)."""
+        for group in (group for state in self.states for group in state):
+            group.unshard()
+
+    def wait_for_unshard(self) -> None:
+        for group in (group for state in self.states for group in state):
+            group.wait_for_unshard(is_forward=False)
+
+    def reshard(self) -> None:
+        for group in self.groups:
+            group.reshard()
 
     def root_post_backward(self) -> None:
         """Reduce what no hook has: that of the root, and of layers whose input needs no gradient.

@@ -14,7 +14,12 @@ from modelbudget.architecture.run_values import is_interleaved, is_sharded, stag
 from modelbudget.operations.tape import Active, Storage
 
 Key = tuple
-"""What a pass is: forward, loss, backward or reduce; and what else its bytes depend on."""
+"""What a pass is, and what its bytes depend on: the pass before, and whether there are gradients.
+
+forward, loss, backward; of shards also unshard, wait_for_unshard, reshard, perform_reduce_grad.
+"""
+MAX_ACTIVE_STAGES = 3
+"""Stages that are gathered ahead (`_add_unshard_reshard`)."""
 
 
 class Pass(NamedTuple):
@@ -37,7 +42,7 @@ class Stage:
 
     def __init__(self, passes: Mapping[Key, Pass], saved: Saved, run: RunConfig):
         self.passes, self.saved, self.run_config = passes, saved, run
-        self.has_loss, self.is_sharded = ("loss",) in passes, is_sharded(run)
+        self.has_loss, self.is_sharded = ("loss", "", False) in passes, is_sharded(run)
         self.depends_on_order = self.is_sharded or run.gathered_states == "again"
         """What is gathered in a pass may be there in the next, and a buffer for it."""
         self.has_gradients, self.before = False, ""
@@ -47,29 +52,35 @@ class Stage:
 
     def key(self, name: str) -> Key:
         """Return which pass is the next."""
-        before = self.before if self.depends_on_order else ""
-        return (name, before, self.has_gradients) if name == "backward" else (name, before)
+        before = self.before if self.depends_on_order and name != "loss" else ""
+        return name, before, self.has_gradients and name == "backward"
 
-    def _run(self, key: Key) -> Storage:
-        tape, one = Active.tape, self.passes[key]
+    def done(self, name: str) -> None:
+        """Let a pass be the one before the next."""
+        self.before = name
+        if name == "backward":
+            self.has_gradients = True
+        elif name == "perform_reduce_grad":
+            self.before, self.has_gradients = "", False
+
+    def run(self, name: str) -> Storage:
+        """Run a pass; return its result."""
+        tape, one = Active.tape, self.passes[self.key(name)]
         tape.peak = max(tape.peak, tape.live + one.peak)
         tape.live += one.after - one.result
+        if name != "loss":
+            self.done(name)
         return Storage(one.result)
 
     def forward_one_chunk(self, i: int) -> Storage:
-        self.fwd_cache[i] = self._run(self.key("forward"))
-        self.before = "forward"
+        self.fwd_cache[i] = self.run("forward")
         if self.has_loss and self.run_config.outputs == "kept":
             self.output_chunks.append(self.fwd_cache[i])
         return self.fwd_cache[i]
 
-    def compute_loss(self) -> Storage:
-        return self._run(("loss",))
-
     def backward_one_chunk(self, i: int) -> None:
         stage_output = self.fwd_cache.pop(i)
-        self.bwd_cache[i] = self._run(self.key("backward"))
-        self.before, self.has_gradients = "backward", True
+        self.bwd_cache[i] = self.run("backward")
         del stage_output
 
     def get_bwd_send_ops(self, i: int) -> Storage:
@@ -77,8 +88,7 @@ class Stage:
 
     def perform_reduce_grad(self) -> None:
         if self.is_sharded:
-            self._run(("reduce",))
-            self.before = ""
+            self.run("perform_reduce_grad")
 
 
 class Schedule:
@@ -105,7 +115,7 @@ class Schedule:
 
     def _maybe_compute_loss(self, stage: Stage) -> None:
         if stage.has_loss:
-            self._internal_losses.append(stage.compute_loss())
+            self._internal_losses.append(stage.run("loss"))
         self._look()
 
     def _maybe_get_loss(self, i: int) -> Storage | None:
@@ -155,14 +165,35 @@ class Schedule:
         del output, loss, bwd_sends
 
     def _interleaved_1f1b(self) -> None:
-        for stage, is_forward, i in self._operations():
+        operations = list(self._operations())
+        active: list[Stage] = []
+        for number, (stage, is_forward, i) in enumerate(operations):
+            if stage.is_sharded:
+                self._unshard(active, [one for one, *_ in operations[number:]])
+                if stage.before == "unshard":
+                    stage.run("wait_for_unshard")
             if is_forward:
                 stage.forward_one_chunk(i)
                 self._maybe_compute_loss(stage)
             else:
                 stage.backward_one_chunk(i)
                 stage.get_bwd_send_ops(i)
+                if i == self.run_config.n_microbatch - 1:
+                    stage.perform_reduce_grad()
+        for stage in active:
+            stage.run("reshard")
         self._internal_losses.clear()
+
+    def _unshard(self, active: list[Stage], next_stages: list[Stage]) -> None:
+        """Gather the stages that come next, and free others."""
+        next_n = list(dict.fromkeys(next_stages))[:MAX_ACTIVE_STAGES]
+        for stage in [one for one in active if one not in next_n]:
+            stage.run("reshard")
+            active.remove(stage)
+        for stage in next_n:
+            if stage not in active:
+                stage.run("unshard")
+                active.append(stage)
 
     def _operations(self) -> Iterator[tuple[Stage, bool, int]]:
         """Yield the passes in turn (`_calculate_single_rank_operations`, `_get_1f1b_rank_ops`)."""

@@ -21,7 +21,6 @@ from modelbudget.architecture.run_values import (
     has_part_of_experts,
     has_part_of_states,
     is_divided,
-    is_interleaved,
     is_pipelined,
     is_sharded,
     of_states,
@@ -80,7 +79,7 @@ from modelbudget.components.weight_formats import (
     fit,
     misfit,
 )
-from modelbudget.memory import inference_peak, interleaved, optimizer_states, pipeline_stages
+from modelbudget.memory import inference_peak, optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -357,11 +356,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            one, alone = pipeline_stages.stage(a, pipeline_stages.of_one_stage(r))
+            one, alone = pipeline_stages.stage(a, r)
             of_microbatch = Decoder.activation_bytes(one, pipeline_stages.microbatch(alone))
-            several = is_interleaved(r)
-            counts = interleaved.in_flight(r) if several else 2 * (pipeline_stages.in_flight(r),)
-            return pipeline_stages.activations(r, of_microbatch, *counts)
+            return pipeline_stages.activations(r, of_microbatch)
         a, s = share(a, r), of_states(r)
         ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
         found = around_layers(a, ends, norm.saved(a, s)) | saved_by_layers(a, r)

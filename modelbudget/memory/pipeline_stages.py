@@ -59,17 +59,6 @@ def stage(a: Fields, r: Run) -> tuple[Fields, Run]:
     return SimpleNamespace(**vars(a) | layers), SimpleNamespace(**vars(r) | alone)
 
 
-def of_one_stage(r: Run) -> Run:
-    """Return the run of a pipeline in which each stage has a device of its own."""
-    stages = {"pipeline_parallel": r.pipeline_parallel * r.virtual_stages, "virtual_stages": 1}
-    return SimpleNamespace(**vars(r) | stages)
-
-
-def between_ends(r: Run) -> Run:
-    """Return the run of a stage that has no end of the model."""
-    return SimpleNamespace(**vars(r) | {"pipeline_rank": "middle"})
-
-
 def microbatch(r: Run) -> Run:
     """Return the run of one microbatch."""
     return SimpleNamespace(**vars(r) | {"batch": ceil_div(r.batch, r.n_microbatch)})
@@ -107,15 +96,14 @@ def in_flight(r: Run):
     return r.n_microbatch + stages - largest(r.n_microbatch, stages)
 
 
-def activations(r: Run, of_microbatch: Terms, n_layers, n_end) -> Terms:
+def activations(r: Run, of_microbatch: Terms) -> Terms:
     """Return the bytes saved by all microbatches in flight.
 
-    `n_layers`: those of all stages of the device, `n_end`: those of its stage with an end of the
-    model. Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
+    Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
     """
-    of_layers = without_ends(between_ends(r), of_microbatch)
-    found = scaled(without_ends(r, of_microbatch), n_end) | scaled(of_layers, n_layers)
-    rest = INDEX * (tokens(r) - n_end * tokens(microbatch(r)))
+    n = in_flight(r)
+    found = scaled(without_ends(r, of_microbatch), n)
+    rest = INDEX * (tokens(r) - n * tokens(microbatch(r)))
     in_place = int(r.loss_kernel == "in_place")  # which copies the targets
     views = {"embedding.token": 1 - masks_tokens(r), "loss": 1 - in_place}
     return found | {
@@ -164,7 +152,7 @@ def added(passes: Passes) -> Passes:
 
 def received(r: Run, states):
     """Bytes of the buffers for the states and the gradients of states that a stage receives."""
-    return r.n_microbatch * (2 * r.virtual_stages - is_first(r) - is_last(r)) * states
+    return r.n_microbatch * (2 - is_first(r) - is_last(r)) * states
 
 
 def texts(r: Run):

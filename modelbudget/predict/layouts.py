@@ -27,7 +27,6 @@ from modelbudget.predict import by_regime
 from modelbudget.predict.factored import totals
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.predict.largest_that_fits import Model, Solution, at, needed, solve
-from modelbudget.quantities.training_step import DEVICES_WITHOUT_PROGRAM
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.derive import derived, resolved, settled
 from modelbudget.sweeps.read import CheckedSweep
@@ -44,7 +43,9 @@ MESH = (
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 STAGES = "virtual_stages"
-INTERLEAVED = "1 + (pipeline_schedule == 'interleaved_1f1b')"
+TURNS = "interleaved_1f1b"
+"""A schedule that a search leaves out: it has a program alone, which takes 0.1 s for a layout."""
+INTERLEAVED = f"1 + (pipeline_schedule == '{TURNS}')"
 """The fewest stages on each device; with more, a schedule takes turns more often."""
 LAYOUT = (*MESH, *OPTIONS, STAGES, "n_microbatch")
 RANK, RANKS = "pipeline_rank", ("first", "second", "last")
@@ -97,11 +98,11 @@ class Group(NamedTuple):
         )
 
     def _by_program(self, peak: pl.Series) -> pl.Series:
-        """Fill rows that have a program: a few at a time, which is faster than symbols here."""
-        is_wanted = peak.is_null()
-        for name in DEVICES_WITHOUT_PROGRAM:
-            value = self.fields[name]
-            is_wanted = is_wanted & (value == 1)
+        """Fill rows without stages: a few at a time, which is faster than symbols here.
+
+        Programs of stages take longer than a search may.
+        """
+        is_wanted = peak.is_null() & (self.fields["pipeline_parallel"] == 1)
         numbers = is_wanted.arg_true()
         for start in range(0, len(numbers), by_regime.FEW):
             few = numbers[start : start + by_regime.FEW]
@@ -253,6 +254,8 @@ def _sweep(
     if not {**base.fields, **chosen}.get("n_expert"):
         of_layout["expert_parallel"] = [1]
     of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
+    if chosen.get(STAGES, 1) == 1:
+        of_layout["pipeline_schedule"] = [s for s in _options("pipeline_schedule") if s != TURNS]
     of_layout["n_microbatch"] = divisors(*map(int, batches))
     swept = {*of_layout, *axes}.difference(chosen)
     values, rules = settled(base, dict(chosen), dict(derive))

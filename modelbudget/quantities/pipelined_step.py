@@ -48,8 +48,21 @@ from modelbudget.quantities.training_step import (
     of_own_tokens,
 )
 
-PASSES, PASSES_IN_ORDER = "FFBB", "FFBBFB"
-"""Forward and backward passes, so that each kind is among them (`Stage.key`)."""
+NAMES = {
+    "F": "forward",
+    "B": "backward",
+    "G": "perform_reduce_grad",
+    "U": "unshard",
+    "W": "wait_for_unshard",
+    "R": "reshard",
+}
+PASSES, PASSES_IN_ORDER, PASSES_OF_SHARDS = "FFBB", "FFBBFB", "FFBBFBG"
+PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
+"""Passes of a stage, so that each kind is among them (`Stage.key`)."""
+
+
+OF_ONE = {"outputs": "freed", "pipeline_schedule": "none"}
+"""Settings of a microbatch: schedules keep outputs."""
 
 
 class Layers(NamedTuple):
@@ -91,21 +104,21 @@ class Device:
 
 def pipelined_step(program: Callable, a, run: RunConfig) -> TrainingStep:
     """Return what two training steps of a device need. Raises NoProgramError."""
-    check_devices(run, known=("pipeline_parallel",))
     check_heads(a, run)
     if is_partial(run):
         raise NoProgramError(f"adapter: {run.adapter} with stages")
-    if is_interleaved(run) and (is_sharded(run) or run.gradient_accumulation_fusion):
-        raise NoProgramError(f"pipeline_schedule: {run.pipeline_schedule} with zero: {run.zero}")
     if is_sharded(run) and run.gathered_states == "again":
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
     stages = stages_of(a, run)
     deepest = max(stages, key=lambda stage: stage.architecture.n_dense_layer)
-    one = run.model_copy(update={"batch": run.batch // run.n_microbatch, "outputs": "freed"})
+    one = run.model_copy(update=OF_ONE | {"batch": run.batch // run.n_microbatch})
+
+    check_devices(one)
 
     def of_depth(layers) -> Device:
-        return _device(program, [stage.of_depth(layers.n_layer) for stage in stages], one)
+        shallow = tuple(stage.of_depth(layers.n_layer) for stage in stages)
+        return _device(program, shallow, _order_of(run), one)
 
     return _in_order(of_any_depth(of_depth, deepest.architecture), a, stages, one, run)
 
@@ -136,11 +149,11 @@ def _from(pattern: str, start: int) -> str:
     return " ".join(names[start:] + names[:start])
 
 
-def _device(program: Callable, stages: list[Layers], run: RunConfig) -> Device:
+def _device(program: Callable, stages: tuple[Layers, ...], passes: str, run: RunConfig) -> Device:
     """Run the passes of each stage, and two steps of the optimizer of all of them."""
     device, gradients = Device(), []
     for turn, stage in enumerate(stages):
-        gradients.append(_run_passes(device, turn, program, stage, run))
+        gradients.append(_run_passes(device, turn, program, stage, passes, run))
     _declare(device, program, stages, run)
     accumulates = run.gradient_casts == "accumulated"
     with running_on(tape_of(run, lists_allocations=True)) as tape:
@@ -167,7 +180,7 @@ def _device(program: Callable, stages: list[Layers], run: RunConfig) -> Device:
     return device
 
 
-def _declare(device: Device, program: Callable, stages: list[Layers], run: RunConfig) -> None:
+def _declare(device: Device, program: Callable, stages: tuple[Layers, ...], run: RunConfig) -> None:
     """Count parameters: those of a packed matrix one by one, unless it is divided as one."""
     if not (is_sharded(run) or is_divided(run)):
         run = run.model_copy(update={"projections": "separate", "gate_and_up": "separate"})
@@ -186,7 +199,7 @@ def _make(tape: Tape, program: Callable, stage: Layers, run: RunConfig) -> Calla
 
 
 def _run_passes(
-    device: Device, turn: int, program: Callable, stage: Layers, run: RunConfig
+    device: Device, turn: int, program: Callable, stage: Layers, letters: str, run: RunConfig
 ) -> Callable[[list[Tensor]], None]:
     """Run the passes of a stage; return what allocates its gradients again."""
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
@@ -200,45 +213,47 @@ def _run_passes(
         tape.accumulates_gradients = run.gradient_casts == "accumulated"
         tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
         gradient_of_states = empty(shape)
-        inputs = [tokens if stage.is_first else make_leaf(empty(shape)) for _ in PASSES_IN_ORDER]
+        inputs = [tokens if stage.is_first else make_leaf(empty(shape)) for _ in range(8)]
         unread = iter(inputs)  # all are live to the end, as a stage's buffers are
-        for name in PASSES_IN_ORDER if order.depends_on_order else PASSES:
+        seen: set[str] = set()
+        for letter in letters:
+            name, result = NAMES[letter], None
+            key, is_new = (turn, *order.key(name)), name not in seen
+            seen.add(name)
             tape.restart("forward")
             before = tape.live
-            if name == "F":
+            if name == "forward":
                 x, loss = next(unread), None
-                output = model(x)
-                device.record(tape, (turn, *order.key("forward")), before, output)
+                result = output = model(x)
                 if stage.is_last:
+                    device.record(tape, key, before, output)
                     tape.restart("forward")
-                    before = tape.live
-                    loss = loss_of(output, run, targets)
-                    device.record(tape, (turn, "loss"), before, loss)
+                    before, key = tape.live, (turn, *order.key("loss"))
+                    result = loss = loss_of(output, run, targets)
+                if is_new:
+                    _keep_saved(device, turn, tape, result, tokens, targets)
                 passes.append((x, output, loss))
-                if not order.before:
-                    _keep_saved(
-                        device, turn, tape, output if loss is None else loss, tokens, targets
-                    )
-                order.before = "forward"
-                del x, output, loss
-            else:
+            elif name == "backward":
                 x, output, loss = passes.popleft()
                 if loss is None:
                     backward((output, gradient_of_states))
                 else:
                     backward((loss, empty((), loss.dtype)))
-                gradient, x.grad = x.grad, None
-                device.record(tape, (turn, *order.key("backward")), before, gradient)
-                if not order.has_gradients:
+                result, x.grad = x.grad, None
+                if is_new:
                     device.flops_backward.update(tape.flops["backward"])
-                order.before, order.has_gradients = "backward", True
-                del x, output, loss, gradient
-        if tape.sharded is not None:
-            tape.restart("backward")
-            before = tape.live
-            tape.sharded.perform_reduce_grad()
-            device.record(tape, (turn, "reduce"), before)
+            else:
+                getattr(tape.sharded, name)()
+            device.record(tape, key, before, result)  # torch holds these until then
+            x = output = loss = None
+            order.done(name)
         return gradients_again(trained)
+
+
+def _order_of(run: RunConfig) -> str:
+    if is_sharded(run):
+        return PASSES_OF_INTERLEAVED_SHARDS if is_interleaved(run) else PASSES_OF_SHARDS
+    return PASSES_IN_ORDER if run.gathered_states == "again" else PASSES
 
 
 def _keep_saved(device: Device, turn: int, tape: Tape, root: Tensor, *texts: Tensor) -> None:

@@ -11,7 +11,7 @@ from modelbudget.architecture.operations import highest
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_divided, is_sharded
+from modelbudget.architecture.run_values import is_divided, is_pipelined, is_sharded
 from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.devices import gradient_buckets
 from modelbudget.memory.optimizer_states import has_two_temporaries
@@ -36,9 +36,6 @@ PHASES = (
     "second.forward_backward",
     "second.optimizer",
 )
-
-DEVICES_WITHOUT_PROGRAM = ("pipeline_parallel",)
-"""Settings of which a program knows one device alone."""
 
 
 @dataclass
@@ -175,14 +172,13 @@ def of_own_tokens(run: RunConfig) -> RunConfig:
     return run.model_copy(update={"length": length}) if run.context_parallel > 1 else run
 
 
-def check_devices(run: RunConfig, known: tuple[str, ...] = ()) -> None:
-    """Raise NoProgramError if several devices share the model, but in the `known` ways.
+def check_devices(run: RunConfig) -> None:
+    """Raise NoProgramError for what is not known of devices that share a model.
 
     Replicas that add up their gradients in place need what one device needs.
     """
-    for name in DEVICES_WITHOUT_PROGRAM:
-        if getattr(run, name) > 1 and name not in known:
-            raise NoProgramError(f"{name}: {getattr(run, name)}")
+    if is_pipelined(run):
+        raise NoProgramError(f"pipeline_schedule: {run.pipeline_schedule}")
     if is_sharded(run) and run.optimizer_in_backward:
         raise NoProgramError(f"zero: {run.zero} with optimizer_in_backward: true")
     if run.gradient_accumulation_fusion and run.autocast != "none":

@@ -64,13 +64,12 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
         for sequence, zero, schedule, again in itertools.product(
             (False, True),
             (0, 1, 2, 3),
-            ("none", "gpipe", "1f1b", "interleaved_1f1b"),
+            ("none", "gpipe", "1f1b"),
             ("none", "selective", "full"),
         ):
             if n * t * p not in DEVICES:
                 continue
-            stages = 2 if schedule == "interleaved_1f1b" else 1
-            values = (n, t, 1, 1, p, sequence, zero, schedule, again, stages, m)
+            values = (n, t, 1, 1, p, sequence, zero, schedule, again, 1, m)
             ranks = ("first", "second", "middle", "last") if p > 2 else ("first", "last")
             layout = dict(zip(LAYOUT, values, strict=True))
             try:

@@ -3,7 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_values import is_sharded, stays_gathered
+from modelbudget.architecture.run_values import is_interleaved, is_sharded, stays_gathered
 from modelbudget.components import chunked_loss, embedding, layer
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import shards
@@ -45,11 +45,12 @@ def knows_shards(quantity: str, a: Fields, r: Run):
 def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
     """Whether a quantity of one stage has a formula: all layers are of one group.
 
-    The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
-    in which the first layer finds it is not freed with it. Of shards, where parameters are gathered
-    once.
+    What interleaved stages save depends on the order in which they take turns. The peak, where a
+    norm and no matrix product is the last that reads a layer's input: the buffer in which the first
+    layer finds it is not freed with it. Of shards, where parameters are gathered once.
     """
     is_peak = quantity == "peak_training_bytes"
     keeps_shards = is_sharded(r) and not stays_gathered(r)
     known = not is_peak or (a.norm_placement in BEFORE and not keeps_shards)
+    known = known and not (is_interleaved(r) and (is_peak or quantity == "activation_bytes"))
     return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1

@@ -13,7 +13,6 @@ from modelbudget.architecture.run_values import (
     has_buckets,
     has_part_of_states,
     is_divided,
-    is_interleaved,
     is_pipelined,
     is_sharded,
     keeps_gradients_in_buckets,
@@ -43,7 +42,6 @@ from modelbudget.components.decoder.decoder_timelines import (
 from modelbudget.components.share import share
 from modelbudget.memory import (
     fsdp,
-    interleaved,
     optimizer_states,
     pipeline_stages,
     sharded_stage,
@@ -108,7 +106,6 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     if has_part_of_states(r):
         part = own = optimizer_states.of_part(r, trained)
         tensors = [Neighbours(part, 0)]
-    several = _stages(family, a, r) if is_interleaved(r) else None
     of_shards = None
     if is_sharded(r):
         of_shards, _ = _sharded_stage(layers, r, stage)
@@ -117,8 +114,6 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
         )
 
     def forward_backward(states):
-        if several is not None:
-            return interleaved.forward_backward(several, r, held + states)
         if of_shards is None:
             return pipeline_stages.forward_backward(stage, r, held + states, gradients)
         return sharded_stage.peak(of_shards, r, held + states, gradients)
@@ -160,15 +155,6 @@ def _stage(family: Any, a: Fields, r: Run):
     if is_divided(r) and not accumulates(r):
         trained = tensor_parallel.with_whole_embedding(layers, r, trained)
     return layers, stage, total(pipeline_stages.without_ends(r, trained))
-
-
-def _stages(family: Any, a: Fields, r: Run) -> interleaved.Device:
-    """Return the stages of a device that has several."""
-    one, found = pipeline_stages.of_one_stage(r), []
-    for run in (one, pipeline_stages.between_ends(one)):
-        _, stage, trained = _stage(family, a, run)
-        found += [stage, (1 - accumulates(r)) * bytes_of(r.dtype) * trained]
-    return interleaved.Device(*found)
 
 
 def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stages.Stage):
