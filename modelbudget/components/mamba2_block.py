@@ -8,8 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
-from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor, counts
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import stack
@@ -79,11 +78,6 @@ def tensors(a: Fields) -> list[Tensor]:
         *(Tensor(name, numbers) for name, numbers in found.items()),
         Tensor("convolution", d_convolved),
     ]
-
-
-def n_tensors(a: Fields) -> Values:
-    """Count the parameter tensors of each component."""
-    return counts(tensors(a))
 
 
 TOKENS_PER_STEP = 1

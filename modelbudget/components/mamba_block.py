@@ -5,9 +5,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
-from modelbudget.components.contract import Values
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import cat, stack
@@ -46,11 +45,6 @@ def parameters(a) -> dict:
         "skip": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
-
-
-def n_tensors(a: Fields) -> Values:
-    """Count the parameter tensors: weights, and the biases of convolution and step."""
-    return dict.fromkeys(parameters(a), 1) | {"convolution": 2, "step": 2}
 
 
 TOKENS_PER_STEP = 1

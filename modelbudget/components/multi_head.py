@@ -10,7 +10,6 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import rope, scaled_dot_product
-from modelbudget.memory.parameter_tensors import Tensor, linear_tensors
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.views import flatten, transpose, unflatten
 
@@ -41,17 +40,6 @@ def parameters(a) -> dict:
         "value": a.d_model * d_value + a.attention_bias * d_value,
         "output": d_value * a.d_model + a.attention_bias * a.d_model,
     }
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Weights and biases of the projections."""
-    d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
-    return [
-        *linear_tensors("query", a.d_model, d_query, a.attention_bias),
-        *linear_tensors("key", a.d_model, d_query, a.attention_bias * a.key_bias),
-        *linear_tensors("value", a.d_model, d_value, a.attention_bias),
-        *linear_tensors("output", d_value, a.d_model, a.attention_bias),
-    ]
 
 
 def program(a: Fields, r: Run, rotary: bool = False):

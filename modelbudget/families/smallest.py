@@ -5,13 +5,10 @@ from functools import partial
 from typing import ClassVar
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import tokens
-from modelbudget.architecture.terms import Terms, part, scaled
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding
-from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
-from modelbudget.memory.parameter_tensors import counts, matrix, vector
 from modelbudget.operations.part import make_part
 
 
@@ -23,32 +20,11 @@ class SmallestLM(HeadFields, TokenFields):
     @classmethod
     def parameters(cls, a: Fields) -> Terms:
         ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return cls._parts(ends, lambda: mlp.parameters(a))
-
-    @classmethod
-    def trained_tensors(cls, a: Fields) -> Terms:
-        table = embedding.rows(a), a.d_model
-        head = [matrix("head", *table, 1 - a.tied), vector("head", embedding.rows(a), a.head_bias)]
-        ends = counts([matrix("embedding.token", *table), *head])
-        return cls._parts(ends, lambda: counts(mlp.tensors(a)))
-
-    @classmethod
-    def flops_forward(cls, a: Fields, r: Run) -> Terms:
-        """FLOPs of matrix products, two for a multiplication and a sum."""
-        return cls._parts({"head": 2 * tokens(r) * embedding.token(a)}, lambda: mlp.flops(a, r))
-
-    @classmethod
-    def flops_backward(cls, a: Fields, r: Run) -> Terms:
-        """Each product twice, for the gradients of both its factors."""
-        return scaled(cls.flops_forward(a, r), 2)
+        return part("", ends) | (part("mlp", mlp.parameters(a)) if cls.has_mlp else {})
 
     @classmethod
     def program(cls) -> Callable:
         return partial(_program, has_mlp=cls.has_mlp)
-
-    @classmethod
-    def _parts(cls, ends: Values, of_mlp: Callable[[], Values]) -> Terms:
-        return part("", ends) | (part("mlp", of_mlp()) if cls.has_mlp else {})
 
 
 def _program(a: Fields, r: Run, has_mlp: bool):

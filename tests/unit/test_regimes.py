@@ -121,6 +121,19 @@ def test_a_family_without_a_program_has_no_rows(monkeypatch):
     assert total.to_list() == [None] * 3
 
 
+def test_rows_of_a_family_with_an_attribute_of_the_name_of_a_decoders_field(monkeypatch):
+    """`mixers` of RWKV-5 is no pattern."""
+    a = named_architecture(CATALOGUE["rwkv-5-0.4b"])
+    run = RunConfig(length=8)
+    fields = {n: int(v) if isinstance(v, bool) else v for n, v in (dict(a) | dict(run)).items()}
+    fields["n_layer"] = pl.Series([2, 3, 24])
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    total = by_regime.totals(type(a), "peak_training_bytes", fields, pl.Series([True] * 3))
+    models = [a.model_copy(update={"n_layer": n}) for n in fields["n_layer"]]
+    peaks = [quantities("training", model, run)["peak_training_bytes"] for model in models]
+    assert total.to_list() == [max(of_model.values()) for of_model in peaks]
+
+
 def test_rows_that_do_not_differ_have_one_value(rows, monkeypatch):
     """As along an axis of a grid that no field depends on."""
     family, fields = rows
