@@ -10,10 +10,12 @@ ratios of their speeds: a slow machine slows all of them.
 
 import contextlib
 import io
+import math
 import multiprocessing
 import platform
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +25,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gguf
+import numpy as np
 import torch
 
 import modelbudget as mb
@@ -30,6 +34,7 @@ from modelbudget.api.vectors import Vector, predicted
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
+from modelbudget.files.gguf_header import read_header
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.reference.class_counts import witness
 from modelbudget.sweeps.derive import named_architecture
@@ -449,6 +454,98 @@ def lines() -> Iterator[str]:
             yield f"| {package} | {1 / taken:,.1f} | {floor / taken:,.1f} |"
 
 
+def of_gguf_files() -> Iterator[str]:
+    """Yield what tools say of files that llama.cpp's package writes here, in ten formats."""
+    yield "\n## Local .gguf files\n"
+    yield "| tool | parameters | bytes of tensors | more |\n| --- | --: | --: | --- |"
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [gguf_file(Path(folder) / f"{name}.gguf", name) for name in OF_GGUF]
+        truth = [by_gguf(path) for path in paths]
+        for tool, more, function in GGUF_TOOLS:
+            answers = [function(path) for path in paths]
+            right = [
+                sum(a[i] == t[i] for a, t in zip(answers, truth, strict=True)) for i in range(2)
+            ]
+            shown = [f"{n} of {len(paths)}" if n else "none" for n in right]
+            yield f"| {named(tool)} | {shown[0]} | {shown[1]} | {more} |"
+
+
+def gguf_file(path: Path, name: str) -> Path:
+    """Write a llama of two layers whose matrices have one type."""
+    kind = gguf.GGMLQuantizationType[name]
+    numbers, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+    writer = gguf.GGUFWriter(path, "llama")
+    for add, value in (
+        (writer.add_embedding_length, 256), (writer.add_block_count, 2),
+        (writer.add_feed_forward_length, 512), (writer.add_head_count, 4),
+        (writer.add_head_count_kv, 2), (writer.add_context_length, 512),
+    ):  # fmt: skip
+        add(value)
+    shapes = {"token_embd.weight": (300, 256), "output_norm.weight": (256,)}
+    for i in range(2):
+        shapes |= {
+            f"blk.{i}.{part}.weight": shape
+            for part, shape in (
+                ("attn_norm", (256,)), ("ffn_norm", (256,)), ("attn_q", (256, 256)),
+                ("attn_k", (128, 256)), ("attn_v", (128, 256)), ("attn_output", (256, 256)),
+                ("ffn_gate", (512, 256)), ("ffn_up", (512, 256)), ("ffn_down", (256, 512)),
+            )
+        }  # fmt: skip
+    for tensor, shape in shapes.items():
+        if len(shape) == 1:
+            writer.add_tensor(tensor, np.zeros(shape, np.float32))
+        else:
+            rows = np.zeros((*shape[:-1], shape[-1] // numbers * n_bytes), np.uint8)
+            writer.add_tensor(tensor, rows, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def by_gguf(path: Path) -> tuple[int, int]:
+    tensors = gguf.GGUFReader(path).tensors
+    return sum(int(t.n_elements) for t in tensors), sum(int(t.n_bytes) for t in tensors)
+
+
+def gguf_by_hf_mem(path: Path) -> tuple[int, int | None]:
+    from hf_mem.gguf.metadata import parse_gguf_metadata
+
+    found = parse_gguf_metadata(path.read_bytes())
+    return found.param_count, found.bytes_count
+
+
+def gguf_by_gguf_parser(path: Path) -> tuple[int, None]:
+    from gguf_parser import GGUFParser
+
+    parser = GGUFParser(str(path))
+    try:
+        parser.parse()
+    except ValueError:
+        return 0, None
+    return sum(math.prod(tensor["dimensions"]) for tensor in parser.tensors_info), None
+
+
+def gguf_by_modelbudget(path: Path) -> tuple[int, int]:
+    stored = mb.model(str(path)).checkpoint()
+    assert stored
+    n = sum(one.stored for one in stored.parts)
+    return n, sum(tensor.n_bytes for tensor in read_header(path).tensors)
+
+
+OF_GGUF = (
+    "F16", "BF16", "Q8_0", "Q4_0", "Q5_1", "Q2_K", "Q4_K", "Q6_K", "IQ4_NL", "IQ3_S",
+)  # fmt: skip
+GGUF_TOOLS = (
+    ("gguf", "the writer's own reader", by_gguf),
+    ("hf-mem", "cache; IQ3_S has 3.4375 bits, taken as 3.44", gguf_by_hf_mem),
+    ("gguf-parser", "no bytes; the program of that name in Go was not run", gguf_by_gguf_parser),
+    ("modelbudget", "by component, and its difference to the formula; cache; what fits",
+     gguf_by_modelbudget),
+)  # fmt: skip
+
+
 def main(path: str) -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
@@ -456,7 +553,10 @@ def main(path: str) -> None:
     tools = len({tool.package.partition(":")[0].partition(",")[0] for tool in TOOLS}) - 1
     cores, python = torch.get_num_threads(), platform.python_version()
     machine = f"{platform.machine()}, {cores} cores, Python {python}"
-    text = INTRODUCTION.format(tools=tools, of=of), *lines(), SPEED.format(machine=machine)
+    text = (
+        INTRODUCTION.format(tools=tools, of=of), *lines(), SPEED.format(machine=machine),
+        *of_gguf_files(),
+    )  # fmt: skip
     Path(path).write_text("\n".join(text), encoding="utf-8")
     print("\n".join(text))
 
