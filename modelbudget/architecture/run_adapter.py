@@ -91,6 +91,8 @@ class Adapter(Record):
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
         "dtype in ('bfloat16', 'float16') and zero == 0",
+        # Shards of one group have one dtype.
+        "adapter_dtype": "adapter != 'none' and zero in (2, 3) and 'dtype' or 'float32'",
         # PEFT's function turns both on with its default arguments.
         "input_gradient": "prepare_for_kbit_training",
         "recompute": "prepare_for_kbit_training and 'full' or 'none'",

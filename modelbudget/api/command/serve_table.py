@@ -60,7 +60,6 @@ def of_serving(found: Serving) -> Table:
     if run.expert_parallel > 1:
         shared += f", expert_parallel {run.expert_parallel}"
     formats = f"weights {run.weights}, cache {run.cache_dtype}, dtype {run.dtype}"
-    title = (
-        f"{found.model} on {count(found.devices)} × {found.accelerator.name}, {shared}; {formats}"
-    )
+    several = f"{count(found.devices)} × " if found.devices > 1 else ""
+    title = f"{found.model} on {several}{found.accelerator.name}, {shared}; {formats}"
     return Table(title, ("a device", "value", "how", "note"), rows, texts=("how", "note"))
