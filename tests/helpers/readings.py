@@ -41,6 +41,8 @@ def two_rows(a, run) -> pl.DataFrame:
     row = {"architecture": "it", "run": "so", "family": a.name()}
     row |= a.model_dump() | run.model_dump()
     others = {name: _another(row[name]) for name in a.numeric()}
+    if "none" in f"{getattr(a, 'mixers', '')} {getattr(a, 'mlps', '')}".split():
+        others["parallel"] = row["parallel"]  # a layer without one part has no program in parallel
     other_run = run.model_dump()
     for name in run.numeric():
         changed = other_run | {name: _another(row[name])}
