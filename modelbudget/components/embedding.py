@@ -468,30 +468,30 @@ def dropped(a: Fields, r: Run) -> Timeline:
     return times(dropout.of_embedding(r), dropped)
 
 
-def inference(a: Fields, r: Run, new) -> Timeline:
+def forward(a: Fields, r: Run) -> Timeline:
     """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
-    size = bytes_of(r.dtype) * r.batch * new
+    size = bytes_of(r.dtype) * r.batch * r.length
     states, narrow = size * a.d_model, size * a.d_emb
     scaled = positive(scale(r)) * size * width(a)
     normed = [
-        *norm.inference(a, r, new, a.d_model),
+        *norm.forward(a, r),
         Allocation("states before the norm", 0, states),
     ]
     return [
-        *vocabulary_parallel.rows(r, new, size * width(a)),
+        *vocabulary_parallel.rows(r, size * width(a)),
         Allocation("scaled rows", scaled, scaled),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),
-        *_positions(a, r, new, states),
+        *_positions(a, r, states),
         *times(a.embedding_norm, normed),
     ]
 
 
-def _positions(a: Fields, r: Run, new, states) -> Timeline:
+def _positions(a: Fields, r: Run, states) -> Timeline:
     """Position embedding, which is added to the states."""
     size = bytes_of(r.dtype)
-    rows = size * new * a.d_model
+    rows = size * r.length * a.d_model
     if a.position == "learned":
-        index = INDEX * new
+        index = INDEX * r.length
         return [
             Allocation("positions", index),
             Allocation("position embedding", index + rows, index),
@@ -499,7 +499,7 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
             Allocation("positions freed", 0, index),
         ]
     if a.position == "sinusoidal":
-        angles, exact = ANGLE * new * ceil_div(a.d_model, 2), ANGLE * new * a.d_model
+        angles, exact = ANGLE * r.length * ceil_div(a.d_model, 2), ANGLE * r.length * a.d_model
         cast = int(size != ANGLE)
         return [
             Allocation("sinusoids", 3 * angles + exact, 2 * angles),
@@ -507,28 +507,6 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
             Allocation("sum with the positions", states, states + rows),
         ]
     return []
-
-
-def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
-    """Return the timeline from the last layer's states to the logits of the last token.
-
-    The norm of all states, where the `shared` bytes of all layers are still live; of each sequence
-    the last state, projected down to d_emb if factorised, and its logits, of which each of several
-    devices gathers those of all.
-    """
-    one = bytes_of(r.dtype) * r.batch
-    normed = [
-        *norm.inference(a, r, new, a.d_model),
-        Allocation("states before the norm", 0, one * new * a.d_model),
-    ]
-    return [
-        Allocation("shared by the layers", shared),
-        *times(a.final_norm, normed),
-        Allocation("shared by the layers, freed", 0, shared),
-        Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
-        *vocabulary_parallel.logits(r, one * rows(a)),
-        *times(_is_capped(r), [Allocation("capped logits", one * rows(a), one * rows(a))]),
-    ]
 
 
 def program(a: Fields, r: Run):

@@ -5,7 +5,6 @@ Everything in `layers/` iterates over the parts that a model's patterns name (`c
 
 from modelbudget.components.layers.by_component import in_layers, parameters
 from modelbudget.components.layers.layer_fields import LayerFields
-from modelbudget.components.layers.layer_inference import inference, shared_inference
 from modelbudget.components.layers.layer_parts import (
     all_parts,
     component_name,
@@ -37,7 +36,6 @@ __all__ = [
     "held",
     "held_in_forward",
     "in_layers",
-    "inference",
     "joins",
     "matrices",
     "n_layers",
@@ -48,7 +46,6 @@ __all__ = [
     "read_by_all",
     "saved",
     "saved_masks",
-    "shared_inference",
     "tensors",
     "training",
 ]

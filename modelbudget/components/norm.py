@@ -219,20 +219,18 @@ def scale_backward(r, states, of_scale, given=1) -> Timeline:
     ]
 
 
-def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
-    """Return the timeline of the norm of `width` channels of each of `new` tokens.
+def forward(a, r) -> Timeline:
+    """Return the timeline of the norm of all states.
 
-    The normalised copy stays; the statistics are freed. `scaled`: whether the norm multiplies by a
-    scale (norm_scale); `vectors`: how many vectors are normalised (one for each token).
+    The normalised copy stays; the statistics are freed.
     """
-    scaled = a.norm_scale if scaled is None else scaled
-    vectors = r.batch * new if vectors is None else vectors
-    states = bytes_of(r.dtype) * r.batch * new * width
+    scaled, vectors = a.norm_scale, r.batch * r.length
+    states = bytes_of(r.dtype) * vectors * a.d_model
     statistic = exact_bytes(r.dtype) * vectors
     if a.norm == "layernorm":
         return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
     if scales_exactly(a, r):
-        return _exact_inference(a, r, states, statistic, _scale(r, width))
+        return _exact_forward(a, r, states, statistic, _scale(r, a.d_model))
     if is_written_out(a, r):
         copied = copies_input(a, r)
         exact = (1 + copied) * states
@@ -256,7 +254,7 @@ def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
     ]
 
 
-def _exact_inference(a, r, states, statistic, scale) -> Timeline:
+def _exact_forward(a, r, states, statistic, scale) -> Timeline:
     """Return the timeline of a norm all in at least single precision, of states in the dtype."""
     copied = copies_input(a, r)
     wide = (1 + copied) * states

@@ -11,7 +11,6 @@ from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import (
-    INDEX,
     accumulates,
     bytes_of,
     computed_again,
@@ -28,7 +27,6 @@ from modelbudget.architecture.run_values import (
     own_tokens,
     stays_gathered,
     stored,
-    tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
@@ -61,10 +59,6 @@ from modelbudget.components.decoder.decoder_terms import (
     parameters_of,
     saved_by_layers,
 )
-from modelbudget.components.decoder.decoder_timelines import (
-    buffers,
-    inference_steps,
-)
 from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
@@ -79,7 +73,7 @@ from modelbudget.components.weight_formats import (
     fit,
     misfit,
 )
-from modelbudget.memory import inference_peak, optimizer_states, pipeline_stages
+from modelbudget.memory import optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -400,21 +394,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             for name, one in layer.parts(a).items()
         }
         return merged(*held.values())
-
-    @classmethod
-    def peak_inference_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Return the largest number of bytes live at once in `prefill` and in `decode`.
-
-        `prefill` processes the prompt; `decode` computes the next token.
-        """
-        a = share(a, r)
-        held = total(cls.parameter_bytes(a, r)) + buffers(a, r)
-        held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
-        peaks = {
-            phase: held + inference_peak.peak(inference_steps(a, r, new))
-            for phase, new in (("prefill", r.length), ("decode", 1))
-        }
-        return part("", peaks)
 
     @staticmethod
     def flops_decode(a: Fields, r: Run) -> Terms:

@@ -1,6 +1,6 @@
 """Timelines: the operations of a pass, each with the bytes that it allocates and frees.
 
-Live bytes are the running sum. Training and inference compute their peaks from timelines alone.
+Live bytes are the running sum. The peaks of training are computed from timelines alone.
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,6 @@ from modelbudget.components import (
 )
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
-from modelbudget.memory.inference_peak import Step
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Allocation, change, times
 from modelbudget.memory.training_peak import Model
@@ -162,7 +161,7 @@ def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
+        [*embedding.forward(a, r), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
     )
@@ -181,11 +180,3 @@ def forward_end(a: Fields, r: Run) -> tuple:
 def buffers(a: Fields, r: Run):
     """Bytes of the model's buffers."""
     return layer.buffers(a, r) + embedding.scale(r)
-
-
-def inference_steps(a: Fields, r: Run, new) -> list[Step]:
-    """Return the steps of a forward pass of `new` tokens, up to the logits of the last one."""
-    states = bytes_of(r.dtype) * r.batch * new * a.d_model
-    head = embedding.head_inference(a, r, new, layer.shared_inference(a, r, new))
-    ends = [Step(embedding.inference(a, r, new)), Step(head, states)]
-    return ends + layer.inference(a, r, new)

@@ -381,46 +381,6 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-@valid_if(is_not_factored, squares_alone, packed_activation_is_known, has_no_norm)
-def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
-    """Gate projection and activation; up projection (and activation if not gated); down."""
-    size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
-    inside = size * (a.d_ff if d_ff is None else d_ff)
-    factors = (3 * is_written_out(a, r) + is_squared(a)) * inside
-    if packed and fuses_gate(r):
-        return [
-            Allocation("gate and up", 2 * inside),
-            Allocation("activation and product", inside, 2 * inside),
-            *_down_inference(r, size * a.d_model, inside),
-        ]
-    if packed:
-        return [
-            Allocation("gate and up", 2 * inside),
-            Allocation("gate activation", inside),
-            Allocation("product", inside, inside),
-            *_down_inference(r, size * a.d_model, 3 * inside),
-        ]
-    return [
-        Allocation("gate", a.gated * inside),
-        Allocation("gate activation", a.gated * (inside + factors), a.gated * (inside + factors)),
-        Allocation("up", inside),
-        Allocation("factors of the activation", (1 - a.gated) * factors),
-        Allocation(
-            "activation or product", inside, (1 + a.gated) * inside + (1 - a.gated) * factors
-        ),
-        *_down_inference(r, size * a.d_model, inside),
-    ]
-
-
-def _down_inference(r: Run, states, freed) -> Timeline:
-    """Down projection to `states` bytes, summed over devices, and what is `freed` after that."""
-    return [
-        Allocation("down", states),
-        *all_reduce(r, states),
-        Allocation("input of down", 0, freed),
-    ]
-
-
 def program(a: Fields, r: Run, d_ff=None):
     """States (…, d_model) to states (…, d_model) through d_ff hidden units."""
     make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
