@@ -22,7 +22,7 @@ from modelbudget.components.layers.layer_saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.layer_tensors import joins, matrices, packed, products, tensors
+from modelbudget.components.layers.layer_tensors import joins, matrices, packed, tensors
 from modelbudget.components.layers.layer_training import training
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "packed",
     "parameters",
     "parts",
-    "products",
     "read_by_all",
     "saved",
     "saved_masks",

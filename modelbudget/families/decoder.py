@@ -14,6 +14,7 @@ from modelbudget.architecture.run_values import (
     accumulates,
     bytes_of,
     computed_again,
+    computes_as_megatron,
     divides,
     divides_context,
     exchanges_context,
@@ -82,6 +83,8 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
+OF_STEP = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
+"""Quantities that the kind of products and of embedding decides."""
 READ_BY_PROGRAM = ("activation_bytes", "peak_training_bytes", "flops_forward", "flops_backward")
 """Quantities that no closed formula has with a fused head and loss."""
 
@@ -162,6 +165,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
+        if quantity in OF_STEP:
+            holds = holds * (1 - computes_as_megatron(r))
         if is_divided(r):
             holds = holds * (1 - divides(r) * (1 - tensor_parallel.known(quantity, a, r)))
         if has_part_of_experts(r):

@@ -10,7 +10,6 @@ from modelbudget.architecture.run_values import (
     has_part_of_experts,
     is_pipelined,
     is_sharded,
-    masks_tokens,
     replicas,
     replicas_of_experts,
 )
@@ -144,7 +143,7 @@ def _accumulated_in_float32(
 ) -> pipeline_stages.Stage:
     """Return the stage whose gradients of all microbatches are added up in single precision."""
     (group,) = layer_groups(a)
-    whole = {"embedding.token": 1 + (1 - masks_tokens(r)) * (r.tensor_parallel - 1)}
+    whole = {"embedding.token": r.tensor_parallel}
     of_layer, of_rest = (
         [bytes_of(r.dtype) * one.is_there * one.numbers * whole.get(one.name, 1) for one in tensors]
         for tensors in (layer.tensors(a, r, group), _rest_of(a, r))
