@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.multiprocessing
+from helpers.devices import programmed
 from helpers.training import predicted
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
