@@ -13,7 +13,7 @@ from modelbudget.architecture.run_values import (
     exact_bytes,
     tokens,
 )
-from modelbudget.memory.parameter_tensors import Tensor, counts, vector
+from modelbudget.memory.parameter_tensors import Tensor, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 from modelbudget.operations.norms import RMS_NORMS, layer_norm
 from modelbudget.operations.part import Part, make_part, parameter
@@ -48,11 +48,6 @@ def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
     """Return the parameter tensors of a norm: scale and bias."""
     width = a.d_model if width is None else width
     return [vector(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
-
-
-def n_tensors(a):
-    """Count the parameter tensors of a norm."""
-    return sum(counts(tensors(a, "")).values())
 
 
 def saved(a, r, width=None, vectors=None):
