@@ -1,4 +1,7 @@
-"""Attention where each of several devices has a part of the tokens of a sequence.
+"""Attention where each of several devices has a part of the tokens of a sequence, by formula.
+
+Only of all-to-all, which searches of layouts read over columns; what is gathered or comes in a ring
+is computed by the program alone (`devices/ring_blocks.py`).
 
 All-to-all (Jacobs et al. 2023, §3): devices exchange queries, keys and values, so that each has all
 tokens of a part of the heads, and the results back. A device sends a copy in the order of the
@@ -13,7 +16,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
-from modelbudget.components import ring_attention, scaled_dot_product
+from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads
 from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
 
@@ -27,15 +30,10 @@ def sends_heads(r: Run) -> bool:
     return not divides_context(r) or r.context_exchange == "all_to_all"
 
 
-def known_peak(r: Run) -> bool:
-    """Whether the peak of training has a formula: a ring's, where it casts to single precision."""
-    return sends_heads(r) or r.backend == "gpu"
-
-
 def saved(h: Heads, r: Run):
-    """Bytes saved for backward: of all tokens of a device's heads, or of its own tokens."""
+    """Bytes saved for backward: of all tokens of a device's heads."""
     x = exchanges_context(r)
-    if is_nothing(x) or not sends_heads(r):
+    if is_nothing(x):
         return scaled_dot_product.saved(h, r)
     return (1 - x) * scaled_dot_product.saved(h, r) + x * scaled_dot_product.saved(
         *_all_tokens(h, r)
@@ -46,23 +44,17 @@ def copied_result(h: Heads, r: Run):
     """Return the bytes of the result that the output projection saves: what has been exchanged."""
     x = exchanges_context(r)
     alone = (1 - x) * scaled_dot_product.copied_result(h, r)
-    if sends_heads(r):
-        return alone + x * _width(r, h.n_head * h.d_value)
-    return alone + x * scaled_dot_product.copied_result(_merged(h, r), r)
+    return alone + x * _width(r, h.n_head * h.d_value)
 
 
 def result_apart(h: Heads, r: Run):
     """Return 1 where the result is contiguous per head, 0 where it is contiguous per token."""
-    x = exchanges_context(r)
-    alone = (1 - x) * scaled_dot_product.result_apart(h, r)
-    return (
-        alone if sends_heads(r) else alone + x * scaled_dot_product.result_apart(_merged(h, r), r)
-    )
+    return (1 - exchanges_context(r)) * scaled_dot_product.result_apart(h, r)
 
 
 def kept_inputs(h: Heads, r: Run) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
-    alone = 1 - int(sends_heads(r)) * exchanges_context(r)
+    alone = 1 - exchanges_context(r)
     return tuple(alone * one for one in scaled_dot_product.kept_inputs(h, r))
 
 
@@ -72,8 +64,6 @@ def forward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, scaled_dot_product.forward(h, r, hides))
     if is_nothing(x):
         return alone
-    if not sends_heads(r):
-        return [*alone, *times(x, ring_attention.forward(h, r))]
     given = [one for name, size in _inputs(h, r) for one in _to_heads(name, r, size)]
     core = scaled_dot_product.forward(*_all_tokens(h, r))
     back = _to_tokens(r, _width(r, h.n_head * h.d_value))
@@ -86,8 +76,6 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, scaled_dot_product.backward(h, r, hides))
     if is_nothing(x):
         return alone
-    if not sends_heads(r):
-        return [*alone, *times(x, ring_attention.backward(h, r))]
     back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
     core = scaled_dot_product.backward(*_all_tokens(h, r))
     inputs = _inputs(h, r)[::-1]
@@ -96,23 +84,13 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
 
 
 def flops(r: Run, products, d_query):
-    """FLOPs of attention's products of length²: `products` times a query's channels and keys.
-
-    With all-to-all a device has all tokens of a part of the heads. In a ring it computes half of
-    each block but its own, which a causal mask leaves.
-    """
-    n = whole_length(r) if sends_heads(r) else ceil_div(whole_length(r) + r.length, 2)
-    return products * tokens(r) * n * d_query
+    """FLOPs of attention's products of length²: `products` times a query's channels and keys."""
+    return products * tokens(r) * whole_length(r) * d_query
 
 
 def whole_length(r: Run):
     """Tokens of a sequence on all devices."""
     return getattr(r, "whole_length", r.length)
-
-
-def _merged(h: Heads, r: Run) -> Heads:
-    """Return the heads of a ring's result: the first device concatenates parts of it, per head."""
-    return h._replace(rope=1) if ring_attention.is_first(r) else h
 
 
 def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:

@@ -46,6 +46,7 @@ from modelbudget.components.contract import Part, Values
 from modelbudget.components.decoder import decoder_program, decoder_training_peaks
 from modelbudget.components.decoder.decoder_conditions import (
     OF_ONE_DEVICE,
+    OF_TENSORS,
     is_of_stages,
     knows_shards,
 )
@@ -173,10 +174,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             known = int(quantity in OF_ONE_DEVICE)
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
         if divides_context(r):
-            is_known = quantity != "peak_training_bytes" or context_parallel.known_peak(r)
-            is_known = is_known and (r.data_rank != "middle" or context_parallel.sends_heads(r))
-            known = int(quantity in OF_ONE_DEVICE and is_known)
-            holds = holds * (1 - exchanges_context(r) * (1 - known))
+            known = OF_ONE_DEVICE if context_parallel.sends_heads(r) else OF_TENSORS
+            holds = holds * (1 - exchanges_context(r) * (1 - int(quantity in known)))
         if quantity == "peak_training_bytes":
             holds = holds * multi_token_prediction.has_none(a)
         if is_pipelined(r) and not is_of_stages(quantity, a, r):

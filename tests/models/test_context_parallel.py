@@ -68,11 +68,10 @@ def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None
     formulas, values = predicted(a, run), measured(a, run)
-    assert "activation_bytes" in formulas
+    assert ("activation_bytes" in formulas) == (run.context_exchange == "all_to_all")
     assert formulas.items() <= values.items(), run
-    if run.pipeline_parallel == 1:
-        # Matrices are packed after their bytes were counted.
-        assert programmed(a, run) | {"parameter_bytes": values["parameter_bytes"]} == values, run
+    # Matrices are packed after their bytes were counted.
+    assert programmed(a, run) | {"parameter_bytes": values["parameter_bytes"]} == values, run
 
 
 IN_THE_MIDDLE = [
@@ -92,15 +91,10 @@ def test_a_device_in_the_middle_of_a_ring(settings):
     assert programmed(a, run) == measured(a, run)
 
 
-def test_most_random_devices_have_a_peak():
-    found = [predicted(*random_device(seed)) for seed in range(15)]
-    assert sum("peak_training_bytes" in one for one in found) > 10
-
-
 def test_a_published_model(catalogue):
     a = named_architecture(catalogue["llama-3-8b"]).model_copy(update={"n_layer": 2})
     run = RunConfig(**FLASH, context_parallel=8, zero=3, length=131_072, recompute="full")
-    assert predicted(a, run) == measured(a, run)
+    assert predicted(a, run) == programmed(a, run) == measured(a, run)
 
 
 def test_devices_divide_activations_and_flops_by_hand():
@@ -181,7 +175,7 @@ def test_columns_equal_integers():
         row |= a.model_dump() | run.model_dump()
         another = {"architecture": "another", "context_parallel": 1, "d_ff": 40, "batch": 8}
         table = predict(pl.DataFrame([row, row | another]), COMPARED)
-        found = predicted(a, run)
+        found = programmed(a, run) | predicted(a, run)
         for quantity in found:
             assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
 

@@ -8,7 +8,8 @@ from modelbudget.components import chunked_loss, embedding, layer
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import shards
 
-SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
+OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
+SHARDED = (*OF_TENSORS, "peak_training_bytes")
 """Quantities of which a device holds only its shard, and what it gathers."""
 
 
