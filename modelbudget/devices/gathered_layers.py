@@ -20,6 +20,7 @@ from modelbudget.architecture.run_values import (
     stays_gathered,
 )
 from modelbudget.operations.autograd import with_node
+from modelbudget.operations.collectives import cast_of_all_rows
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import (
@@ -397,7 +398,7 @@ class Group:
             whole = shard.whole
             if whole.grad is not None and whole.grad.dtype != self.sharded.reduce_dtype:
                 gradient, whole.grad = whole.grad, None
-                self.accumulated[whole] = to(gradient, self.sharded.reduce_dtype)
+                self.accumulated[whole] = cast_of_all_rows(gradient, self.sharded.reduce_dtype)
                 gradient = None
 
     def _foreach_reduce(self, shards: list[Shard], gradients: list) -> None:

@@ -9,9 +9,11 @@ sum is that of the sum, and that of a tensor which all devices have is summed ov
 from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
+from modelbudget.operations.elementwise import to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     BYTES,
+    Active,
     Storage,
     Tensor,
     contiguous_strides,
@@ -26,10 +28,19 @@ class WholeGradient(Tensor):
 
     __slots__ = ("n_device",)
 
-    def __init__(self, weight: Tensor, n_device):
-        n_bytes = n_device * BYTES[weight.dtype] * product(weight.shape)
-        super().__init__(weight.shape, weight.strides, weight.dtype, Storage(n_bytes))
+    def __init__(self, weight: Tensor, n_device, dtype: str | None = None):
+        dtype = dtype or weight.dtype
+        n_bytes = n_device * BYTES[dtype] * product(weight.shape)
+        super().__init__(weight.shape, weight.strides, dtype, Storage(n_bytes))
         self.n_device = n_device
+
+
+def cast_of_all_rows(gradient: Tensor, dtype: str) -> Tensor:
+    """Cast a gradient, of all rows if it has them."""
+    if not isinstance(gradient, WholeGradient):
+        return to(gradient, dtype)
+    Active.tape.operation = "to"
+    return WholeGradient(gradient, gradient.n_device, dtype)
 
 
 @operation

@@ -91,6 +91,27 @@ def test_a_device_in_the_middle_of_a_ring(settings):
     assert programmed(a, run) == measured(a, run)
 
 
+TORCHTITAN = {
+    "master_weights": True, "reduce_dtype": "float32", "foreach": True, "loss_dtype": "float32",
+    "rope_tables": "complex", "norm_kernel": "written_out", "context_exchange": "all_gather",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", ["first", "last"])
+def test_stages_of_shards_of_shares_of_parts_of_a_sequence(rank):
+    """torchtitan's mesh of four dimensions. The gradient of a share of the embedding is one of all
+    rows, also where those of microbatches are added up in float32; later stages read a part of the
+    length, and positions of all of it.
+    """
+    mesh = {"pipeline_parallel": 2, "tensor_parallel": 2, "data_parallel": 2, "context_parallel": 2}
+    stages = {"pipeline_schedule": "1f1b", "n_microbatch": 4, "batch": 4, "pipeline_rank": rank}
+    a = Decoder(**SMALL | {"n_layer": 4, "n_vocab": 1024, "position": "rotary", "tied": False})
+    settings = TORCHTITAN | mesh | stages | {"sequence_parallel": True, "zero": 2, "length": 64}
+    run = RunConfig(**FLASH | settings)
+    assert run_mistake(a, run) is None
+    assert programmed(a, run) == measured(a, run)
+
+
 def test_a_published_model(catalogue):
     a = named_architecture(catalogue["llama-3-8b"]).model_copy(update={"n_layer": 2})
     run = RunConfig(**FLASH, context_parallel=8, zero=3, length=131_072, recompute="full")

@@ -116,7 +116,8 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         parts = stages(parts[0], indices, n_stage)
     for part in parts:
         if is_divided(run) or is_sharded(run) or is_partial(run):
-            arrange(part, run)  # what is packed is divided and sharded as one matrix
+            # What is packed is divided and sharded as one matrix; tables are of a device's tokens.
+            arrange(part, context.own_tokens(run))
         if has_part_of_experts(run):
             expert.divide(part, run, mesh["expert"])
         if divides_context(run):
