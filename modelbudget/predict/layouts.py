@@ -100,12 +100,9 @@ class Group(NamedTuple):
     def _by_program(self, peak: pl.Series) -> pl.Series:
         """Fill rows without stages: a few at a time, which is faster than symbols here.
 
-        Programs of stages take longer than a search may; of a ring there is nothing else.
+        Programs of stages take longer than a search may.
         """
-        is_known = self.fields["pipeline_parallel"] == 1
-        if self.fields["context_exchange"] != "all_to_all":
-            is_known = is_known | (self.fields["context_parallel"] > 1)
-        is_wanted = peak.is_null() & is_known
+        is_wanted = peak.is_null() & (self.fields["pipeline_parallel"] == 1)
         numbers = is_wanted.arg_true()
         for start in range(0, len(numbers), by_regime.FEW):
             few = numbers[start : start + by_regime.FEW]
