@@ -10,6 +10,7 @@ import pytest
 from helpers.tiers import ALL
 
 import modelbudget as mb
+from modelbudget.api.command.show import of_layouts
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
@@ -101,6 +102,18 @@ def test_the_second_stage_holds_most_between_the_ends(model):
     }
     assert all(one.agrees for one in found.values())
     assert peak(model, **run, pipeline_rank="second") > peak(model, **run, pipeline_rank="middle")
+
+
+def test_layouts_without_a_closed_formula_are_counted_apart(model):
+    """Only this sees a search that knows no layout, and says that none fits."""
+    stages = {"pipeline_schedule": "interleaved_1f1b", "pipeline_parallel": 2, "virtual_stages": 2}
+    found = model.fit("h100-80gb", stages, devices=2).layouts
+    n = found.of_all.height
+    assert n == found.of_all["bytes"].null_count() > 0
+    first, least = (table.title for table in of_layouts(found, "it"))
+    assert f"of {n} layouts, 0 fit" in first
+    assert first.endswith(f"; {n} have no closed formula")
+    assert least.endswith("no layout has a closed formula")
 
 
 def test_what_fits_and_the_front_of_devices_and_peak(model):

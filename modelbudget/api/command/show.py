@@ -352,10 +352,12 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
     """
     grades = layouts.of_all["grade"]
     fitting, tight = (int((grades == name).sum()) for name in ("fits", "tight"))
+    unknown = grades.null_count()
+    without = f"; {count(unknown)} have no closed formula" if unknown else ""
     title = (
         f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
         f"of {count(len(grades))} layouts, {count(fitting)} fit with this batch on each replica, "
-        f"and {count(tight)} are tight, for the implementation {whose}"
+        f"and {count(tight)} are tight, for the implementation {whose}{without}"
     )
     columns = ("layout", "recompute", "grade", "bytes per device", "margin", "largest batch",
                "length")  # fmt: skip
@@ -366,6 +368,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
         for row in layouts.offered
     ]  # fmt: skip
     least = ", ".join(f"{name} from {count(n)} on" for name, n in layouts.fewest.items())
+    none = "none fits" if layouts.table["bytes"].count() else "no layout has a closed formula"
     front = [
         (count(row["devices"]), in_words(row), row["recompute"], si_bytes(row["bytes"]),
          row["grade"])
@@ -374,7 +377,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
     return [
         Table(title, columns, rows, texts=("recompute", "grade")),
         Table(
-            f"Least bytes per device, by number of devices: {least or 'none fits'}",
+            f"Least bytes per device, by number of devices: {least or none}",
             ("devices", "layout", "recompute", "bytes per device", "grade"),
             front,
             texts=("layout", "recompute", "grade"),
