@@ -12,7 +12,7 @@ from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.run_metadata import measuring, provenance
 from modelbudget.report.assets import Assets
-from modelbudget.report.page import render
+from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 from modelbudget.report.verdict import verdict_file
 
@@ -21,7 +21,7 @@ made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.pa
 results = results._replace(parts={**results.parts, "provenance.json": made_by})
 catalogue, found = Catalogue(MODELS), verdict_file(results)
 static = Assets(vega(), results.parts.get("assets/calculator.json"))
-write(snakemake.output.html, render(results, catalogue, static))
+write(snakemake.output.html, short(render(results, catalogue, static)))
 logging.info("verdict: %s", found["line"])
 write_json(snakemake.output.verdict, found)
 write_json(snakemake.output.provenance, made_by, indent=2)

@@ -4,14 +4,16 @@ from functools import cache
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.report.payload import packed
+from modelbudget.report.calculator_columns import in_bytes
+from modelbudget.report.payload import packed, packed_bytes
 from modelbudget.report.vega import vega
 
 
 class Assets(NamedTuple):
     """Vega with vega-embed as one script, and the context of the calculator's template.
 
-    In the context, `packed` has the data of the calculator's script. None: a page without it.
+    In the context, `packed` has the data of the calculator's script, and `nodes` the numbers of its
+    graph. None: a page without it.
     """
 
     vega: str
@@ -29,4 +31,6 @@ def calculator(catalogue: Catalogue) -> dict:
     from modelbudget.report.calculator_data import calculator_section  # not of all pages
 
     section = calculator_section(catalogue)
-    return section | {"packed": packed(section.pop("data"))}
+    data = section.pop("data")
+    graph, nodes = in_bytes(data["graph"])
+    return section | {"packed": packed(data | {"graph": graph}), "nodes": packed_bytes(nodes)}

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,11 @@ SCRIPTS = (
 LATER = ("formulas.js", "config_file.js", "numbers.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the
 scripts of sections."""
+_END = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")
+"""End tags that HTML does not need, and the space after them."""
+_TAG = re.compile(r"<[a-z][^<>]*>")
+_QUOTED = re.compile(r'(?<==)"([\w.#%:,;()+*/-]*[\w.#%:,;()+*-])"(?=[ >])')
+"""A tag, and values of attributes that HTML reads without quotes as well."""
 NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
@@ -64,6 +70,12 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
         },
         (page.static.vega, later),
     )
+
+
+def short(page: str) -> str:
+    """Return the page without end tags and quotes that HTML does not need."""
+    shown, script, data = page.partition("<script")
+    return _TAG.sub(lambda tag: _QUOTED.sub(r"\1", tag[0]), _END.sub("", shown)) + script + data
 
 
 @cache  # the same for all pages of a process

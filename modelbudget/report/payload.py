@@ -13,7 +13,7 @@ from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
 
-MOST_ROWS = 8_000
+MOST_ROWS = 3_000
 """Most rows of all tables of a page together. The result files have all rows."""
 _SAFE = {code: code + 256 for code in map(ord, "\0\r<")}
 """Characters that HTML would read as others, and what stands for them in the page."""
@@ -22,12 +22,17 @@ SAME = "="
 
 
 def packed(data) -> str:
-    """Return the data as compressed JSON, seven bits a character. Equal data give equal text.
+    """Return the data as compressed JSON. Equal data give equal text."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return packed_bytes(text.encode())
+
+
+def packed_bytes(content: bytes) -> str:
+    """Return compressed bytes as text, seven bits a character.
 
     Base85 would take 7 % more. The characters of a script are not parsed: `<` alone could end it.
     """
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    bits = np.unpackbits(np.frombuffer(zlib.compress(text.encode(), 9), np.uint8))
+    bits = np.unpackbits(np.frombuffer(zlib.compress(content, 9), np.uint8))
     bits = np.pad(bits, (0, -bits.size % 7)).reshape(-1, 7)
     return (np.packbits(bits, axis=1) >> 1).tobytes().decode("ascii").translate(_SAFE)
 

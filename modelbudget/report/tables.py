@@ -14,8 +14,6 @@ SECTIONS = Path(__file__).parent / "sections"
 
 _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 """The space between a number and its unit."""
-_OPTIONAL = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")
-"""End tags that HTML does not need, and the space after them."""
 
 
 @cache
@@ -30,18 +28,12 @@ def environment() -> jinja2.Environment:
     )
     found.filters["terms"] = terms
     found.filters["unbroken"] = unbroken
-    found.filters["short"] = short
     return found
 
 
 def unbroken(html: str) -> Markup:
     """Return HTML in which no line breaks between a number and its unit."""
     return Markup(_UNIT.sub("\u00a0", html))
-
-
-def short(html: str) -> Markup:
-    """Return HTML without optional end tags: most of a large table is tags."""
-    return Markup(_OPTIONAL.sub("", html))
 
 
 def table(

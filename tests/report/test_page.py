@@ -20,7 +20,7 @@ from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.select import charts
-from modelbudget.report.page import render
+from modelbudget.report.page import render, short
 from modelbudget.report.page_results import PredictedResult, Results, SweepResult
 from modelbudget.report.sections import counting, gpu_readings
 from modelbudget.report.sections.step import SHARED, STEP
@@ -108,13 +108,13 @@ def test_every_named_model_is_shown_with_its_reference_counts(page, shipped):
     table = table[: table.index("</table>")]
     models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
     assert table.count("<tr data-status") == models.height > 225
-    gpt_2 = re.search(r'title="gpt-2-124m".*?(?:<tr|\n)', table)[0]
+    gpt_2 = re.search(r'title="gpt-2-124m".*?</tr>', table)[0]
     assert "124,439,808" in gpt_2
     assert gpt_2.count('class="mark agrees"') == 3
-    deepseek = re.search(r'title="deepseek-v3".*?(?:<tr|\n)', table)[0]
+    deepseek = re.search(r'title="deepseek-v3".*?</tr>', table)[0]
     assert "DeepseekV3ForCausalLM −14,848" in deepseek
     assert 'class="mark differs"' in deepseek
-    assert re.search(r'title="transformer-xl-large".*?"printed unexplained".*?(?:<tr|\n)', table)
+    assert re.search(r'title="transformer-xl-large".*?"printed unexplained".*?</tr>', table)
 
 
 def test_reasons_stand_on_the_page_in_words(page):
@@ -282,7 +282,7 @@ def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, t
     top, section = verdict_of(page), page.split('<section id="sweep">')[1]
     assert '<p class="banner"><a class="disagrees"' in top
     assert '<a href="#sweep">1 of A test</a>' in top
-    assert f"<li>sweep: {reason.replace('<', '&lt;').replace('>', '&gt;')}<" in top
+    assert f"<li>sweep: {reason.replace('<', '&lt;').replace('>', '&gt;')}</li>" in top
     assert "Predictions that differ from the measurement" not in top
     assert "d_model = 7" in section
     assert "parameter_bytes, parameters" in section
@@ -338,6 +338,23 @@ def unpacked(page: str, name: str) -> dict:
     bits = "".join(f"{ord(one) % 128:07b}" for one in text)
     numbers = [int(bits[i : i + 8], 2) for i in range(0, len(bits) - 7, 8)]
     return json.loads(zlib.decompress(bytes(numbers)))
+
+
+PARSED = """pages => pages.map((page) => [
+  ...new DOMParser().parseFromString(page, "text/html").querySelectorAll("*"),
+].map((one) => [
+  one.tagName, ...[...one.attributes].map(({ name, value }) => `${name}=${value}`),
+  ...[...one.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()),
+].filter(Boolean).join(" ")))"""
+
+
+def test_the_page_is_written_without_what_html_does_not_need(page, open_page):
+    """The only test that a browser reads the shorter file as it reads the page."""
+    written = short(page)
+    assert len(written) < len(page) - 30_000
+    whole, read = open_page("about:blank", 390).evaluate(PARSED, [page, written])
+    assert len(whole) > 2_000
+    assert read == whole
 
 
 def test_datasets_stand_once(page):

@@ -7,11 +7,11 @@ from helpers.results import PARTS, result
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.report.charts.select import charts_of_sweep
-from modelbudget.report.page import render
+from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 
-MOST_BYTES, MOST_ELEMENTS = 1_760_000, 9_200
-"""1 % above what it measures: 1,743,094 bytes and 9,111 elements."""
+MOST_BYTES, MOST_ELEMENTS = 1_600_000, 9_380
+"""The bytes that the page of a run may have, too; 1 % above the 9,288 elements that it measures."""
 
 
 def shipped(path, catalogue, devices):
@@ -29,6 +29,6 @@ def test_the_page_of_the_shipped_sweeps_is_small(catalogue, static_parts):
     measured = [path for path in points if files[path].get("measure", {}).get("device") != "none"]
     assert len(measured) > 20
     sweeps = [shipped(path, catalogue, devices) for path in sorted(measured)]
-    page = render(Results(sweeps, parts=PARTS), catalogue, static_parts(catalogue))
+    page = short(render(Results(sweeps, parts=PARTS), catalogue, static_parts(catalogue)))
     assert len(page.encode()) < MOST_BYTES
     assert len(Text(page).tags) < MOST_ELEMENTS

@@ -293,26 +293,30 @@ def test_every_title_holds(drawn):
     found, titles, devices = drawn
     assert bool(titles) == (found.name not in NO_CHART)
     for name, title in titles.items():
-        quantity = next(
-            (one for one in DRAWN if name.startswith(one.replace("_", "-"))), "parameters"
-        )
-        kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
-        if name in TESTED:
-            continue
-        if name == "every-point":
-            check_amounts(title, of_every_point(found))
-        elif kind == "peak-parts":
-            check_peaks(found, title)
-        elif kind == "peak-accelerators":
-            check_devices(found, title, devices)
-        elif kind == "shares":
-            check_shares(found, quantity, title)
-        elif kind == "total":
-            check_total(found, quantity, title)
-        elif kind == "models" and quantity == "cache_bytes":
-            alone = Values(found, quantity, given_alone=True)
-            check_amounts(title, {alone.label[one]: alone.total(one) for one in alone.of})
-        elif kind == "models":
-            check_models(found, quantity, title)
-        else:
-            check_half(found, quantity, title)
+        check(found, name, title, devices)
+
+
+def check(found, name: str, title: str, devices) -> bool:
+    """Count the title of a chart of a sweep again; return whether this file can."""
+    quantity = next((one for one in DRAWN if name.startswith(one.replace("_", "-"))), "parameters")
+    kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
+    if name in TESTED:
+        return False
+    if name == "every-point":
+        check_amounts(title, of_every_point(found))
+    elif kind == "peak-parts":
+        check_peaks(found, title)
+    elif kind == "peak-accelerators":
+        check_devices(found, title, devices)
+    elif kind == "shares":
+        check_shares(found, quantity, title)
+    elif kind == "total":
+        check_total(found, quantity, title)
+    elif kind == "models" and quantity == "cache_bytes":
+        alone = Values(found, quantity, given_alone=True)
+        check_amounts(title, {alone.label[one]: alone.total(one) for one in alone.of})
+    elif kind == "models":
+        check_models(found, quantity, title)
+    else:
+        check_half(found, quantity, title)
+    return True

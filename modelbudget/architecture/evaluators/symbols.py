@@ -55,9 +55,10 @@ def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
 def _drawn(each: sympy.Expr, instances: sympy.Expr, values: tuple[tuple[str, int], ...]) -> str:
     printer = _Printer(dict(values))
     if instances == 1:
-        return f"<math>{printer.doprint(each)}</math>"
-    factors = (_factor(printer, part) for part in (instances, each))
-    return f"<math><mrow>{'<mo>×</mo>'.join(factors)}</mrow></math>"
+        body = printer.doprint(each).removeprefix("<mrow>").removesuffix("</mrow>")
+    else:
+        body = "<mo>×</mo>".join(_factor(printer, part) for part in (instances, each))
+    return f"<math>{body.replace('&#xB7;', '·')}</math>"  # as a row; the entity is longer
 
 
 def _factor(printer: MathMLPresentationPrinter, part: sympy.Expr) -> str:

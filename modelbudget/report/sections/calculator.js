@@ -2,17 +2,26 @@
 "use strict";
 
 (async () => {
-  const data = await unpack("calculator");
+  const [data, nodes] = await Promise.all([unpack("calculator"), unpackBytes("nodes")]);
   const root = document.getElementById("calculator");
 
-  // Budgets and runs as calculator.py writes them: nodes as steps, equal runs once.
+  // Budgets and runs as calculator_columns.py writes them: nodes as steps, equal runs once.
   let total = 0;
   const budgetNodes = data.budgets.rows.map(([index, first, ...steps]) => {
     total += first;
     let node = total;
     return [total, ...steps.map((step, i) => [data.budgets.components[index][i], (node += step)])];
   });
-  const unfolded = ([runs, index]) => Object.fromEntries(Object.entries(index).map(([name, i]) => [name, runs[i]]));
+  function unfolded([columns, rows, list]) {
+    const runs = rows.map(() => ({}));
+    for (const [name, [budgets, holds]] of Object.entries(columns)) {
+      let [budget, node] = [0, 0];
+      budgets.forEach((step, i) => {
+        if (step !== null) runs[i][name] = [(budget += step), (node += holds[i])];
+      });
+    }
+    return Object.fromEntries(rows.map((row, i) => [data.runs[list][i], runs[row]]));
+  }
   for (const form of data.forms) {
     form.runs = unfolded(form.runs);
     for (const name of Object.keys(form.classes)) form.classes[name] = unfolded(form.classes[name]);
@@ -33,7 +42,7 @@
 
   const categorical = [...Object.keys(data.forms[0].categories), ...choices.keys()];
   const inputs = [...Object.keys(data.minimum), ...categorical];
-  const evaluate = evaluator(data.graph);
+  const evaluate = evaluator(data.graph, nodes);
 
   // Rules are Vega expressions over all fields.
   const given = inputs.map((name) => ({ name, value: categorical.includes(name) ? "" : 0 }));

@@ -5,7 +5,7 @@ from modelbudget.report.section import Page, Section
 
 def _contents(page: Page) -> list[dict]:
     calculator = page.static.calculator or {}
-    page.packed["calculator"] = calculator["packed"]
+    page.packed.update(calculator=calculator["packed"], nodes=calculator["nodes"])
     return [{"id": "what-if", "short": "Your model"} | calculator]
 
 

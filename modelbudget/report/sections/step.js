@@ -1,10 +1,12 @@
 // The cursor over a training step, alone and on one of several devices.
 "use strict";
 
-story.entries.step = (section, { allocations, groups, phases, component, operation, shared }) => {
+story.entries.step = (section, { allocations: columns, groups, phases, component, operation, shared }) => {
   const { grouped, bytes, made } = story;
   const plots = [...section.querySelectorAll(".plot")];
   const [slider, panel] = [section.querySelector("input"), section.querySelector(".here")];
+  let start = 0;
+  const allocations = columns[0].map((later, i) => [start += later, start + columns[1][i], ...columns.slice(2).map((one) => one[i])]);
   const MOST = 6;
   const LEAST = 0.001; // share of the live bytes
 

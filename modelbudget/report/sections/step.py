@@ -301,7 +301,10 @@ def _described(peak: dict, n: int) -> dict:
 
 
 def _data(table: pl.DataFrame, phases: list[dict], first: int) -> dict:
-    """Return the allocations for the page's script, with operations counted from 0."""
+    """Return the allocations for the page's script, as columns.
+
+    The first two are when each began, after the one before, and how long it was live.
+    """
     names = {
         name: table[name].unique(maintain_order=True).to_list()
         for name in ("component", "operation")
@@ -315,13 +318,13 @@ def _data(table: pl.DataFrame, phases: list[dict], first: int) -> dict:
             for phase, left, width in _place(phases)
         ],
         "allocations": [
-            [start - first, end - first, n_bytes, MEMORY.index(group),
-             places["component"][component], places["operation"][operation]]
-            for start, end, n_bytes, group, component, operation in table.select(
-                "start", "end", "bytes", "group", "component", "operation"
-            ).iter_rows()
+            (table["start"] - table["start"].shift(1, fill_value=first)).to_list(),
+            (table["end"] - table["start"]).to_list(),
+            table["bytes"].to_list(),
+            [MEMORY.index(group) for group in table["group"]],
+            *([places[name][value] for value in table[name]] for name in names),
         ],
-    }  # fmt: skip
+    }
 
 
 SECTION = Section(40, _contents, (*STEP, *SHARED))

@@ -33,8 +33,7 @@ MOST_FAILED = 50
 def _contents(page: Page) -> list[dict]:
     """Return a section for each sweep, in their order, measured and predicted ones."""
     tables_of = comparison_tables(page.sweeps)
-    for name, table in tables_of.items():
-        page.pack(f"table {name}", table)
+    page.pack("tables", tables_of)
     shown: dict[str, str] = {}
     # Without a story the page opens with its sweeps.
     place = {"is_open": False} if page.has_story else {"is_open": True, "place": FIRST}

@@ -22,10 +22,28 @@ function withRepeats(column, [since, distance, length]) {
   return whole;
 }
 
+// Columns of numbers as `calculator_columns.py` writes them: one byte, or three for a negative number.
+function columnsOf(bytes, lengths) {
+  let place = 0;
+  return lengths.map((length) => {
+    const column = Int32Array.from(bytes.subarray(place, (place += length)));
+    const far = column.reduce((n, one) => n + (one >= 128), 0);
+    for (let i = 0, at = place; i < length; i += 1) {
+      if (column[i] < 128) continue;
+      column[i] = -(((column[i] - 128) << 16) + (bytes[at] << 8) + bytes[at + far]);
+      at += 1;
+    }
+    place += 2 * far;
+    return column;
+  });
+}
+
 // Returns a function of a name, fields and nodes that computes these nodes, and what they need. The
 // nodes of a name are looked up once.
-function evaluator({ fields, copies, ...rows }) {
-  const [operations, left, right] = ["operations", "left", "right"].map((name) => withRepeats(rows[name], copies));
+function evaluator({ fields, constants, lengths, ...rows }, bytes) {
+  const [ofLeft, ofRight, ...ofCopies] = columnsOf(bytes, lengths);
+  const copies = ofCopies.map((column) => column.map(Math.abs));
+  const [operations, left, right] = [rows.operations, ofLeft, ofRight].map((column) => withRepeats(column, copies));
   const isLeaf = (node) => "fk".includes(operations[node]);
   const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
   const values = new Float64Array(operations.length);
@@ -46,8 +64,8 @@ function evaluator({ fields, copies, ...rows }) {
   return (name, given, nodes) => {
     if (!programs.has(name)) programs.set(name, program(nodes()));
     for (const node of programs.get(name)) {
-      if (operations[node] === "f") values[node] = Number(given[fields[left[node]]]);
-      else if (operations[node] === "k") values[node] = left[node];
+      if (operations[node] === "f") values[node] = Number(given[fields[Math.abs(left[node])]]);
+      else if (operations[node] === "k") values[node] = constants[Math.abs(left[node])];
       else values[node] = OPERATIONS[operations[node]](values[at(left, node)], values[at(right, node)]);
     }
     return (node) => values[node];

@@ -6,8 +6,10 @@
   const SAME = "=";
   const blueprint = document.getElementById("all-numbers");
   const tables = new Map();
+  let all;
   const tableOf = (name) => {
-    if (!tables.has(name)) tables.set(name, unpack(`table ${name}`).then(whole));
+    all ??= unpack("tables");
+    if (!tables.has(name)) tables.set(name, all.then((found) => whole(found[name])));
     return tables.get(name);
   };
 

@@ -21,8 +21,11 @@ async function runPacked(name) {
   script.remove(); // it has run
 }
 
-async function unpack(name) {
+const unpack = (name) => unpacked(name).json();
+const unpackBytes = async (name) => new Uint8Array(await unpacked(name).arrayBuffer());
+
+function unpacked(name) {
   const { textContent } = document.querySelector(`script[data-packed="${name}"]`);
   const plain = new Blob([bytesOf(textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(plain).json();
+  return new Response(plain);
 }
