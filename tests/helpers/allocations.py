@@ -94,7 +94,8 @@ def programmed(a, run, program=decoder.program) -> list[tuple[int, int]]:
     """Return the same of a program, from the first row of an embedding on."""
     step = training_step(program, a, run, lists_allocations=True, n_steps=0)
     listed = [x for x in step.allocations["first.forward_backward"] if x.n_bytes]
-    first = next(i for i, x in enumerate(listed) if x.operation == "embedding")
+    of_rows = ("embedding", "rows_of_share")  # of the vocabulary, or of a part of it
+    first = next(i for i, x in enumerate(listed) if x.operation in of_rows)
     return [(x.n_bytes, x.live) for x in listed[first:]]
 
 
