@@ -24,7 +24,7 @@ from modelbudget.predict.of_program import quantities
 from modelbudget.sweeps.derive import named_architecture
 
 ROWS = 1_000_000
-QUANTITIES = ("activation_bytes", "flops_backward", "peak_training_bytes", "peak_inference_bytes")
+QUANTITIES = ("activation_bytes", "flops_backward", "peak_training_bytes")
 
 
 def fields_of(a, run: RunConfig) -> dict:

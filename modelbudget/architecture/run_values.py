@@ -231,19 +231,11 @@ def fuses_gradients(r):
     return accumulates(r) * r.gradient_accumulation_fusion
 
 
-def gathers_again(r):
-    """1 where states that are gathered over the length are gathered again in the backward pass."""
-    return int(r.gathered_states == "again") * r.sequence_parallel
-
-
-def gathered_inputs(r):
-    """Return the run as it saves states that attention, MLP and head read gathered."""
-    return of_states(r) if r.gathered_states == "again" else r
-
-
-def masks_tokens(r):
-    """1 where each of several devices embeds a copy of the tokens, with those of others masked."""
-    return int(r.embedding_gradient == "own_rows") * divides(r)
+def computes_as_megatron(r):
+    """1 where products or the embedding are Megatron-Core's, of which only programs know steps."""
+    gathers_again = int(r.gathered_states == "again") * r.sequence_parallel
+    has_own_rows = int(r.embedding_gradient == "own_rows") * divides(r)
+    return 1 - (1 - fuses_gradients(r)) * (1 - gathers_again) * (1 - has_own_rows)
 
 
 def gradient_number(r) -> int:

@@ -126,13 +126,6 @@ class Part(Protocol):
         """Bytes kept from one token to the next, after `length` tokens."""
         ...
 
-    def inference(self, a: Fields, r: Run, new: Any) -> Timeline:
-        """Return the timeline from the states of `new` tokens to the output, without autograd.
-
-        The cache holds `length` tokens, these included.
-        """
-        ...
-
 
 ALONE = Place()
 """The place of a part outside a layer."""
@@ -146,7 +139,6 @@ FUNCTIONS = {
     "flops_backward": ("flops_backward", "flops_recomputed"),
     "peak_training_bytes": ("tensors", "saved", "forward", "backward"),
     "cache_bytes": ("cache",),
-    "peak_inference_bytes": ("cache", "inference"),
     "flops_decode": ("flops_decode",),
 }
 """Functions that a part must provide for the formula of a quantity.

@@ -14,10 +14,7 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     divides,
     fuses_gradients,
-    gathered_inputs,
-    gathers_again,
     is_sharded,
-    masks_tokens,
     of_states,
     stored,
     tokens,
@@ -32,8 +29,6 @@ from modelbudget.memory.timeline import (
     all_gather,
     all_reduce,
     copied_in_order,
-    is_one_operation,
-    product_backward,
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
@@ -244,8 +239,8 @@ def saved_by_ends(a: Fields, r: Run, width) -> dict:
     """Those of token embedding and head of such a width, and of the loss."""
     size, n = bytes_of(r.dtype), tokens(r)
     return {
-        "embedding.token": (INDEX + masks_tokens(r) * loss.MASK) * n,
-        "head": size * tokens(gathered_inputs(r)) * width,
+        "embedding.token": INDEX * n,
+        "head": size * n * width,
         "loss": loss.saved(r, rows(a)),
     }
 
@@ -293,11 +288,6 @@ def saved_after_layers(a: Fields, r: Run):
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
 
-def tokens_apart(r: Run):
-    """Bytes of the tokens where the embedding saves a copy of them."""
-    return masks_tokens(r) * INDEX * tokens(r)
-
-
 def held(a: Fields, r: Run):
     """Return the bytes of head and loss that are live when backward begins, and not saved."""
     whole = (1 - chunked_loss.is_chunked(r)) * loss.held(r, rows(a))
@@ -337,24 +327,13 @@ def final_norm(a: Fields, r: Run, others):
 def gathered_for_head(a: Fields, r: Run):
     """Return the bytes live when a device gathers the length of the states that the head reads.
 
-    In addition to those live when backward begins. A copy of what is gathered into a buffer is live
-    to the end of the head's product.
+    In addition to those live when backward begins.
     """
     s = of_states(r)
     whole, part = (bytes_of(r.dtype) * tokens(one) * a.d_model for one in (r, s))
     copy = copied_in_order(r, whole)
-    if r.gathered_states == "again":
-        return r.sequence_parallel * copy + loss.logits(r, rows(a))
     normed = a.final_norm * norm.saved(a, s) + part
     return r.sequence_parallel * (whole + copy) + normed - saved_after_layers(a, r)
-
-
-def gathered_buffer(a: Fields, r: Run):
-    """Bytes of the buffer into which the head gathers states (`get_global_memory_buffer`).
-
-    Megatron-Core, core/tensor_parallel/layers.py: it is made once and stays.
-    """
-    return gathers_again(r) * bytes_of(r.dtype) * tokens(r) * a.d_model
 
 
 def flops(a: Fields, r: Run) -> dict:
@@ -374,7 +353,7 @@ def head_backward(a: Fields, r: Run) -> Timeline:
     """Loss, head, its projection, the last norm."""
     size, n = bytes_of(r.dtype), tokens(r)
     states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
-    weight = (1 - fuses_gradients(r)) * size * token(a, width(a))
+    weight = size * token(a, width(a))
     bias = size * a.head_bias * rows(a)
     of_projection, own = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
     projection = [
@@ -387,18 +366,12 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("gradient before the division", logits, logits),
     ]
     freed = (1 - loss.holds_gradient(r)) * logits
-    usual = [Allocation("head gradients", weight + bias + read, freed + read)]
-    saved_input = size * tokens(gathered_inputs(r)) * width(a)
-    of_one = product_backward(
-        r, "head", weight, bias, read, freed, saved_input, 0, gathers=1, in_buffer=1
-    )
     of_logits = [
         *loss.backward(r, rows(a)),
         *times(_is_capped(r), capped),
-        *times(1 - is_one_operation(r, gathers=1), usual),
-        *times(is_one_operation(r, gathers=1), of_one),
+        Allocation("head gradients", weight + bias + read, freed + read),
         Allocation("head gradients done", gradients=own),
-        *times(1 - gathers_again(r), all_reduce(r, read)),
+        *all_reduce(r, read),
         *times(positive(a.d_emb), projection),
     ]
     return [
@@ -427,13 +400,11 @@ def backward(a: Fields, r: Run) -> Timeline:
         )
     ]
     dropped = [Allocation("dropout gradient", of_part, dropout.mask(a, s) + of_part)]
-    is_whole = divides(r) * (1 - masks_tokens(r))
-    whole = of_table * (1 + is_whole * (r.tensor_parallel - 1))
+    whole = of_table * r.tensor_parallel
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
-    share = is_whole * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
+    share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
     unread = factorised * narrow + (1 - factorised) * states
     scaled = [Allocation("gradient before the scale", unread, unread)]
-    masked = Allocation("gradient of own tokens", unread, unread + loss.MASK * n)
     return [
         *times(a.embedding_norm, norm.backward(a, s)),
         *times(dropout.of_embedding(r), dropped),
@@ -442,7 +413,6 @@ def backward(a: Fields, r: Run) -> Timeline:
         Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
         *times(factorised, projection),
         *times(positive(scale(r)), scaled),
-        *times(masks_tokens(r), [masked]),
         Allocation("token embedding gradient", whole, unread),
         Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
         *times(a.tied, _sum_of_gradients(r, of_table, whole)),
@@ -452,12 +422,11 @@ def backward(a: Fields, r: Run) -> Timeline:
 def _sum_of_gradients(r: Run, table, whole) -> Timeline:
     """Sum both gradients of a tied matrix: in place where the head's is accumulated already.
 
-    Where products add gradients to a buffer, the head's is the tensor without values, which stays.
     `table`: bytes of a device's share of the matrix, of which it copies its share of the `whole`.
     """
     new = (1 - chunked_loss.is_chunked(r)) * table
-    share = divides(r) * (1 - masks_tokens(r)) * table
-    freed = whole + share + (1 - fuses_gradients(r)) * new
+    share = divides(r) * table
+    freed = whole + share + new
     return [Allocation("sum with the head's gradient", share + new, freed, gradients=new)]
 
 
@@ -468,30 +437,30 @@ def dropped(a: Fields, r: Run) -> Timeline:
     return times(dropout.of_embedding(r), dropped)
 
 
-def inference(a: Fields, r: Run, new) -> Timeline:
+def forward(a: Fields, r: Run) -> Timeline:
     """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
-    size = bytes_of(r.dtype) * r.batch * new
+    size = bytes_of(r.dtype) * r.batch * r.length
     states, narrow = size * a.d_model, size * a.d_emb
     scaled = positive(scale(r)) * size * width(a)
     normed = [
-        *norm.inference(a, r, new, a.d_model),
+        *norm.forward(a, r),
         Allocation("states before the norm", 0, states),
     ]
     return [
-        *vocabulary_parallel.rows(r, new, size * width(a)),
+        *vocabulary_parallel.rows(r, size * width(a)),
         Allocation("scaled rows", scaled, scaled),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),
-        *_positions(a, r, new, states),
+        *_positions(a, r, states),
         *times(a.embedding_norm, normed),
     ]
 
 
-def _positions(a: Fields, r: Run, new, states) -> Timeline:
+def _positions(a: Fields, r: Run, states) -> Timeline:
     """Position embedding, which is added to the states."""
     size = bytes_of(r.dtype)
-    rows = size * new * a.d_model
+    rows = size * r.length * a.d_model
     if a.position == "learned":
-        index = INDEX * new
+        index = INDEX * r.length
         return [
             Allocation("positions", index),
             Allocation("position embedding", index + rows, index),
@@ -499,7 +468,7 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
             Allocation("positions freed", 0, index),
         ]
     if a.position == "sinusoidal":
-        angles, exact = ANGLE * new * ceil_div(a.d_model, 2), ANGLE * new * a.d_model
+        angles, exact = ANGLE * r.length * ceil_div(a.d_model, 2), ANGLE * r.length * a.d_model
         cast = int(size != ANGLE)
         return [
             Allocation("sinusoids", 3 * angles + exact, 2 * angles),
@@ -507,28 +476,6 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
             Allocation("sum with the positions", states, states + rows),
         ]
     return []
-
-
-def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
-    """Return the timeline from the last layer's states to the logits of the last token.
-
-    The norm of all states, where the `shared` bytes of all layers are still live; of each sequence
-    the last state, projected down to d_emb if factorised, and its logits, of which each of several
-    devices gathers those of all.
-    """
-    one = bytes_of(r.dtype) * r.batch
-    normed = [
-        *norm.inference(a, r, new, a.d_model),
-        Allocation("states before the norm", 0, one * new * a.d_model),
-    ]
-    return [
-        Allocation("shared by the layers", shared),
-        *times(a.final_norm, normed),
-        Allocation("shared by the layers, freed", 0, shared),
-        Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
-        *vocabulary_parallel.logits(r, one * rows(a)),
-        *times(_is_capped(r), [Allocation("capped logits", one * rows(a), one * rows(a))]),
-    ]
 
 
 def program(a: Fields, r: Run):

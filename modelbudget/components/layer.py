@@ -5,7 +5,6 @@ Everything in `layers/` iterates over the parts that a model's patterns name (`c
 
 from modelbudget.components.layers.by_component import in_layers, parameters
 from modelbudget.components.layers.layer_fields import LayerFields
-from modelbudget.components.layers.layer_inference import inference, shared_inference
 from modelbudget.components.layers.layer_parts import (
     all_parts,
     component_name,
@@ -23,7 +22,7 @@ from modelbudget.components.layers.layer_saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.layer_tensors import joins, matrices, packed, products, tensors
+from modelbudget.components.layers.layer_tensors import joins, matrices, packed, tensors
 from modelbudget.components.layers.layer_training import training
 
 __all__ = [
@@ -37,18 +36,15 @@ __all__ = [
     "held",
     "held_in_forward",
     "in_layers",
-    "inference",
     "joins",
     "matrices",
     "n_layers",
     "packed",
     "parameters",
     "parts",
-    "products",
     "read_by_all",
     "saved",
     "saved_masks",
-    "shared_inference",
     "tensors",
     "training",
 ]

@@ -1,50 +1,17 @@
 """Products as Megatron-Core computes them: gradients of weights and gathered states.
 
-Formulas of `gradient_accumulation_fusion` and `gathered_states: again`; the timeline of one product
-is `product_backward` (`memory/timeline.py`).
+Under which constraints `gradient_accumulation_fusion`, `gathered_states: again` and
+`embedding_gradient: own_rows` are known: by programs (`operations/accumulated_linear.py`,
+`operations/vocabulary_share.py`).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, fuses_gradients
-from modelbudget.components import embedding, layer
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.components.mixers import mixers
-from modelbudget.components.weight_formats import Matrix
-
-
-def held(a: Fields, r: Run, has_head=1):
-    """Bytes that stay from step to step: tensors without values, and the buffer of gathered states.
-
-    Autograd gets these tensors in place of the gradients of weights: one for each shape
-    (Transformer Engine 2.11, pytorch/module/base.py, `get_dummy_wgrad`).
-    """
-    head = Matrix("head", a.d_model, embedding.rows(a), has_head)
-    matrices = [*layer.products(a, r), head]
-    numbers = sum(
-        one.n * one.d_in * one.d_out * _is_first(one, matrices[:i])
-        for i, one in enumerate(matrices)
-    )
-    without_values = fuses_gradients(r) * bytes_of(r.dtype) * numbers
-    return without_values + has_head * embedding.gathered_buffer(a, r)
-
-
-def _is_first(one: Matrix, before: list[Matrix]):
-    """1 where no matrix before has the same shape."""
-    found = 1
-    for other in before:
-        same = (1 - _differ(one.d_out, other.d_out)) * (1 - _differ(one.d_in, other.d_in))
-        found = found * (1 - other.n * same)
-    return found
-
-
-def _differ(x, y):
-    return positive(x - y) + positive(y - x)
 
 
 def constraints() -> Iterator[Constraint]:

@@ -13,7 +13,7 @@ from modelbudget.architecture.run_values import (
     exact_bytes,
     tokens,
 )
-from modelbudget.memory.parameter_tensors import Tensor, counts, vector
+from modelbudget.memory.parameter_tensors import Tensor, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 from modelbudget.operations.norms import RMS_NORMS, layer_norm
 from modelbudget.operations.part import Part, make_part, parameter
@@ -48,11 +48,6 @@ def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
     """Return the parameter tensors of a norm: scale and bias."""
     width = a.d_model if width is None else width
     return [vector(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
-
-
-def n_tensors(a):
-    """Count the parameter tensors of a norm."""
-    return sum(counts(tensors(a, "")).values())
 
 
 def saved(a, r, width=None, vectors=None):
@@ -219,20 +214,18 @@ def scale_backward(r, states, of_scale, given=1) -> Timeline:
     ]
 
 
-def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
-    """Return the timeline of the norm of `width` channels of each of `new` tokens.
+def forward(a, r) -> Timeline:
+    """Return the timeline of the norm of all states.
 
-    The normalised copy stays; the statistics are freed. `scaled`: whether the norm multiplies by a
-    scale (norm_scale); `vectors`: how many vectors are normalised (one for each token).
+    The normalised copy stays; the statistics are freed.
     """
-    scaled = a.norm_scale if scaled is None else scaled
-    vectors = r.batch * new if vectors is None else vectors
-    states = bytes_of(r.dtype) * r.batch * new * width
+    scaled, vectors = a.norm_scale, r.batch * r.length
+    states = bytes_of(r.dtype) * vectors * a.d_model
     statistic = exact_bytes(r.dtype) * vectors
     if a.norm == "layernorm":
         return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
     if scales_exactly(a, r):
-        return _exact_inference(a, r, states, statistic, _scale(r, width))
+        return _exact_forward(a, r, states, statistic, _scale(r, a.d_model))
     if is_written_out(a, r):
         copied = copies_input(a, r)
         exact = (1 + copied) * states
@@ -256,7 +249,7 @@ def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
     ]
 
 
-def _exact_inference(a, r, states, statistic, scale) -> Timeline:
+def _exact_forward(a, r, states, statistic, scale) -> Timeline:
     """Return the timeline of a norm all in at least single precision, of states in the dtype."""
     copied = copies_input(a, r)
     wide = (1 + copied) * states

@@ -36,14 +36,13 @@ def stage(
     input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states
     first = _passes(a, one, model, output - left + overwritten, input_)
     again = first if accumulates(r) else pipeline_stages.added(first)
-    apart = embedding.tokens_apart(one)
     saved = total(pipeline_stages.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
     return pipeline_stages.Stage(
         a.n_layer,
         *_forward(a, model, one),
         first,
         again,
-        saved + output - input_ - pipeline_stages.texts(one) + pipeline_stages.is_first(r) * apart,
+        saved + output - input_ - pipeline_stages.texts(one),
         left,
         model.states,
         logits,

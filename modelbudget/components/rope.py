@@ -150,26 +150,6 @@ def backward_complex(r, n_head, n_kv_head, d_head) -> Timeline:
     ]
 
 
-def inference(r, new, n_head, d_rotary, heads) -> Timeline:
-    """Return the timeline of RoPE on `new` tokens, whose rotated copy has `heads` bytes.
-
-    Angles, cosines, sines; both halves of the rotated channels, three products and sums each.
-    Computing the angles never takes more.
-    """
-    size = bytes_of(r.dtype)
-    table, exact = (width // 2 * new * d_rotary for width in (size, ANGLE))
-    half = r.batch * n_head * table
-    cast = int(size != ANGLE)
-    return [
-        Allocation("RoPE angles", exact),
-        Allocation("RoPE cosines", exact + cast * table, cast * exact),
-        Allocation("RoPE sines", exact + cast * table, cast * exact),
-        Allocation("RoPE first half", 3 * half, 2 * half),
-        Allocation("RoPE second half", 3 * half, 2 * half),
-        Allocation("RoPE concatenation", heads, 2 * half + exact + 2 * table),
-    ]
-
-
 def rotate(x: Tensor, d_rotary) -> Tensor:
     """Rotate the first d_rotary channels of x (batch, heads, length, channels), with own tables."""
     rotated = narrow(x, -1, d_rotary)

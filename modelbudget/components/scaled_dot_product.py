@@ -444,45 +444,6 @@ def _written_out_backward(b, r) -> Timeline:
     ]
 
 
-def inference(h, r, new, query_copied, value_copied) -> Timeline:
-    """Return the timeline of `new` queries of each sequence against r.length keys.
-
-    `query_copied`, `value_copied`: 1 where the unfused kernel copies them to be contiguous per
-    head.
-    """
-    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
-    queries, keys = r.batch * new * h.n_head, r.batch * r.length
-    grouped, masked = positive(h.n_head - h.n_kv_head), positive(new - 1)
-    if r.attention_kernel == "efficient":
-        repeated = grouped * size * keys * h.n_head * (h.d_key + h.d_value)
-        made = repeated + size * queries * h.d_value + TWO_SEEDS
-        return [Allocation("fused attention", made, repeated + TWO_SEEDS)]
-    if r.attention_kernel == "flash":
-        sums = exact * queries + int(r.backend == "gpu") * SEEDS
-        return [Allocation("fused attention", size * queries * h.d_value + sums, sums)]
-    query, result = exact * queries * h.d_key, exact * queries * h.d_value
-    key, value = (exact * keys * h.n_head * width for width in (h.d_key, h.d_value))
-    scores, seen = queries * r.length, masked * new * r.length
-    query_copied, value_copied = query_copied * query, value_copied * value
-    cast = int(size != exact)
-    of_cast = query + exact * keys * h.n_kv_head * (h.d_key + h.d_value)
-    of_scale = query + exact * seen + grouped * (key + value)
-    causal = masked * 2 * exact
-    return [
-        Allocation("single-precision copies of query, key, value", cast * of_cast),
-        Allocation("scaled query", query),
-        Allocation("positions visible", 2 * seen, seen),
-        Allocation("causal mask", causal + exact * seen, causal + seen),
-        Allocation("repeated key and value", grouped * (key + value)),
-        Allocation("scores", key + query_copied + exact * scores, key + query_copied),
-        Allocation("masked scores", masked * exact * scores, masked * exact * scores),
-        Allocation("softmax", exact * scores, exact * scores),
-        Allocation("weighted values", cast * size * scores + value_copied + result, value_copied),
-        Allocation("result in the run's dtype", cast * size * queries * h.d_value, cast * result),
-        Allocation("freed copies", 0, cast * (of_cast + size * scores) + of_scale + exact * scores),
-    ]
-
-
 def program(r):
     """Scores, softmax and weighted values, by the kernel of the run.
 

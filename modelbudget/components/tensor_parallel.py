@@ -17,7 +17,6 @@ from modelbudget.architecture.run_values import (
     divides,
     is_divided,
     is_sharded,
-    masks_tokens,
 )
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.decoder.decoder_conditions import OF_ONE_DEVICE
@@ -37,7 +36,7 @@ def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
     `embedding_dense_backward_strategy`). Tied, its sum with the head's is divided.
     """
     name = "embedding.token"
-    factor = 1 + (1 - a.tied) * (1 - masks_tokens(r)) * (r.tensor_parallel - 1)
+    factor = 1 + (1 - a.tied) * (r.tensor_parallel - 1)
     return gradients | {name: Term(factor * gradients[name].each)}
 
 
@@ -88,7 +87,7 @@ def known(quantity: str, a: Fields, r: Run):
     if quantity in OF_ONE_DEVICE:
         is_known = known_peak(a, r) if quantity == "peak_training_bytes" else 1
         return (1 - a.has_copied_keys) * is_known
-    return (1 - r.sequence_parallel) * (1 - masks_tokens(r))
+    return 1 - r.sequence_parallel
 
 
 def known_peak(a: Fields, r: Run):

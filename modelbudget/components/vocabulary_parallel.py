@@ -1,4 +1,4 @@
-"""Embedding and head in inference, where each of several devices has a part of the vocabulary.
+"""The forward pass of an embedding, where each of several devices has a part of the vocabulary.
 
 Torch 2.13, `DTensor`: `_embedding_ops.py` (`_MaskPartial`) and `_functional_collectives.py`.
 """
@@ -6,17 +6,17 @@ Torch 2.13, `DTensor`: `_embedding_ops.py` (`_MaskPartial`) and `_functional_col
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import INDEX, bytes_of, divides
 from modelbudget.components.loss import MASK
-from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, copied_in_order, times
+from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times
 
 OTHERS = "tokens of other devices"
 
 
-def rows(r: Run, new, states) -> Timeline:
-    """Return how a device embeds `new` tokens in `states` bytes, and sums them over devices.
+def rows(r: Run, states) -> Timeline:
+    """Return how a device embeds all tokens in `states` bytes, and sums them over devices.
 
     Tokens whose rows other devices have are masked; their states are zeros.
     """
-    index, mask = (r.batch * new * size for size in (INDEX, MASK))
+    index, mask = (r.batch * r.length * size for size in (INDEX, MASK))
     embedded = Allocation("rows of the token embedding", states)
     own = [
         Allocation(OTHERS, 3 * mask, 2 * mask),
@@ -29,10 +29,3 @@ def rows(r: Run, new, states) -> Timeline:
         *all_reduce(r, states),
     ]
     return [*times(1 - divides(r), [embedded]), *times(divides(r), own)]
-
-
-def logits(r: Run, own) -> Timeline:
-    """Return how the logits of all tokens are gathered, of which a device has `own` bytes."""
-    whole = r.tensor_parallel * own
-    copy = copied_in_order(r, whole)
-    return times(divides(r), [Allocation("logits of all devices", whole + copy, copy)])

@@ -89,12 +89,16 @@ class Sharded:
         """Inputs of reduce-scatters that are not yet freed."""
 
     @property
-    def states(self) -> list[list["Group"]]:
-        return [one.state for one in (self.root, self.of_embedding, *self.layers, self.of_head)]
+    def groups(self) -> list["Group"]:
+        """Groups as the end of a backward pass sees them: a layer's experts first."""
+        firsts = [self.root, self.of_embedding, *self.layers, self.of_head]
+        return [group for first in firsts for group in reversed(first.state)]
 
     @property
-    def groups(self) -> list["Group"]:
-        return [group for state in self.states for group in reversed(state)]
+    def in_order(self) -> list["Group"]:
+        """Groups in the order of the module."""
+        firsts = [self.root, self.of_embedding, *self.layers, self.of_head]
+        return [group for first in firsts for group in first.state]
 
     def around_part(self, part: Part, parameters: list[Tensor]) -> Part:
         """Return a part that gathers its parameters, which become shards, if it has a group."""
@@ -177,21 +181,20 @@ class Sharded:
 
     def perform_reduce_grad(self) -> None:
         """Reduce the gradients that all microbatches have added up (pipelining/stage.py)."""
-        groups = [group for state in self.states for group in state]
-        for group in groups:
+        for group in self.in_order:
             group.frees_after_backward = group.reduces = True
-        for group in groups:
+        for group in self.in_order:
             group.post_backward()
         self.root_post_backward()
         self.accumulate_gradients()
 
     def unshard(self) -> None:
         """Begin to gather all parameters (`FSDPModule.unshard` of each module)."""
-        for group in (group for state in self.states for group in state):
+        for group in self.in_order:
             group.unshard()
 
     def wait_for_unshard(self) -> None:
-        for group in (group for state in self.states for group in state):
+        for group in self.in_order:
             group.wait_for_unshard(is_forward=False)
 
     def reshard(self) -> None:

@@ -11,10 +11,10 @@ from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import (
-    INDEX,
     accumulates,
     bytes_of,
     computed_again,
+    computes_as_megatron,
     divides,
     divides_context,
     exchanges_context,
@@ -28,7 +28,6 @@ from modelbudget.architecture.run_values import (
     own_tokens,
     stays_gathered,
     stored,
-    tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
@@ -62,10 +61,6 @@ from modelbudget.components.decoder.decoder_terms import (
     parameters_of,
     saved_by_layers,
 )
-from modelbudget.components.decoder.decoder_timelines import (
-    buffers,
-    inference_steps,
-)
 from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
@@ -80,7 +75,7 @@ from modelbudget.components.weight_formats import (
     fit,
     misfit,
 )
-from modelbudget.memory import inference_peak, optimizer_states, pipeline_stages
+from modelbudget.memory import optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -89,6 +84,8 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
+OF_STEP = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
+"""Quantities that the kind of products and of embedding decides."""
 READ_BY_PROGRAM = ("activation_bytes", "peak_training_bytes", "flops_forward", "flops_backward")
 """Quantities that no closed formula has with a fused head and loss."""
 
@@ -169,6 +166,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
+        if quantity in OF_STEP:
+            holds = holds * (1 - computes_as_megatron(r))
         if is_divided(r):
             holds = holds * (1 - divides(r) * (1 - tensor_parallel.known(quantity, a, r)))
         if has_part_of_experts(r):
@@ -399,21 +398,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             for name, one in layer.parts(a).items()
         }
         return merged(*held.values())
-
-    @classmethod
-    def peak_inference_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Return the largest number of bytes live at once in `prefill` and in `decode`.
-
-        `prefill` processes the prompt; `decode` computes the next token.
-        """
-        a = share(a, r)
-        held = total(cls.parameter_bytes(a, r)) + buffers(a, r)
-        held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
-        peaks = {
-            phase: held + inference_peak.peak(inference_steps(a, r, new))
-            for phase, new in (("prefill", r.length), ("decode", 1))
-        }
-        return part("", peaks)
 
     @staticmethod
     def flops_decode(a: Fields, r: Run) -> Terms:

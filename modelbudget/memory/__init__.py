@@ -1,1 +1,1 @@
-"""Memory over time: timelines of training and inference, optimizer states, the allocator."""
+"""Memory over time: timelines of training, optimizer states, the allocator."""

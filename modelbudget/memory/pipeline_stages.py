@@ -23,7 +23,6 @@ from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     is_pipelined,
-    masks_tokens,
     stage_index,
     tokens,
 )
@@ -99,13 +98,13 @@ def in_flight(r: Run):
 def activations(r: Run, of_microbatch: Terms) -> Terms:
     """Return the bytes saved by all microbatches in flight.
 
-    Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
+    Tokens and targets of a microbatch are views of those of all.
     """
     n = in_flight(r)
     found = scaled(without_ends(r, of_microbatch), n)
     rest = INDEX * (tokens(r) - n * tokens(microbatch(r)))
     in_place = int(r.loss_kernel == "in_place")  # which copies the targets
-    views = {"embedding.token": 1 - masks_tokens(r), "loss": 1 - in_place}
+    views = {"embedding.token": 1, "loss": 1 - in_place}
     return found | {
         name: Term(found[name].each + is_view * rest, found[name].instances)
         for name, is_view in views.items()

@@ -1,6 +1,6 @@
 """Timelines: the operations of a pass, each with the bytes that it allocates and frees.
 
-Live bytes are the running sum. Training and inference compute their peaks from timelines alone.
+Live bytes are the running sum. The peaks of training are computed from timelines alone.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
     divides,
-    fuses_gradients,
-    gathers_again,
     parts_of_length,
 )
 
@@ -98,14 +96,6 @@ def added_to_buffer(timeline: Timeline) -> Timeline:
     return [one._replace(freed=one.freed + one.gradients) for one in timeline]
 
 
-def is_one_operation(r, gathers=0):
-    """1 where the gradients of a linear layer are computed by one operation of Megatron-Core.
-
-    `gathers`: 1 where the layer reads states that are gathered over the length.
-    """
-    return 1 - (1 - fuses_gradients(r)) * (1 - gathers * gathers_again(r))
-
-
 def gradients_done(name: str, gradients, then: Sequence[Allocation] = (), biased=0) -> Timeline:
     """Return the moment at which the gradients of a layer's parameters are done.
 
@@ -158,30 +148,3 @@ def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early
         Allocation(f"{name} weight and input gradients", of_weight + of_input, early * saved),
         Allocation(f"{name} bias gradient", of_bias, freed + (1 - early) * saved),
     ]
-
-
-def product_backward(
-    r, name: str, of_weight, of_bias, of_input, freed, saved, early, gathers=0, in_buffer=0
-) -> Timeline:
-    """Return what `linear_backward` does, or the same as one operation (`is_one_operation`).
-
-    That frees nothing before its end. Where it `gathers` its input, it gathers it again, and sums
-    the input's gradient over devices (Megatron-Core, core/tensor_parallel/layers.py,
-    `LinearWithGradAccumulationAndAsyncCommunication`). `in_buffer` 1: in a buffer that is there.
-    """
-    own, several = is_one_operation(r, gathers), gathers * gathers_again(r)
-    copy, part = copied_in_order(r, of_input), ceil_div(of_input, parts_of_length(r))
-    left = in_buffer * copy + (1 - in_buffer) * of_input
-    of_one = [
-        Allocation(
-            f"{name} input gathered again",
-            several * (copy + (1 - in_buffer) * of_input),
-            several * (1 - in_buffer) * copy,
-        ),
-        Allocation(f"{name} input gradient", of_input),
-        Allocation(f"{name} input gradient summed", several * (part + copy), several * copy),
-        Allocation(f"{name} weight gradient", of_weight),
-        Allocation(f"{name} bias gradient", of_bias, freed + saved + several * (left + of_input)),
-    ]
-    usual = linear_backward(name, of_weight, of_bias, of_input, freed, saved, early)
-    return [*times(1 - own, usual), *times(own, of_one)]

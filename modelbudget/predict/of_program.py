@@ -86,7 +86,7 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     use = USES[quantity]
     values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
     if quantity not in values:
-        _run(use, a, run)  # raises the reason
+        run_program(use, a, run)  # raises the reason
         raise NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
     return terms_of(quantity, values)
 
@@ -114,7 +114,7 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     if use == "caches":
         run = run.model_copy(update=OF_WEIGHTS)
     try:
-        return _read(use, _run(use, a, run))
+        return _read(use, run_program(use, a, run))
     except NoProgramError:
         if is_partial(run) and use == "training":
             program = type(a).program()
@@ -122,7 +122,7 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
             return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
         if is_partial(run) or all(getattr(run, name) == value for name, value in PLAIN.items()):
             raise
-        of_plain = _read(use, _run(use, a, run.model_copy(update=PLAIN)))
+        of_plain = _read(use, run_program(use, a, run.model_copy(update=PLAIN)))
         return {name: values for name, values in of_plain.items() if name in OF_PRODUCTS}
 
 
@@ -144,7 +144,7 @@ def _read(use: Use, result: TrainingStep | Inference) -> Quantities:
     return {name: read(result) for name, read in READINGS[use].items() if name not in unknown}
 
 
-def _run(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:
+def run_program(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:
     """Run the program of a model, or for its caches make it only."""
     program = type(a).program()
     if use == "training":

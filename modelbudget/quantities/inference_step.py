@@ -17,8 +17,9 @@ from modelbudget.quantities.training_step import check_devices
 
 @dataclass
 class Inference:
-    """Bytes of caches and FLOPs of one token by component, peaks by phase."""
+    """Bytes of parameters and caches and FLOPs of one token by component, peaks by phase."""
 
+    parameter_bytes: Counter[str] = field(default_factory=Counter)
     caches: Counter[str] = field(default_factory=Counter)
     n_caches: Counter[str] = field(default_factory=Counter)
     """By component: how many equal caches its bytes are of; 1 where they differ."""
@@ -79,6 +80,8 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
         model = make_model(tape, program, a, run)
         if tape.adapter is not None:
             tape.adapter.check_forward()
+        for p in tape.parameters:
+            result.parameter_bytes[p.name] += p.storage.n_bytes
         tokens = empty((run.batch, run.length), "int64")
         _add_caches(result, tape)
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)

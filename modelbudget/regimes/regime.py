@@ -8,7 +8,7 @@ are numbers or symbols. Deep models and long texts follow from short ones, as in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -47,6 +47,8 @@ class Regime:
     quantities: Quantities
     missing: str | None = None
     """The part or setting that has no program, if that is why there are no quantities."""
+    least: dict[str, int] = field(default_factory=dict)
+    """Of symbols that may be less than LEAST here (`least_values.py`): from which value on."""
 
     def read(self, fields: Mapping[str, Any]) -> Values:
         """Read polynomials with the fields of any reading: numbers, columns, nodes of a graph."""
@@ -56,12 +58,15 @@ class Regime:
         """Return 1 where the quantities hold, else 0."""
         values, holds = self.read(fields), 1
         for name, number in self.numbers.items():
-            holds = holds * _is_zero(fields[name] - number)
-        for name, (field, (base, factors, _)) in self.symbols.fields.items():
+            # No field is negative.
+            is_number = _is_zero(fields[name] - number) if number else 1 - positive(fields[name])
+            holds = holds * is_number
+        for name, (of_record, (base, factors, _)) in self.symbols.fields.items():
             whole = values.step(factors) * values.monomial((name,)) + base
-            holds = holds * positive(values.monomial((name,)) + (1 - LEAST))
+            least = self.least.get(name, LEAST)
+            holds = holds * positive(values.monomial((name,)) + (1 - least))
             if factors:
-                holds = holds * _is_zero(values.without_remainder(field) - whole)
+                holds = holds * _is_zero(values.without_remainder(of_record) - whole)
         for name in self.symbols.remainders:
             holds = holds * positive(values.monomial((name,)) + (1 - LEAST))
         for (terms, sign), answer in self.symbols.answers.items():
@@ -163,7 +168,8 @@ def traced(
     numbers = dict(a) | dict(run)
     for name, form in (one for regime in like for one in regime.symbols.fields.values()):
         by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
-        if forms.get(name) == Form() and not form.base and by and numbers[name] % by == 0:
+        value, left = divmod(numbers[name], by) if by else (0, 0)
+        if forms.get(name) == Form() and not form.base and value >= LEAST and not left:
             forms[name] = form
     before = Symbols.active, Active.zero
     try:

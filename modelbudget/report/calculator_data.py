@@ -42,7 +42,7 @@ from modelbudget.report.config_translation import (
     follower,
     translation_data,
 )
-from modelbudget.report.page_programs import BY_PROGRAM, Programs
+from modelbudget.report.page_programs import Programs
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
@@ -132,6 +132,8 @@ OF_CLASSES = "peak_training_bytes"
 """The quantity that the page has of classes of `transformers` as well."""
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
 """Quantities of one device, whatever the number of those that train."""
+BY_PROGRAM = "peak_inference_bytes"
+"""The quantity that the page has of programs, of published models and others with their words."""
 Settings = dict[str, Any]
 ALONE: Settings = {name: RunConfig.model_fields[name].default for name in OF_SEVERAL}
 """Settings of a model that one device computes."""
@@ -306,23 +308,34 @@ class _Formulas:
                 continue
             if quantity not in OF_INFERENCE:
                 run = run._replace(settings=_with_foreach(record, run.settings))
-            a, holds = self._with_formula(quantity, record, run.settings)
-            holds = run.holds * holds
-            if self.graph.constant(self.graph.node(holds)) != 0:
-                terms = getattr(Decoder, quantity)(a, run.settings)
-                values = [term.total for term in terms.values()]
-                sums[quantity] = largest(*values) if quantity in PEAKS else total(terms)
-                parts = {} if quantity in PEAKS else terms
-                if quantity in BY_PROGRAM and not of_class:
-                    peak, is_there = self.programs.peak(quantity, record, run.settings)
-                    if not isinstance(is_there, int):
-                        sums[quantity] = largest(sums[quantity] * holds, peak)
-                        holds = largest(holds, is_there)
-                found[quantity] = [self._budget(sums[quantity], parts), self.graph.node(holds)]
+            sums[quantity], parts, holds = self._read(quantity, record, run.settings, sums)
+            holds = self.graph.node(run.holds * holds)
+            if self.graph.constant(holds) != 0:
+                found[quantity] = [self._budget(sums[quantity], parts), holds]
         if "optimizer_bytes" in found:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
         return found
+
+    def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> tuple[Any, Terms, Any]:
+        """Return a quantity, its components, and where it is known.
+
+        The peak of inference: parameters, caches, and what its program has beyond. `sums`: of the
+        quantities before.
+        """
+        if quantity == BY_PROGRAM:
+            beyond, holds = self.programs.beyond(record, r)
+            holds = holds * self._read("cache_bytes", record, r, sums)[2]
+            held = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
+            return held + beyond, {}, holds
+        a, holds = self._with_formula(quantity, record, r)
+        if self.graph.constant(self.graph.node(holds)) != 0:
+            terms = getattr(Decoder, quantity)(a, r)
+        else:
+            terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
+        if quantity in PEAKS:
+            return largest(*(term.total for term in terms.values())) if terms else 0, {}, holds
+        return total(terms), terms, holds
 
     def _with_formula(self, quantity: str, a, r) -> tuple[Any, Any]:
         """Return the fields, and where the formula holds: at least where no first layer is dense.
@@ -510,7 +523,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             **_formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
                 tuple(own),
-                _examples([a for _, a in named.values()]),
+                _examples([*(a for _, a in named.values()), *(of_classes[name] for name in known)]),
             ),
             "config": translation_data(),
         },
@@ -526,7 +539,7 @@ def _formulas(
     """Return the nodes for the script, and how components and budgets are made of them.
 
     `categories` has the classes with known run settings. Only models with categories in `own` have
-    peaks. `examples`: the models of the catalogue, by their categories.
+    peaks. `examples`: the models that have peaks, by their categories.
     """
     found = _Formulas(dict(examples))
     forms = [

@@ -1,30 +1,60 @@
-"""What the page's calculator reads from programs, where no closed formula holds."""
+"""What the page's calculator reads from programs: the peak of inference, and some caches."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, product
+from math import lcm
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import ValidationError
+
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest, largest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components import embedding
+from modelbudget.components.layers.layer_parts import all_parts, parts
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.of_program import USES, quantities
+from modelbudget.predict.of_program import Quantities, quantities
+from modelbudget.quantities.inference_step import inference
+from modelbudget.regimes.least_values import below, extends
+from modelbudget.regimes.moments import Largest
 from modelbudget.regimes.regime import Regime, traced
+from modelbudget.regimes.symbolic_sizes import Form
 
-BY_PROGRAM = ("peak_inference_bytes",)
-"""Quantities of which the page has regimes, in half precision: a run with symbols takes a tenth of
-a second. One of training takes longer than the page may."""
-LENGTH, BATCHES = 1024, (1, 2)
-"""Runs of the examples: of one sequence and of several."""
+LENGTH, BATCHES = 1024, (2, 1)
+"""Runs of the examples: of several sequences and of one, and texts longer than a window."""
+OF_EXPERTS = (
+    lambda a: {"d_shared": 0 if a.d_shared else a.d_expert},
+    lambda a: {"n_dense_layer": int(not a.n_dense_layer)},
+)
+CHANGES = (
+    *OF_EXPERTS,
+    lambda a: {"n_kv_head": a.n_head},
+    lambda a: {"n_kv_head": a.n_head // 2},
+    lambda a: {"n_kv_head": 1},
+    lambda a: {"gated": not a.gated},
+)
+"""What a reader may change of a model and still get its peak, as far as that makes a model."""
+DIFFERING = ("batch", "gated", "n_head", "n_kv_head", "parallel", "shared_norm", "d_rotary")
+"""Fields by which regimes differ."""
+OF_PARAMETERS = {
+    "tied", "head_bias", "query_bias", "key_bias", "value_bias", "output_bias", "up_bias",
+    "down_bias", "norm_bias", "norm_scale", "qk_norm_bias",
+}  # fmt: skip
+"""Fields on which only the bytes of parameters depend, which are added to those of a regime."""
+VARYING = {*Decoder.numeric(), "batch", "length"}
 Categories = tuple[tuple[str, str], ...]
+Trace = Callable[[Any, RunConfig, Iterable[Regime]], Regime]
+"""Makes the regime of a model and a run; of those of similar models it may use the forms."""
 
 
 class Programs:
-    """Regimes of the models of the catalogue that have no closed formula.
+    """Regimes of the models of the catalogue.
 
     `examples`: models by their categorical fields.
     """
@@ -33,38 +63,144 @@ class Programs:
         self.examples = examples
         self._regimes: dict[tuple, list[Regime]] = {}
 
-    def peak(self, quantity: str, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
-        """Return a peak in the reading of the fields, and where it holds: nowhere is 0.
+    def beyond(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
+        """Return the bytes of inference at its peak but for parameters and caches.
 
-        Where two regimes hold both are exact, and so is the larger.
+        And where they are known: nowhere is 0. Where two regimes hold both are exact, and so is
+        the larger.
         """
-        fields = vars(a) | vars(r)
+        fields = vars(a) | vars(r) | _padded(a)
         peaks, holds = [], []
-        for regime in self._of(quantity, a, r) if r.dtype in HALF else ():
+        for regime in self._of(_of_any_depth, a, r):
             is_here, values = regime.holds(fields), regime.read(fields)
-            phases = regime.quantities[quantity].values()
-            peaks.append(largest(*map(values.of, phases)) * is_here)
+            peaks.append(values.of(regime.quantities["beyond"]["model"]) * is_here)
             holds.append(is_here)
         return (largest(*peaks), largest(*holds)) if holds else (0, 0)
 
-    def _of(self, quantity: str, a: SimpleNamespace, r: SimpleNamespace) -> list[Regime]:
+    def caches(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Terms, Any]:
+        """Return the caches by component, and where they are known."""
+        fields = vars(a) | vars(r) | _padded(a)
+        caches, holds = defaultdict(list), []
+        for regime in self._of(_caches, a, r):
+            is_here, values = regime.holds(fields), regime.read(fields)
+            for name, size in regime.quantities["cache_bytes"].items():
+                caches[name].append(values.of(size) * is_here)
+            holds.append(is_here)
+        terms = {name: Term(largest(*values)) for name, values in caches.items()}
+        return terms, largest(*holds) if holds else 0
+
+    def _of(self, trace: Trace, a: SimpleNamespace, r: SimpleNamespace) -> list[Regime]:
         categories = tuple((name, getattr(a, name)) for name in Decoder.categorical())
         settings = vars(r) | {"length": LENGTH, "recompute": "none"}  # nothing is computed again
-        key = quantity, categories, *(n for name, n in settings.items() if name != "batch")
+        key = categories, trace, *(n for name, n in settings.items() if name != "batch")
         if key not in self._regimes:
-            self._regimes[key] = self._traced(quantity, categories, settings)
+            self._regimes[key] = self._traced(trace, categories, settings)
         return self._regimes[key]
 
-    def _traced(self, quantity: str, categories: Categories, settings: dict) -> list[Regime]:
+    def _traced(self, trace: Trace, categories: Categories, settings: dict) -> list[Regime]:
         regimes: list[Regime] = []
-        others = [of_run for key, of_run in self._regimes.items() if key[1] == categories]
-        for a, batch in product(self.examples.get(categories, ()), BATCHES):
-            run = RunConfig.model_validate(settings | {"batch": batch})
-            if run_mistake(a, run) or a.has_formula_for(quantity, a, run):
-                continue
-            numbers = dict(a) | dict(run)
-            if not any(regime.holds(numbers) for regime in regimes):
-                varying = {*Decoder.numeric(), "batch", "length"}
-                of_model = partial(quantities, USES[quantity])
-                regimes.append(traced(of_model, a, run, varying, like=[*chain(*others), *regimes]))
-        return [regime for regime in regimes if quantity in regime.quantities]
+        tried: set[tuple[int, frozenset[str]]] = set()
+        mixers = dict(categories)["mixers"]
+        others = [
+            regime
+            for (of_others, *_), of_run in self._regimes.items()
+            for regime in of_run
+            if dict(of_others)["mixers"] == mixers
+        ]
+        examples = self.examples.get(categories, ())
+        n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
+        for a in chain(examples, *map(_changed, examples[:n_changed])):
+            for length, batch in product(_lengths(a), BATCHES):
+                run = RunConfig.model_validate(settings | {"batch": batch, "length": length})
+                numbers = dict(a) | dict(run) | _padded(a)
+                # Each field that extends a regime was tried alone: with another it is tried too.
+                held = [(one, below(one, numbers)) for one in regimes if one.holds(numbers)]
+                is_known = any(len(lower) < 2 or (id(one), lower) in tried for one, lower in held)
+                if run_mistake(a, run) or is_known:
+                    continue
+                regime = trace(a, run, [*others, *regimes])
+                unread = _without_effect(a)
+                # In an order in which regimes have the same products of conditions first.
+                regime.numbers = {
+                    name: regime.numbers[name]
+                    for name in sorted(regime.numbers, key=lambda name: (name in DIFFERING, name))
+                    if name not in unread
+                }
+                if not regime.quantities:
+                    continue
+                wider = next((one for one in regimes if extends(one, regime)), None)
+                if wider is None:
+                    regimes = [one for one in regimes if not one.holds(numbers)] + [regime]
+                else:
+                    tried.add((id(wider), below(wider, numbers)))
+        return regimes
+
+
+def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
+    """Return the regime of a model and of deeper ones.
+
+    Inference keeps nothing of a layer but its cache, so that layers of each kind, first, last and
+    between others, are enough.
+    """
+    period = lcm(len(a.mixers.split()), len(a.mlps.split()))
+    n_layer = min(a.n_layer, a.n_dense_layer + period + 2)
+    shallow = a.model_copy(update={"n_layer": n_layer} | _padded(a))
+    regime = traced(_beyond, shallow, run, VARYING, like)
+    if n_layer < a.n_layer:
+        del regime.numbers["n_layer"]
+        regime.symbols.fields["n_layer"] = "n_layer", Form()
+        regime.least["n_layer"] = n_layer
+    return regime
+
+
+def _caches(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
+    return traced(partial(quantities, "caches"), a, run, VARYING, like)
+
+
+def _changed(a: Any) -> Iterator[Architecture]:
+    """Yield a model with each change that makes a legal one.
+
+    A run of plain attention with symbols takes a fiftieth of a second, of other mixers up to one.
+    """
+    for change in {"attention": CHANGES, "mla": OF_EXPERTS}.get(a.mixers, ()):
+        with suppress(ValidationError):
+            yield type(a).model_validate(dict(a) | change(a))
+
+
+def _lengths(a: Any) -> Iterator[int]:
+    """Yield the lengths of the examples: with a window, one that it hides and one that it shows."""
+    yield min(LENGTH, a.n_ctx) if a.position == "learned" else LENGTH
+    if a.window:
+        yield a.window if a.window < LENGTH else 2 * a.window
+
+
+def _padded(a: Any) -> dict[str, Any]:
+    """Return the fields of a vocabulary with all its rows."""
+    return {"n_vocab": embedding.rows(a), "vocab_multiple": 1}
+
+
+def _beyond(a: Architecture, run: RunConfig) -> Quantities:
+    """Return what is live at the peak of inference but for parameters and caches."""
+    result = inference(Decoder.program(), a, run, lists_allocations=True)
+    held = sum(result.parameter_bytes.values()) + sum(result.caches.values())
+    peak = highest(*result.peaks.values())
+    peaks = peak.kept if isinstance(peak, Largest) else [peak]
+    return {"beyond": {"model": tuple(one - held for one in peaks)}}
+
+
+def _without_effect(a: Any) -> set[str]:
+    """Return the fields on which nothing but parameters depends, and those of absent parts.
+
+    Where all feed-forward parts are dense, so are the first ones.
+    """
+    present = parts(a)
+    absent, there = (
+        {
+            n
+            for name, one in all_parts().items()
+            if (name in present) == is_there
+            for n in one.FIELDS.model_fields
+        }
+        for is_there in (False, True)
+    )
+    return OF_PARAMETERS | (absent - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())

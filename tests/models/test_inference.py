@@ -25,6 +25,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.predict.of_program import terms_by_program
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantities import OF_INFERENCE
 
@@ -91,7 +92,7 @@ def test_predicted_peaks_are_measured(a, run):
     a, run = fitting(a, run)
     if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8})
-    assume(cache_is_known(a) and a.has_formula_for("peak_inference_bytes", a, run))
+    assume(cache_is_known(a) and terms_by_program("peak_inference_bytes", a, run))
     assert (
         predicted_inference(a, run, "peak_inference_bytes")
         == measured_inference(a, run)["peak_inference_bytes"]
@@ -103,7 +104,7 @@ def test_predicted_peaks_are_measured(a, run):
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     found = measured_inference(a, run)
-    for quantity in (q for q in OF_INFERENCE if a.has_formula_for(q, a, run)):
+    for quantity in OF_INFERENCE:
         assert predicted_inference(a, run, quantity) == {
             n: v for n, v in found[quantity].items() if v
         }, quantity
@@ -173,16 +174,7 @@ def test_only_the_last_token_of_a_prompt_is_scored():
     assert long["prefill"] - short["prefill"] < 4 * 24 * a.n_vocab
 
 
-UNTOLD = {"sinks", "window", "window of one", "windows between", "recurrent and attention"}
-
-
-@pytest.mark.parametrize("kind", sorted(UNTOLD))
-def test_where_peaks_have_no_formula(kind):
-    a = Decoder(**SIZES | KINDS[kind])
-    assert not a.has_formula_for("peak_inference_bytes", a, RunConfig(length=17))
-
-
-@pytest.mark.parametrize("fields", [KINDS[k] for k in KINDS if k not in UNTOLD], ids=str)
+@pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("words", [{}, {"dtype": "bfloat16"}, {"backend": "cpu"}], ids=str)
 def test_predicted_peaks_are_the_real_ones(fields, words):
     """Longer and wider than the random ones: other nodes are the largest."""
@@ -242,26 +234,6 @@ def test_published_peaks(catalogue, name, attention):
         predicted_inference(a, run, "peak_inference_bytes")
         == measured_inference(a, run)["peak_inference_bytes"]
     )
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"rope_tables": "complex"}, {"projections": "copied"}, {"projections": "packed"}],
-    ids=str,
-)
-def test_a_window_that_hides_nothing_needs_what_attention_does(settings):
-    """The same bytes where there is a formula, and none where attention has none."""
-    run = RunConfig(length=8, **settings)
-    whole, window = (
-        Decoder(**SIZES, position="rotary", mixers=name, window=size)
-        for name, size in (("attention", 0), ("sliding_attention", 8))
-    )
-    quantity = "peak_inference_bytes"
-    holds = whole.has_formula_for(quantity, whole, run)
-    assert window.has_formula_for(quantity, window, run) == holds
-    assert holds == (not settings or "packed" in settings.values())
-    if holds:
-        assert window.peak_inference_bytes(window, run) == whole.peak_inference_bytes(whole, run)
 
 
 def test_the_first_trace_of_a_process_holds_nothing_else():

@@ -7,6 +7,7 @@ comparison with nanoGPT's own class.
 
 import pytest
 import torch
+from helpers.inference import predicted_inference
 from helpers.training import predicted
 from torch import nn
 from torch.nn import functional as F
@@ -115,7 +116,8 @@ def test_in_inference_a_module_holds_its_argument(is_module):
         x = model.token(tokens)
         for layer in model.layers:
             x = layer(x)
-    predicted = a.peak_inference_bytes(a, run)["prefill"].total - total(a.cache_bytes(a, run))
+    peak = predicted_inference(a, run, "peak_inference_bytes")["prefill"]
+    predicted = peak - total(a.cache_bytes(a, run))
     states = 2 * run.batch * run.length * a.d_model
     assert trace.peak == predicted - (not is_module) * states
 

@@ -167,11 +167,24 @@ def test_columns_equal_integers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", [{"tensor_parallel": 2}, {"data_parallel": 2, "zero": 2}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tensor_parallel": 2},
+        {"data_parallel": 2, "zero": 2},
+        {"data_parallel": 2, "zero": 3},
+        {
+            "data_parallel": 2,
+            "zero": 3,
+            "pipeline_schedule": "interleaved_1f1b",
+            "virtual_stages": 2,
+        },
+    ],
+)
 def test_four_processes_that_communicate_hold_the_same(tmp_path, other):
     """At the peak, gloo may also hold what a stage has sent; all else is equal."""
     a = Decoder(**SMALL | LLAMA | {"n_layer": 4})
-    run = RunConfig(batch=4, length=16, backend="cpu", **STAGES, **other)
+    run = RunConfig(batch=4, length=16, backend="cpu", **STAGES | other)
     states = 4 * 2 * 16 * a.d_model
     ranks = steps_of_all_ranks(a, run, tmp_path)
     for i, found in enumerate(map(compared, ranks)):

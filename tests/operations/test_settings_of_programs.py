@@ -130,5 +130,5 @@ def test_replicas_that_add_up_gradients_in_place_need_what_one_device_needs():
     step = training_step(program, a, run)
     terms = predicted("peak_training_bytes", a, run)
     assert step.peaks == {phase: term.total for phase, term in terms.items()}
-    with pytest.raises(NoProgramError, match="context_parallel: 2"):
-        training_step(program, a, run.model_copy(update={"context_parallel": 2}))
+    with pytest.raises(NoProgramError, match="pipeline_parallel: 2"):
+        training_step(program, a, run.model_copy(update={"pipeline_parallel": 2}))

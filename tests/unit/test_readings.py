@@ -122,10 +122,7 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
     assert runs_in_symbols(a, run, drawn) == {
         quantity: without_zeros(expected[quantity]) for quantity in drawn
     }
-    if a.has_formula_for("peak_inference_bytes", a, run):
-        terms = a.peak_inference_bytes(a, run)
-        expected["peak_inference_bytes"] = {name: term.total for name, term in terms.items()}
-    table = predict(two_rows(a, run), [*OF_RUNS, "peak_inference_bytes"])
+    table = predict(two_rows(a, run), OF_RUNS)
     for quantity, values in expected.items():
         assert in_first_row(table, quantity) == {n: v for n, v in values.items() if v}, quantity
         found = as_bounds(getattr(a, quantity), a, run)
@@ -136,7 +133,7 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
     namespaces = [graph.namespace(type(record), words(record)) for record in (a, run)]
     # Of a kernel that an optimizer has not, no step is known.
     vars(namespaces[1]).update({name: 0 for name in ("foreach", "fused") if not getattr(run, name)})
-    for quantity in expected.keys() - {"peak_inference_bytes"}:
+    for quantity in expected:
         formula = total(getattr(a, quantity)(*namespaces))
         if not isinstance(formula, int):
             found = of_graph(formula, sizes(a) | sizes(run))

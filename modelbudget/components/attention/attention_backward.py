@@ -1,13 +1,10 @@
 """Timeline of attention's backward pass."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
     computed_again,
     exact_bytes,
-    fuses_gradients,
-    gathered_inputs,
     tokens,
 )
 from modelbudget.components import context_parallel, norm, rope
@@ -29,8 +26,7 @@ from modelbudget.memory.timeline import (
     Timeline,
     accumulate,
     gradients_done,
-    is_one_operation,
-    product_backward,
+    linear_backward,
     times,
 )
 
@@ -44,10 +40,10 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     held = saved(a, r)
     size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
     query = size * tokens(r) * a.n_head * a.d_head
-    weight = (1 - fuses_gradients(r)) * size * a.n_head * a.d_head * a.d_model
+    weight = size * a.n_head * a.d_head * a.d_model
     output = weight, size * a.output_bias * a.d_model, query
     early = computed_again(r)
-    read = size * tokens(gathered_inputs(r)) * a.d_model
+    read = size * tokens(r) * a.d_model
     saved_input = read, early * (1 - place.is_first)
     of_states = accumulate(states)
     result, others = context_parallel.copied_result(heads(a, r), r), place.others
@@ -57,7 +53,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *_projection("gate", a, r, a.n_head, a.query_bias, times(others, of_states)),
     ]
     return [
-        *product_backward(r, "output", *output, place.given, held["output"], early),
+        *linear_backward("output", *output, place.given, held["output"], early),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *context_parallel.backward(heads(a, r), r, hides),
@@ -138,11 +134,10 @@ def _projection(
     """
     size, width = bytes_of(r.dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
-    weight, of_bias = (1 - fuses_gradients(r)) * size * width * a.d_model, size * bias * width
-    biased = largest(bias, is_one_operation(r, gathers=1))
+    weight, of_bias = size * width * a.d_model, size * bias * width
     return [
-        *product_backward(r, name, weight, of_bias, states, heads, saved_input, early, gathers=1),
-        *gradients_done(name, weight + of_bias, then, biased),
+        *linear_backward(name, weight, of_bias, states, heads, saved_input, early),
+        *gradients_done(name, weight + of_bias, then, bias),
     ]
 
 

@@ -13,7 +13,6 @@ from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
-    is_complex,
     is_packed,
     is_written_out,
     own_tables,
@@ -59,11 +58,6 @@ def is_not_written_out(a: Fields, r: Run):
     return 1 - is_written_out(r)
 
 
-def rope_is_real(a: Fields, r: Run):
-    """RoPE is not a product of complex numbers."""
-    return 1 - is_complex(a, r)
-
-
 def rotates_whole_heads(a: Fields, r: Run):
     """With tables of the model or complex numbers, RoPE rotates all channels of a head."""
     in_part = positive(a.d_head - d_rotary(a))
@@ -80,11 +74,6 @@ def packs(a: Fields, r: Run):
 def copies_are_made(a: Fields, r: Run):
     """Not with a single token, whose query, key and value are contiguous as they are."""
     return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
-
-
-def is_not_copied(a: Fields, r: Run):
-    """Query, key and value are no copies."""
-    return int(r.projections != "copied")
 
 
 def single_tokens_are_viewed(a: Fields, r: Run):
@@ -136,19 +125,3 @@ PEAK_IF = (
     copies_are_made,
 )
 """Conditions of the timelines."""
-
-
-INFERENCE_IF = (
-    no_mask_on_scores,
-    no_sinks,
-    no_inner_norm,
-    gates_channels,
-    rotates_whole_heads,
-    packs,
-    keys_are_not_repeated,
-    heads_are_not_scaled_exactly,
-    rope_is_real,
-    is_not_copied,
-    is_not_written_out,
-)
-"""Conditions of the timelines of inference."""

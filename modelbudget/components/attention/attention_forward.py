@@ -3,7 +3,6 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     bytes_of,
-    gathers_again,
     tokens,
 )
 from modelbudget.components import context_parallel, rope, scaled_dot_product
@@ -17,7 +16,7 @@ from modelbudget.components.attention.attention_layout import (
 )
 from modelbudget.components.attention.attention_saved import saved
 from modelbudget.components.contract import Place, valid_if
-from modelbudget.memory.timeline import Allocation, Timeline, all_gather, all_reduce, times
+from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times
 
 DISTANCE = 8 + 1
 """Bytes of the distance from a query to a key (int64), and of whether it is outside the window."""
@@ -48,12 +47,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation("gated result", query),
     ]
     return [
-        *times(gathers_again(r), all_gather(r, size * n * a.d_model)),
-        Allocation(
-            "query, key, value",
-            joined + held["query_norm"] + held["key_norm"],
-            gathers_again(r) * size * n * a.d_model,
-        ),
+        Allocation("query, key, value", joined + held["query_norm"] + held["key_norm"]),
         Allocation("their copies", copies * joined, copies * joined),
         *_rope_forward(a, r),
         Allocation("query and key before RoPE", 0, has_rope(a) * (1 - shared) * (query + key)),

@@ -5,7 +5,6 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
-    gathered_inputs,
     tokens,
 )
 from modelbudget.components import context_parallel, norm, rope
@@ -41,7 +40,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
     copied = result + gated * (query - result)
     return {
-        "query": bytes_of(r.dtype) * tokens(gathered_inputs(r)) * a.d_model,
+        "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": saved_by_head_norm(a, r, a.n_head),
         "key_norm": saved_by_head_norm(a, r, a.n_kv_head),
         "": tables + gated * (gate + result) + by_distance,

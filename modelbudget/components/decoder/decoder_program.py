@@ -4,6 +4,7 @@ from itertools import chain, cycle, islice, repeat
 from typing import Any
 
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_values import parts_of_length
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components.layers import layer_program as layer
 from modelbudget.components.position import distances
@@ -85,11 +86,13 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
         if embedding_norm is not None:
             x = embedding_norm(x)
         bias, rotation = embed and embed.bias(x), None
+        # Of states that a stage receives, a device may have a part of the length.
+        length = tokens.shape[1] * (parts_of_length(r) if embed is None else 1)
         if gives_places:
-            rotation = (rope.positions(*tokens.shape[:2]),)
+            rotation = (rope.positions(tokens.shape[0], length),)
         elif frequencies is not None:
             dtype = x.dtype if r.rope_dtype == "dtype" else "float32"
-            rotation = rope.tables_of_model(tokens.shape[1], frequencies, dtype)
+            rotation = rope.tables_of_model(length, frequencies, dtype)
         masks = {}
         if r.attention_kernel == "written_out":
             masks = masks_of_sequences({windows[name] for name in mixers if name in windows}, x)

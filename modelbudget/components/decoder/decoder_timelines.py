@@ -10,7 +10,6 @@ from modelbudget.architecture.run_values import (
     has_part_of_experts,
     is_pipelined,
     is_sharded,
-    masks_tokens,
     replicas,
     replicas_of_experts,
 )
@@ -24,7 +23,6 @@ from modelbudget.components import (
 )
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
-from modelbudget.memory.inference_peak import Step
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Allocation, change, times
 from modelbudget.memory.training_peak import Model
@@ -145,7 +143,7 @@ def _accumulated_in_float32(
 ) -> pipeline_stages.Stage:
     """Return the stage whose gradients of all microbatches are added up in single precision."""
     (group,) = layer_groups(a)
-    whole = {"embedding.token": 1 + (1 - masks_tokens(r)) * (r.tensor_parallel - 1)}
+    whole = {"embedding.token": r.tensor_parallel}
     of_layer, of_rest = (
         [bytes_of(r.dtype) * one.is_there * one.numbers * whole.get(one.name, 1) for one in tensors]
         for tensors in (layer.tensors(a, r, group), _rest_of(a, r))
@@ -162,7 +160,7 @@ def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
+        [*embedding.forward(a, r), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
     )
@@ -181,11 +179,3 @@ def forward_end(a: Fields, r: Run) -> tuple:
 def buffers(a: Fields, r: Run):
     """Bytes of the model's buffers."""
     return layer.buffers(a, r) + embedding.scale(r)
-
-
-def inference_steps(a: Fields, r: Run, new) -> list[Step]:
-    """Return the steps of a forward pass of `new` tokens, up to the logits of the last one."""
-    states = bytes_of(r.dtype) * r.batch * new * a.d_model
-    head = embedding.head_inference(a, r, new, layer.shared_inference(a, r, new))
-    ends = [Step(embedding.inference(a, r, new)), Step(head, states)]
-    return ends + layer.inference(a, r, new)

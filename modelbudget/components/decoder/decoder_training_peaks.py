@@ -26,7 +26,6 @@ from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import (
     embedding,
     layer,
-    megatron_linear,
     pipeline_stage,
     tensor_parallel,
 )
@@ -63,9 +62,8 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
         trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
     of_parameters = total(family.parameter_bytes(a, r)) + buffers(a, r)
     of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
-    of_parameters = of_parameters + megatron_linear.held(a, r)
     saved = of_parameters + total(family.activation_bytes(a, r)) - embedding.scale(r)
-    saved = saved + embedding.held(a, r) + layer.held(a, r) + embedding.tokens_apart(r)
+    saved = saved + embedding.held(a, r) + layer.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
     if has_part_of_states(r):
         own = part = optimizer_states.of_part(r, trained)
@@ -98,9 +96,6 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     held = total(family.parameter_bytes(a, r)) + pipeline_stages.texts(r)
     held = held + pipeline_stages.received(r, stage.states)
     held = held + buffers(layers, r)
-    held = held + megatron_linear.held(
-        layers, pipeline_stage.microbatch(r), pipeline_stages.is_last(r)
-    )
     of_stage = pipeline_stages.without_ends(r, family.trained_parameters(layers))
     part, own, tensors = None, total(of_stage), neighbours(layers, r)
     if has_part_of_states(r):

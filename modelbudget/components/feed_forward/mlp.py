@@ -8,13 +8,10 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
     computed_again,
     fuses_gradients,
-    gathered_inputs,
-    gathers_again,
     is_sharded,
     one_token,
     tokens,
@@ -28,11 +25,9 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
-    all_gather,
     all_reduce,
     gradients_done,
-    is_one_operation,
-    product_backward,
+    linear_backward,
     times,
 )
 from modelbudget.operations import elementwise
@@ -191,7 +186,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         inside = hidden(a, r, bytes_of(r.dtype) * tokens(r) * a.d_ff, is_packed(r))
     if knows_norm(a):
         inside = _normalised(a, r, inside)
-    states = place.saves_input * bytes_of(r.dtype) * tokens(gathered_inputs(r)) * a.d_model
+    states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
     return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
 
 
@@ -270,13 +265,9 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """All that is saved, and the output."""
-    states, again = bytes_of(r.dtype) * tokens(r) * a.d_model, gathers_again(r)
-    first = again * bytes_of(r.dtype) * tokens(r) * (1 + a.gated) * a.d_ff
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
     return [
-        *times(again, all_gather(r, states)),
-        Allocation("first product of gathered states", first, again * states),
-        Allocation("saved", sum(saved(a, r, place).values()) - first),
-        *times(place.stops * fuses_gradients(r), [Allocation("down again", states, states)]),
+        Allocation("saved", sum(saved(a, r, place).values())),
         Allocation("down", (1 - place.stops) * states),
         *all_reduce(r, (1 - place.stops) * states),
     ]
@@ -295,16 +286,15 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     d_ff = a.d_ff if d_ff is None else d_ff
     size, early = bytes_of(r.dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
-    weight = (1 - fuses_gradients(r)) * size * a.d_model * d_ff
+    weight = size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
     saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
     added = times(place.others, accumulate(states))
     added_to_both = times(1 - (1 - place.others) * (1 - a.gated), accumulate(states))
-    saved_input = place.saves_input * size * tokens(gathered_inputs(r)) * a.d_model
-    biased = largest(biased, is_one_operation(r, gathers=1))
+    saved_input = place.saves_input * size * tokens(r) * a.d_model
     of_down = [
-        *product_backward(r, "down", *down, place.given, saved_by_down, early),
+        *linear_backward("down", *down, place.given, saved_by_down, early),
         *gradients_done("down", sum(down[:2])),
     ]
     if packed:
@@ -313,16 +303,16 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
             *of_down,
             *of_product,
             *of_activation,
-            *product_backward(r, "gate and up", *joined, 2 * inside, saved_input, early, gathers=1),
+            *linear_backward("gate and up", *joined, 2 * inside, saved_input, early),
             *gradients_done("gate and up", sum(joined[:2]), added, biased),
         ]
     return [
         *of_down,
         *of_product,
-        *times(a.gated, product_backward(r, "up", *up, inside, 0, early)),
+        *times(a.gated, linear_backward("up", *up, inside, 0, early)),
         *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),
         *of_activation,
-        *product_backward(r, "gate or up", *up, inside, saved_input, early, gathers=1),
+        *linear_backward("gate or up", *up, inside, saved_input, early),
         *gradients_done("gate or up", sum(up[:2]), added_to_both, biased),
     ]
 
@@ -379,46 +369,6 @@ def _gelu_backward(inside) -> Timeline:
 def cache(a: Fields, r: Run) -> Values:
     """Nothing: each token is computed alone."""
     return {}
-
-
-@valid_if(is_not_factored, squares_alone, packed_activation_is_known, has_no_norm)
-def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
-    """Gate projection and activation; up projection (and activation if not gated); down."""
-    size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
-    inside = size * (a.d_ff if d_ff is None else d_ff)
-    factors = (3 * is_written_out(a, r) + is_squared(a)) * inside
-    if packed and fuses_gate(r):
-        return [
-            Allocation("gate and up", 2 * inside),
-            Allocation("activation and product", inside, 2 * inside),
-            *_down_inference(r, size * a.d_model, inside),
-        ]
-    if packed:
-        return [
-            Allocation("gate and up", 2 * inside),
-            Allocation("gate activation", inside),
-            Allocation("product", inside, inside),
-            *_down_inference(r, size * a.d_model, 3 * inside),
-        ]
-    return [
-        Allocation("gate", a.gated * inside),
-        Allocation("gate activation", a.gated * (inside + factors), a.gated * (inside + factors)),
-        Allocation("up", inside),
-        Allocation("factors of the activation", (1 - a.gated) * factors),
-        Allocation(
-            "activation or product", inside, (1 + a.gated) * inside + (1 - a.gated) * factors
-        ),
-        *_down_inference(r, size * a.d_model, inside),
-    ]
-
-
-def _down_inference(r: Run, states, freed) -> Timeline:
-    """Down projection to `states` bytes, summed over devices, and what is `freed` after that."""
-    return [
-        Allocation("down", states),
-        *all_reduce(r, states),
-        Allocation("input of down", 0, freed),
-    ]
 
 
 def program(a: Fields, r: Run, d_ff=None):

@@ -105,11 +105,6 @@ def received(a: Fields, r: Run):
     return tokens(r) * expert_parallel.received_per_token(a, r)
 
 
-def adds_outputs(a: Fields, r: Run):
-    """Not where outputs are gathered, which inference has no formula for."""
-    return 1 - gathers(r)
-
-
 def gathering_is_known(a: Fields, r: Run):
     """Gathered, the activation is one operation, and no bias selects experts of a token.
 
@@ -477,53 +472,6 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
 def cache(a: Fields, r: Run) -> Values:
     """Nothing: each token is computed alone."""
     return {}
-
-
-@valid_if(mlp.one_operation, mlp.is_not_factored, adds_outputs)
-def inference(a: Fields, r: Run, new) -> Timeline:
-    """Return the timeline of a forward pass of `new` tokens, without autograd.
-
-    The router's logits, probabilities, choice and weights; the order of the pairs of token and
-    expert; their rows: gate or up, activation, up, product, and down; expert outputs, weighted and
-    summed; the shared experts.
-    """
-    size, n = bytes_of(r.dtype), r.batch * new
-    pairs, states = n * a.n_expert_per_token, bytes_of(r.dtype) * n * a.d_model
-    routed, hidden = size * pairs * a.d_model, size * pairs * a.d_expert
-    scores, weights, indices = size * n * a.n_expert, size * pairs, INDEX * pairs
-    selects = int(a.router_bias == "selection")
-    factors = 3 * mlp.is_written_out(a, r) * hidden
-    return [
-        Allocation("router", (2 + selects) * scores + weights + indices, weights),
-        Allocation("weights", weights, (2 + selects) * scores),
-        Allocation("order of the pairs", 2 * indices, indices),
-        Allocation("rows of the pairs", indices + routed),
-        Allocation("gate or up", hidden),
-        Allocation("activation", hidden + factors, hidden + factors),
-        Allocation("up", a.gated * hidden),
-        Allocation("gate product", a.gated * hidden, a.gated * hidden),
-        Allocation("down", routed, (1 + a.gated) * hidden + routed),
-        Allocation("weighted outputs", routed + weights, weights),
-        Allocation("sum of the outputs", 2 * states, states),
-        *times(positive(a.d_shared), within("shared experts", _shared_inference(a, r, new))),
-        Allocation("routed outputs and indices", 0, weights + 3 * indices + 2 * routed),
-    ]
-
-
-def _shared_inference(a: Fields, r: Run, new) -> Timeline:
-    """Return the timeline of the shared experts: output, scaled by their gate if any, and added."""
-    gate = bytes_of(r.dtype) * r.batch * new
-    states = gate * a.d_model
-    scaling = [
-        Allocation("gate", gate),
-        Allocation("sigmoid", gate, gate),
-        Allocation("gate product", states, states + gate),
-    ]
-    return [
-        *mlp.inference(a, r, new, a.d_shared),
-        *times(a.shared_gate, scaling),
-        Allocation("sum with the routed experts", states, 2 * states),
-    ]
 
 
 def program(a: Fields, r: Run):

@@ -6,7 +6,6 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     computed_again,
     divides,
-    gathers_again,
     of_states,
 )
 from modelbudget.components import norm
@@ -40,7 +39,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
     is_post = int(a.norm_placement == "post")
     straight = int(a.norm_placement not in BEFORE)
-    summed = times(1 - gathers_again(r), all_reduce(r, whole_states_bytes(a, r)))
+    summed = all_reduce(r, whole_states_bytes(a, r))
     met = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)

@@ -6,7 +6,6 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     computed_again,
     drops_outputs,
-    gathers_again,
     of_states,
 )
 from modelbudget.components import dropout, norm
@@ -64,7 +63,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
     # Divided over the length, parts save what they gather of a norm's output, which is live until
     # they are done.
-    gathers = r.sequence_parallel * (1 - gathers_again(r))
+    gathers = r.sequence_parallel
     normed = gathers * before * (1 - a.parallel) * states
     gathered = gathers * whole_states_bytes(a, r)
     second_gathers = is_summed(r, group.feed_forward) * gathers

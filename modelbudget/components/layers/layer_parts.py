@@ -56,7 +56,6 @@ def has_formula(quantity: str, a: Fields, r: Run):
         or no_mlp
         or _norm_elsewhere(a, r)
         or _has_program_alone(a, r),
-        "peak_inference_bytes": no_mixer or _has_program_alone(a, r),
         "flops_backward": no_mlp and r.recompute == "full",
     }
     if missing.get(quantity):

@@ -6,7 +6,6 @@ from modelbudget.architecture.run_values import (
     computed_again,
     divides,
     drops_outputs,
-    gathers_again,
     of_states,
     tokens,
 )
@@ -29,8 +28,8 @@ def place_of(a: Fields, r: Run, name: str) -> Place:
     if name in mixers():
         return Place(given=given, others=alone * (shared + straight), is_first=straight)
     stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - drops)
-    # Divided over the length, each gathers a copy, and saves it unless it gathers it again.
-    own = 1 - shared * (1 - r.sequence_parallel * (1 - gathers_again(r)))
+    # Divided over the length, each gathers a copy, and saves it.
+    own = 1 - shared * (1 - r.sequence_parallel)
     return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
 
 

@@ -11,7 +11,7 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_fields import PACKED
 from modelbudget.components.feed_forward import mlp, moe
-from modelbudget.components.layers.layer_parts import all_parts, component_name, n_layers
+from modelbudget.components.layers.layer_parts import all_parts, component_name
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor
 
@@ -41,16 +41,6 @@ def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
             terms = {one: term for one, term in terms.items() if one not in names}
             terms[f"layer.{component}.{name}"] = joined
     return terms
-
-
-def products(a: Fields, r: Run) -> list[Matrix]:
-    """Return the matrices whose gradients a run can add to a buffer, those that are one as one."""
-    found = []
-    for name, n_layer in n_layers(a).items():
-        part = all_parts()[name]
-        own = matrices(a, r, name) if hasattr(part, "FUSES_GRADIENTS") else []
-        found += [one._replace(n=one.n * positive(n_layer)) for one in own]
-    return found
 
 
 def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:

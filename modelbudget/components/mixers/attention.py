@@ -9,7 +9,6 @@ from modelbudget.components.attention.attention_flops import (
     flops_recomputed,
 )
 from modelbudget.components.attention.attention_forward import forward
-from modelbudget.components.attention.attention_inference import inference
 from modelbudget.components.attention.attention_parameters import matrices, parameters, tensors
 from modelbudget.components.attention.attention_program import program
 from modelbudget.components.attention.attention_saved import cache, saved
@@ -23,7 +22,6 @@ __all__ = [
     "flops_decode",
     "flops_recomputed",
     "forward",
-    "inference",
     "matrices",
     "parameters",
     "program",

@@ -341,47 +341,6 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
     return [*times(1 - own, whole), *times(own, in_two)]
 
 
-@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
-def inference(a: Fields, r: Run, new) -> Timeline:
-    """Return the timeline of a forward pass of `new` tokens, without autograd.
-
-    Queries, through a latent or not; the latent and the rotary key, which move into the cache; keys
-    and values of all tokens, projected up from the cache.
-    """
-    size, batch, length, h = bytes_of(r.dtype), r.batch, r.length, heads(a)
-    per_token, per_query = size * batch * new, size * batch * new * a.n_head
-    query, narrow = per_query * h.d_key, per_token * a.q_lora_rank
-    latent, rotary, states = (per_token * n for n in (a.kv_lora_rank, a.d_rope, a.d_model))
-    per_key = size * batch * length * a.n_head
-    both, key = per_key * h.d_stored, per_key * h.d_key
-    all_latents = size * batch * length * a.kv_lora_rank
-    result = per_query * a.d_value
-    by_head = positive(a.n_head - 1)
-    value_copied = positive(batch - 1) * by_head * positive(length - 1)
-    copied = by_head * positive(new - 1) * int(r.attention_kernel == "math")
-    compressed = positive(a.q_lora_rank)
-    through_latent = [
-        Allocation("query_down", narrow),
-        *norm.inference(a, r, new, a.q_lora_rank),
-        Allocation("query latent before the norm", 0, narrow),
-    ]
-    freed = (copied + 1) * result + 2 * query + both + key
-    return [
-        *times(compressed, through_latent),
-        Allocation("query", query, compressed * narrow),
-        Allocation("kv_down", latent + rotary),
-        *rope.inference(r, new, 1, a.d_rope, rotary),
-        Allocation("latent and rotary key in the cache", 0, latent + 2 * rotary),
-        *norm.inference(a, r, length, a.kv_lora_rank),
-        Allocation("kv_up", both, all_latents),
-        *rope.inference(r, new, a.n_head, a.d_rope, per_query * a.d_rope),
-        Allocation("query concatenation", query, per_query * a.d_rope),
-        Allocation("key concatenation", key),
-        *scaled_dot_product.inference(h, r, new, 0, value_copied),
-        Allocation("output", copied * result + states, freed),
-    ]
-
-
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, through latents."""
     if r.rope_tables != "layer":

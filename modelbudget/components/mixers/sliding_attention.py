@@ -8,7 +8,6 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_conditions import (
-    INFERENCE_IF,
     PEAK_IF,
     SAVED_IF,
     is_not_written_out,
@@ -97,12 +96,6 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
     return attention.backward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
-
-
-@valid_if(*INFERENCE_IF, window_is_wide)
-def inference(a: Fields, r: Run, new) -> Timeline:
-    """As attention."""
-    return attention.inference(a, r, new)
 
 
 def program(a: Fields, r: Run):
