@@ -118,7 +118,8 @@ class Programs:
                 is_known = any(len(lower) < 2 or (id(one), lower) in tried for one, lower in held)
                 if run_mistake(a, run) or is_known:
                     continue
-                regime = trace(a, run, [*others, *regimes])
+                like = [one for one in (*others, *regimes) if not _divides_fields(one)]
+                regime = trace(a, run, like)
                 unread = _without_effect(a)
                 # In an order in which regimes have the same products of conditions first.
                 regime.numbers = {
@@ -172,6 +173,12 @@ def _lengths(a: Any) -> Iterator[int]:
     yield min(LENGTH, a.n_ctx) if a.position == "learned" else LENGTH
     if a.window:
         yield a.window if a.window < LENGTH else 2 * a.window
+
+
+def _divides_fields(regime: Regime) -> bool:
+    """Return whether a field is a multiple of another, which does not hold where they are equal."""
+    forms = (form for _, form in regime.symbols.fields.values())
+    return any(isinstance(factor, str) for form in forms for factor in form.factors)
 
 
 def _padded(a: Any) -> dict[str, Any]:
