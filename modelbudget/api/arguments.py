@@ -47,7 +47,7 @@ def _is_texts(value: Any) -> bool:
 
 def _is_names(value: Any) -> bool:
     is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes)
-    return is_collection and all(isinstance(one, str) for one in value)
+    return is_collection and all(isinstance(item, str) for item in value)
 
 
 def _is_path(value: Any) -> bool:

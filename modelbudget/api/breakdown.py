@@ -67,14 +67,14 @@ class Breakdown(Frames):
         return [
             {
                 "model": self.model,
-                "component": one.name,
+                "component": part.name,
                 "quantity": self.quantity,
-                "each": one.each,
-                "instances": one.instances,
-                "value": one.value,
+                "each": part.each,
+                "instances": part.instances,
+                "value": part.value,
                 "source": self.source,
             }
-            for one in self.components
+            for part in self.components
         ]
 
     def __str__(self) -> str:
@@ -106,10 +106,10 @@ class Breakdown(Frames):
 
     def _repr_html_(self) -> str:
         """Show a table with a bar for each share in a notebook."""
-        shares = [self.share(one) for one in self.components]
+        shares = [self.share(part) for part in self.components]
         rows = [
-            {"component": one.name, self.quantity: one.value, "share": percent(share)}
-            for one, share in zip(self.components, shares, strict=True)
+            {"component": part.name, self.quantity: part.value, "share": percent(share)}
+            for part, share in zip(self.components, shares, strict=True)
         ]
         return html_table(f"{self} ({self.source})", rows, shares)
 
@@ -127,5 +127,5 @@ def of_values(model: str, quantity: str, method: str, values: Mapping[str, int])
 
 
 def _sorted(model: str, quantity: str, source: str, parts: list[Component]) -> Breakdown:
-    largest_first = sorted(parts, key=lambda one: (-one.value, one.name))
-    return Breakdown(model, quantity, source, tuple(one for one in largest_first if one.value))
+    largest_first = sorted(parts, key=lambda part: (-part.value, part.name))
+    return Breakdown(model, quantity, source, tuple(part for part in largest_first if part.value))

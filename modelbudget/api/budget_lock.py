@@ -47,18 +47,18 @@ def values_of(names: Sequence[str], settings: dict[str, Any]) -> dict[str, Value
 
     Raises InputError with the reasons of all models that could not be counted.
     """
-    found: dict[str, Values] = {}
+    values: dict[str, Values] = {}
     to_count: dict[str, Model] = {}
     for name in names:
-        one = model_with(name, settings, {})
-        predicted = one.predictions(QUANTITIES, {"implementation": OURS} | settings)
-        found[name] = {
+        model = model_with(name, settings, {})
+        predicted = model.predictions(QUANTITIES, {"implementation": OURS} | settings)
+        values[name] = {
             quantity: {part.name: part.value for part in of.components}
             for quantity, of in predicted.breakdowns.items()
         }
         if "parameters" not in predicted.breakdowns:
-            to_count[name] = one
-    return found | (_counted(to_count, settings) if to_count else {})
+            to_count[name] = model
+    return values | (_counted(to_count, settings) if to_count else {})
 
 
 def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Values]:
@@ -67,7 +67,7 @@ def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Va
     from modelbudget.common import user_code
 
     user_code.allow([name for name in models if ":" in name])
-    pairs = [one.with_run(settings) for one in models.values()]
+    pairs = [model.with_run(settings) for model in models.values()]
     results = dict(zip(models, measure_models(pairs, COUNTED, os.cpu_count() or 1), strict=True))
     missing = {name: result.missing for name, result in results.items() if result.missing}
     if missing:
@@ -153,16 +153,16 @@ def of_totals(name: str, locked: Values, now: Values) -> list[Change]:
 
 def table(found: list[Change]) -> str:
     """Format changes as a table of GitHub's Markdown, with names of models if there are several."""
-    several = len({one.model for one in found}) > 1
+    several = len({change.model for change in found}) > 1
     shown = [
         (
-            *([markdown(one.model)] if several else []),
-            markdown(one.quantity),
-            markdown(one.component),
-            *("none" if value is None else f"{value:,}" for value in (one.locked, one.now)),
-            f"{one.difference:+,}",
+            *([markdown(change.model)] if several else []),
+            markdown(change.quantity),
+            markdown(change.component),
+            *("none" if value is None else f"{value:,}" for value in (change.locked, change.now)),
+            f"{change.difference:+,}",
         )
-        for one in found
+        for change in found
     ]
     head = ("quantity", "component", "locked", "now", "difference")
     lines = ["| " + " | ".join(row) + " |" for row in ((*(["model"] * several), *head), *shown)]

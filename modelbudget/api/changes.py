@@ -77,15 +77,17 @@ def changes(
         return [], None
     # Fields that follow from others stay, where a change does not set them.
     kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
-    found = []
-    for one in candidates():
-        if Expression(one.when)(vars(architecture) | vars(run)):
-            n_bytes = _needed(model, {**kept, **one.set})
+    helpful = []
+    for candidate in candidates():
+        if Expression(candidate.when)(vars(architecture) | vars(run)):
+            n_bytes = _needed(model, {**kept, **candidate.set})
             if n_bytes is not None and n_bytes < now:
-                found.append(Change(one.text, one.set, n_bytes, now - n_bytes, one.alters))
-    found.sort(key=lambda change: change.needed)
+                helpful.append(
+                    Change(candidate.text, candidate.set, n_bytes, now - n_bytes, candidate.alters)
+                )
+    helpful.sort(key=lambda change: change.needed)
     texts, fields, least, alters = [], dict[str, Any](), now, False
-    for change in sorted(found, key=lambda change: change.alters):
+    for change in sorted(helpful, key=lambda change: change.alters):
         if least <= (room if change.alters else room_with_margins):
             break
         n_bytes = _needed(model, {**kept, **fields, **change.fields})
@@ -95,9 +97,9 @@ def changes(
             texts.append(change.text)
     pair = _pair(model, {**kept, **fields})
     if len(texts) < 2 or pair is None:
-        return found, None
+        return helpful, None
     largest = dict(_largest(pair, room))
-    return found, Change(", ".join(texts), fields, least, now - least, alters, largest)
+    return helpful, Change(", ".join(texts), fields, least, now - least, alters, largest)
 
 
 def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:

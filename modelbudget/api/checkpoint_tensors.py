@@ -99,7 +99,7 @@ class Checkpoint(Frames):
 
     def names(self) -> list[dict]:
         """Return one row for each tensor whose name or shape is not that of the class."""
-        return [one._asdict() for one in self.loading.mismatches] if self.loading else []
+        return [mismatch._asdict() for mismatch in self.loading.mismatches] if self.loading else []
 
     def _repr_html_(self) -> str:
         return html_table(f"{self.path.name} and the formula of {self.model}", self.rows())
@@ -127,13 +127,13 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
     if quantity != "parameters" or weights.tensors is None:
         whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
-    own = [one for one in weights.tensors if not is_buffer(component_of(one.name))]
+    parameters = [one for one in weights.tensors if not is_buffer(component_of(one.name))]
     known = {part.name for part in predicted.components}
     sizes = model.architecture
     vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))
-    stored = _by_part(own, known, vocabulary)
+    stored = _by_part(parameters, known, vocabulary)
     left_out = len(weights.tensors) - sum(map(len, stored.values()))
-    loading, parts = _loading(model, own), _parts(predicted, stored)
+    loading, parts = _loading(model, parameters), _parts(predicted, stored)
     if loading and not loading.refusal and not loading.mismatches:
         parts = _joined(parts)
     return Checkpoint(model.label, path, parts, dtypes, left_out, loading=loading)
@@ -146,7 +146,7 @@ def _loading(model: ChosenModel, tensors: list[Tensor]) -> Loading | None:
         return None
     from modelbudget.measurement.reference.loading import loading
 
-    return loading(kind, json.loads(config), {one.name: one.shape for one in tensors})
+    return loading(kind, json.loads(config), {tensor.name: tensor.shape for tensor in tensors})
 
 
 def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary) -> Of:
@@ -155,26 +155,26 @@ def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary)
     Some checkpoints hold a shared embedding under all of its names: a second embedding of the
     vocabulary is a copy, and so is the head of a tied model.
     """
-    found: Of = {}
+    by_part: Of = {}
     embeddings: set[tuple[int, ...]] = set()
     copied = ("token embedding", "head") if vocabulary.tied else ("token embedding",)
-    grouped = [(group_of_class(component_of(one.name)), one) for one in tensors]
-    for group, one in sorted(grouped, key=lambda pair: pair[0] != "token embedding"):
-        if group in copied and one.shape in embeddings:
+    grouped = [(group_of_class(component_of(tensor.name)), tensor) for tensor in tensors]
+    for group, tensor in sorted(grouped, key=lambda pair: pair[0] != "token embedding"):
+        if group in copied and tensor.shape in embeddings:
             continue
-        if group == "token embedding" and one.shape[:1] == (vocabulary.size,):
-            embeddings.add(one.shape)
-        component = component_of_class(component_of(one.name))
-        found.setdefault(component if component in known else group, []).append(one)
-    return found
+        if group == "token embedding" and tensor.shape[:1] == (vocabulary.size,):
+            embeddings.add(tensor.shape)
+        component = component_of_class(component_of(tensor.name))
+        by_part.setdefault(component if component in known else group, []).append(tensor)
+    return by_part
 
 
 def _parts(predicted: Breakdown, stored: Of) -> tuple[Part, ...]:
     """Return the parts of both sides, those of the formula first."""
     expected: Counter[str] = Counter()
-    for one in predicted.components:
-        expected[one.name if one.name in stored else group_of(one.name)] += one.value
-    counted = {name: sum(one.elements for one in of) for name, of in stored.items()}
+    for part in predicted.components:
+        expected[part.name if part.name in stored else group_of(part.name)] += part.value
+    counted = {name: sum(part.elements for part in of) for name, of in stored.items()}
     return tuple(
         Part(name, predicted.quantity, expected[name], counted.get(name, 0),
              describe(stored.get(name, ())))
@@ -207,12 +207,12 @@ def describe(tensors: Iterable[Tensor]) -> tuple[str, ...]:
     A tensor whose shape differs from most of its name is listed with its full name.
     """
     by_name: dict[str, list[Tensor]] = {}
-    for one in tensors:
-        pattern = ".".join("*" if step.isdecimal() else step for step in one.name.split("."))
-        by_name.setdefault(pattern, []).append(one)
+    for tensor in tensors:
+        pattern = ".".join("*" if step.isdecimal() else step for step in tensor.name.split("."))
+        by_name.setdefault(pattern, []).append(tensor)
     lines = []
     for pattern, of in by_name.items():
-        usual, n = Counter(one.shape for one in of).most_common(1)[0]
+        usual, n = Counter(tensor.shape for tensor in of).most_common(1)[0]
         lines.append(f"{pattern} {n} × {list(usual)}")
-        lines += [f"{one.name} {list(one.shape)}" for one in of if one.shape != usual]
+        lines += [f"{tensor.name} {list(tensor.shape)}" for tensor in of if tensor.shape != usual]
     return tuple(lines)

@@ -78,18 +78,18 @@ class ChosenModel:
         return self._resolved(fields_of(settings))
 
     def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
-        given = {**self.chosen, **settings}
+        fields = {**self.chosen, **settings}
         known = [*self.base.family.model_fields, *RunConfig.model_fields]
-        if unknown := [name for name in given if name not in known]:
+        if unknown := [name for name in fields if name not in known]:
             raise InputError(
                 [
-                    f"{self.name}: {name} = {show(given[name])}: unknown field"
+                    f"{self.name}: {name} = {show(fields[name])}: unknown field"
                     f"{offered(name, known, 'docs/fields.md')}"
                     for name in unknown
                 ]
             )
         try:
-            return resolved(self.base, given)
+            return resolved(self.base, fields)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
@@ -100,10 +100,10 @@ class ChosenModel:
         Raises InputError with what is allowed; of a series without some of its sizes, its models.
         """
         weights = Path(name) if name.endswith(GGUF) else checkpoint_files.find(name)
-        found = cls(find(name), fields_of(fields), weights)
-        missing = missing_fields(found.base, found.chosen)
+        chosen = cls(find(name), fields_of(fields), weights)
+        missing = missing_fields(chosen.base, chosen.chosen)
         if missing and (models := models_of_series(name)):
             sizes = ", ".join(missing)
             raise InputError([f"{name}: a series; allowed: {models}, or values of {sizes}"])
-        found.with_run()  # complete and valid, or an error now
-        return found
+        chosen.with_run()  # complete and valid, or an error now
+        return chosen

@@ -25,31 +25,33 @@ class ClassValues(NamedTuple):
 
 def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
     """Count the class of the only point, and trace it if the run's implementation is its own."""
-    for one in classes_of(points):
-        counted = _count(one) if "parameters" in settings.quantities else None
-        traces = _trace(one, one.run, settings) if one.run.implementation == TRANSFORMERS else None
-        return ClassValues(counted, values_of_classes(traces, _table(one, counted)))
+    for point in classes_of(points):
+        counted = _count(point) if "parameters" in settings.quantities else None
+        traces = (
+            _trace(point, point.run, settings) if point.run.implementation == TRANSFORMERS else None
+        )
+        return ClassValues(counted, values_of_classes(traces, _table(point, counted)))
     return ClassValues(None, None)
 
 
-def _count(one: ClassOfPoint) -> Witness:
+def _count(point: ClassOfPoint) -> Witness:
     from modelbudget.measurement.reference.class_counts import Witness, witnesses
     from modelbudget.measurement.reference.class_run import whole_class
 
     try:
-        whole_class(one.kind, one.run)
-        return witnesses([(one.kind, one.keys_of_config())], 1)[0]
+        whole_class(point.kind, point.run)
+        return witnesses([(point.kind, point.keys_of_config())], 1)[0]
     except ValueError as error:
-        return Witness(one.kind, None, None, str(error))
+        return Witness(point.kind, None, None, str(error))
 
 
-def _table(one: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
+def _table(point: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
     from modelbudget.measurement.reference.class_table import witness_table
 
-    return None if counted is None else witness_table([counted]).with_columns(_about(one))
+    return None if counted is None else witness_table([counted]).with_columns(_about(point))
 
 
-def _trace(one: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame | None:
+def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame | None:
     quantities = settings.of_reference()
     if not quantities:
         return None
@@ -58,13 +60,20 @@ def _trace(one: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame
     from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
 
     try:
-        wanted = Wanted(one.kind, one.keys_of_config(), [(class_run(one.kind, run), quantities)])
+        wanted = Wanted(
+            point.kind,
+            point.keys_of_config(),
+            [(class_run(point.kind, run), quantities)],
+        )
     except ValueError as error:
-        refused = refused_table(one.kind, dict.fromkeys(sorted(quantities), str(error)))
-        return refused.with_columns(_about(one))
+        refused = refused_table(point.kind, dict.fromkeys(sorted(quantities), str(error)))
+        return refused.with_columns(_about(point))
     ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
-    return traced_table(one.kind, quantities, outcome).with_columns(_about(one))
+    return traced_table(point.kind, quantities, outcome).with_columns(_about(point))
 
 
-def _about(one: ClassOfPoint) -> list[pl.Expr]:
-    return [pl.lit(one.point).alias("point"), pl.lit(one.built_from).alias("built_from")]
+def _about(point: ClassOfPoint) -> list[pl.Expr]:
+    return [
+        pl.lit(point.point).alias("point"),
+        pl.lit(point.built_from).alias("built_from"),
+    ]

@@ -50,16 +50,16 @@ class Counts(Frames):
         return [
             {
                 "model": self.model,
-                "convention": one.name,
-                "unit": one.unit,
-                "value": self.values[one.name],
-                "share": self.share(one),
+                "convention": convention.name,
+                "unit": convention.unit,
+                "value": self.values[convention.name],
+                "share": self.share(convention),
                 "source": "formula",
-                "rule": one.rule,
-                "reference": one.source,
+                "rule": convention.rule,
+                "reference": convention.source,
             }
-            for one in CONVENTIONS
-            if one.name in self.values
+            for convention in CONVENTIONS
+            if convention.name in self.values
         ]
 
     def _repr_html_(self) -> str:
@@ -73,7 +73,9 @@ def counts(label: str, a: Architecture, run: RunConfig) -> Counts:
     """Count by formula. Raises InputError if the model has none."""
     if why := of_point.why_not("parameters", a, run):
         raise InputError([f"{label}: parameters: {why}"])
-    missing = {one.name: why for one in CONVENTIONS if (why := one.why_not(type(a)))}
+    missing = {
+        convention.name: why for convention in CONVENTIONS if (why := convention.why_not(type(a)))
+    }
     return Counts(
         label,
         run.length,

@@ -52,13 +52,15 @@ class Explained(Frames):
     @property
     def share(self) -> float:
         """The share of the bytes that are exact or bounded, of numbers that a formula is about."""
-        known = [one for one in self.lines if one.n_bytes and one.verdict != "read"]
-        whole = sum(one.n_bytes for one in known)
-        left = sum(
-            one.unexplained if one.verdict in ("exact", "bounded", "unexplained") else one.n_bytes
-            for one in known
+        known = [line for line in self.lines if line.n_bytes and line.verdict != "read"]
+        whole = sum(line.n_bytes for line in known)
+        n_unexplained = sum(
+            line.unexplained
+            if line.verdict in ("exact", "bounded", "unexplained")
+            else line.n_bytes
+            for line in known
         )
-        return 1 - left / whole if whole else 0.0
+        return 1 - n_unexplained / whole if whole else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -72,7 +74,7 @@ class Explained(Frames):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each number."""
-        return [one._asdict() for one in self.lines]
+        return [line._asdict() for line in self.lines]
 
     def _repr_html_(self) -> str:
         return html_table(f"{self.path.name}: {self.title}", self.rows())
@@ -89,8 +91,10 @@ def named_model(text: str) -> str | None:
         words.pop()
     name = _plain("".join(words))
     bases = Catalogue(CATALOGUE).bases.values()
-    if found := next((one.name for one in bases if one.model and _plain(one.name) == name), None):
-        return found
+    if name_of_model := next(
+        (base.name for base in bases if base.model and _plain(base.name) == name), None
+    ):
+        return name_of_model
     same = "-".join(words)
     return same if name and of_same_shape(CATALOGUE, same) else None
 
@@ -133,10 +137,10 @@ def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
     if whole and times:
         text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"
         return Line(name, printed, text, "unexplained", n_bytes, n_bytes - whole, place)
-    left = n_bytes - whole
-    sign = "+" if left > 0 else "−"
-    text = f"{text} {sign} {gib(abs(left))} unexplained"
-    return Line(name, printed, text, "unexplained", n_bytes, min(abs(left), n_bytes), place)
+    unexplained = n_bytes - whole
+    sign = "+" if unexplained > 0 else "−"
+    text = f"{text} {sign} {gib(abs(unexplained))} unexplained"
+    return Line(name, printed, text, "unexplained", n_bytes, min(abs(unexplained), n_bytes), place)
 
 
 def distinct(lines: Iterator[Line]) -> tuple[Line, ...]:

@@ -27,8 +27,8 @@ TARGETS = {
 
 def of_weights(path: Path, name: str | None) -> Explained:
     """Explain a checkpoint, part by part. Raises InputError."""
-    found = model(str(path))
-    stored = found.checkpoint()
+    chosen = model(str(path))
+    stored = chosen.checkpoint()
     if stored is None:
         raise InputError([f"{path}: no safetensors or .gguf file in it"])
     if stored.refusal:
@@ -41,7 +41,7 @@ def of_weights(path: Path, name: str | None) -> Explained:
                           verdict, 0, abs(part.difference)))  # fmt: skip
     lines += _sizes(stored.path)
     types = ", ".join(f"{n} {name}" for name, n in stored.dtypes.items())
-    return Explained(path, f"{found.label}; tensors: {types}", tuple(lines))
+    return Explained(path, f"{chosen.label}; tensors: {types}", tuple(lines))
 
 
 def _sizes(path: Path) -> list[Line]:
@@ -57,16 +57,18 @@ def _sizes(path: Path) -> list[Line]:
         from modelbudget.files.gguf_header import read_header
 
         header = read_header(path)
-        padded = [-(-one.n_bytes // header.alignment) * header.alignment for one in header.tensors]
+        padded = [
+            -(-tensor.n_bytes // header.alignment) * header.alignment for tensor in header.tensors
+        ]
         terms = [("metadata and names", header.data_start), ("tensors", sum(padded))]
     else:
-        tensors = sum(one.n_bytes for one in checkpoint_files.header(path))
+        tensors = sum(tensor.n_bytes for tensor in checkpoint_files.header(path))
         terms = [("header", size - tensors), ("tensors", tensors)]
     return [judged("file", f"{size:,} bytes", size, 0, 0, terms)]
 
 
 def adapter_parameters(
-    found: Model, rank: int, targets: list[str], layers: Mapping[str, int] | None = None
+    base_model: Model, rank: int, targets: list[str], layers: Mapping[str, int] | None = None
 ) -> int:
     """Count the parameters of a LoRA adapter: rank times the channels of each target.
 
@@ -76,11 +78,13 @@ def adapter_parameters(
     of_target = layers or {}
     numbers = sum(
         of_target.get(matrix.name, n_layer) * matrix.n * (matrix.d_in + matrix.d_out)
-        for matrix, n_layer in matrices_of(found.architecture)
+        for matrix, n_layer in matrices_of(base_model.architecture)
         if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
     )
     if not numbers:
-        raise InputError([f"{found.name}: adapter_targets = {' '.join(targets)}: no such layers"])
+        raise InputError(
+            [f"{base_model.name}: adapter_targets = {' '.join(targets)}: no such layers"]
+        )
     return rank * numbers
 
 
@@ -98,38 +102,38 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     file = folder / "adapter_model.safetensors"
     tensors = checkpoint_files.header(file)
     n = sum(one.elements for one in tensors)
-    found = model_of(name, base if isinstance(base, str) else None, chosen)
+    base_model = model_of(name, base if isinstance(base, str) else None, chosen)
     asked = []
     targets = [targets] if isinstance(targets, str) else [str(one) for one in targets]
     last = [(one, one.rpartition(".")[2]) for one in targets]  # PEFT may name the module of a layer
     names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
     layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
-    if found is None:
+    if base_model is None:
         asked.append(f"--model NAME: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
-        expected = adapter_parameters(found, rank, names, layers)
+        expected = adapter_parameters(base_model, rank, names, layers)
         verdict = "exact" if n == expected else "unexplained"
         of = f"{rank} (d_in + d_out) of {', '.join(names)}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
     of_rank = sum(one.elements for one in tensors if rank in one.shape)
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
                   "exact" if of_rank == n else "unexplained", 0, n - of_rank)  # fmt: skip
-    label = found.label if found else "no model"
+    label = base_model.label if base_model else "no model"
     title = f"LoRA of rank {rank} over {label}"
     return Explained(folder, title, (first, second, *_sizes(file)), tuple(asked))
 
 
 def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explained:
     """Explain a memory snapshot: what tensors asked for, what rounding and the cache add."""
-    found = read_snapshot(path)
-    allocated = [("requested by tensors", found.requested),
-                 ("rounding of blocks", found.allocated - found.requested)]  # fmt: skip
-    reserved = [("allocated", found.allocated),
-                ("free in segments", found.reserved - found.allocated)]  # fmt: skip
+    snapshot = read_snapshot(path)
+    allocated = [("requested by tensors", snapshot.requested),
+                 ("rounding of blocks", snapshot.allocated - snapshot.requested)]  # fmt: skip
+    reserved = [("allocated", snapshot.allocated),
+                ("free in segments", snapshot.reserved - snapshot.allocated)]  # fmt: skip
     lines = [
-        judged("reserved", gib(found.reserved), found.reserved, 0, 0, reserved),
-        judged("allocated", gib(found.allocated), found.allocated, 0, 0, allocated),
+        judged("reserved", gib(snapshot.reserved), snapshot.reserved, 0, 0, reserved),
+        judged("allocated", gib(snapshot.allocated), snapshot.allocated, 0, 0, allocated),
     ]
     asked = []
     base = model_of(name, None, chosen)
@@ -138,7 +142,7 @@ def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explain
     else:
         of_run = {key: chosen[key] for key in ("dtype", "weights") if key in chosen}
         n_bytes = base.predict("parameter_bytes", of_run).total
-        lines.append(judged("requested", gib(found.requested), found.requested, 0, 0,
+        lines.append(judged("requested", gib(snapshot.requested), snapshot.requested, 0, 0,
                             [("parameters", n_bytes)]))  # fmt: skip
-    title = f"torch's allocator, {found.n_segment:,} segments, {found.n_block:,} live blocks"
+    title = f"torch's allocator, {snapshot.n_segment:,} segments, {snapshot.n_block:,} live blocks"
     return Explained(path, title, tuple(lines), tuple(asked))

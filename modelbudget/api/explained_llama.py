@@ -18,7 +18,7 @@ SIZES_OF_STATE = {
 
 def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
     """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
-    said = context.log.settings
+    settings = context.log.settings
     n_layer = context.number("cache_layers") or context.number("n_layer")
     cells = context.number("cells") or context.number("length")
     widths = [context.number(f"{one}_width") for one in ("k", "v")]
@@ -35,7 +35,7 @@ def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
     for what, type_name, width in zip(
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
-        word = said.get(type_name, "f16")
+        word = settings.get(type_name, "f16")
         known = cache_formats().get(LLAMA_TYPES.get(word, word))
         if known is None:
             context.ask(f"a known type of the cache, not {word}")

@@ -27,7 +27,7 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     """Explain the numbers of a log. Raises InputError."""
     log = read_log(path)
     context = LogContext(log, model, chosen)
-    if context.model is None and any(one.quantity in OF_MODEL for one in log.numbers):
+    if context.model is None and any(number.quantity in OF_MODEL for number in log.numbers):
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
         context.ask(f"--model NAME: a published model or a config.json{named}")
@@ -130,10 +130,12 @@ def _cache_tokens(context: LogContext, number: Number, printed: str) -> Line:
         text = f"{gib(n_bytes)} of {gib(_token_bytes(context))} each"
         if keys is None:
             return Line("tokens of the cache", printed, text, "read", n_bytes, 0, number.line)
-        left = abs(n_bytes // 2 - keys.n_bytes)
-        verdict = "exact" if left <= keys.rounding else "unexplained"
-        left = 0 if verdict == "exact" else left
-        return Line("tokens of the cache", printed, text, verdict, n_bytes, left, number.line)
+        unexplained = abs(n_bytes // 2 - keys.n_bytes)
+        verdict = "exact" if unexplained <= keys.rounding else "unexplained"
+        unexplained = 0 if verdict == "exact" else unexplained
+        return Line(
+            "tokens of the cache", printed, text, verdict, n_bytes, unexplained, number.line
+        )
     pages, room = _pages(context), context.of("cache room")
     if room is None:
         context.ask("a line with the bytes for the cache (Available KV cache memory)")
@@ -147,9 +149,9 @@ def _cache_tokens(context: LogContext, number: Number, printed: str) -> Line:
     if least <= n <= most and not more:
         text += f" of {least:,} to {most:,} blocks in {room.text} {room.unit}"
         return Line("tokens", printed, text, "exact", 0, 0, number.line)
-    left = abs(n - (least + most) // 2) * pages.block_bytes
+    unexplained = abs(n - (least + most) // 2) * pages.block_bytes
     text += f", where {room.text} {room.unit} hold {least:,} to {most:,} blocks"
-    return Line("tokens", printed, text, "unexplained", left, left, number.line)
+    return Line("tokens", printed, text, "unexplained", unexplained, unexplained, number.line)
 
 
 def _tokens_of_groups(
@@ -177,8 +179,8 @@ def _cache_blocks(context: LogContext, number: Number, printed: str) -> Line:
     over = room.n_bytes - n_bytes
     is_all = -room.rounding <= over < pages.block_bytes + room.rounding
     verdict = "exact" if is_all else "unexplained"
-    left = 0 if is_all else min(abs(over), n_bytes)
-    return Line("blocks", printed, text, verdict, n_bytes, left, number.line)
+    unexplained = 0 if is_all else min(abs(over), n_bytes)
+    return Line("blocks", printed, text, verdict, n_bytes, unexplained, number.line)
 
 
 def _concurrency(context: LogContext, number: Number, printed: str) -> Line:
@@ -217,8 +219,8 @@ def _table_cache(context: LogContext, number: Number, printed: str) -> Line:
     each = _token_bytes(context)
     lines = [
         judged(f"cache, {number.name} tokens", printed, number.n_bytes, number.rounding,
-               number.line, [(f"of {thousands * one:,} tokens", thousands * one * each)])
-        for one in (1000, 1024)
+               number.line, [(f"of {thousands * thousand:,} tokens", thousands * thousand * each)])
+        for thousand in (1000, 1024)
     ]  # fmt: skip
     return min(lines, key=lambda line: (line.verdict != "exact", " unexplained" in line.explained))
 
@@ -234,9 +236,9 @@ def _file(context: LogContext, number: Number, printed: str) -> Line:
     off = int(whole * (digits / params.value + Decimal("0.005") / bits)) + number.rounding
     text = f"{params.text} B × {bits} bits"
     exact = abs(whole - number.n_bytes) <= off
-    left = 0 if exact else abs(whole - number.n_bytes)
+    unexplained = 0 if exact else abs(whole - number.n_bytes)
     return Line("tensors of the file", printed, text, "bounded" if exact else "unexplained",
-                number.n_bytes, left, number.line)  # fmt: skip
+                number.n_bytes, unexplained, number.line)  # fmt: skip
 
 
 def _trained(context: LogContext, number: Number, printed: str) -> Line:
@@ -282,20 +284,20 @@ def _peak(context: LogContext, number: Number, printed: str) -> Line:
         return Line("peak", printed, "", "asked", number.n_bytes, 0, number.line)
     fields = RunConfig.model_fields
     run = {name: value for name, value in context.chosen.items() if name in fields}
-    found = context.model.predictions(["peak_training_bytes"], run)
-    if found.missing:
-        context.ask(f"a run with a formula: {found.missing['peak_training_bytes']}")
+    predictions = context.model.predictions(["peak_training_bytes"], run)
+    if predictions.missing:
+        context.ask(f"a run with a formula: {predictions.missing['peak_training_bytes']}")
         return Line("peak", printed, "", "asked", number.n_bytes, 0, number.line)
-    peak = found["peak_training_bytes"].total
+    peak = predictions["peak_training_bytes"].total
     return judged("peak", printed, number.n_bytes, number.rounding, number.line,
                   [("of live tensors", peak)])  # fmt: skip
 
 
 def _process(context: LogContext, number: Number, printed: str) -> Line:
     """Memory of a process: what torch has allocated and cached, and what is outside of it."""
-    terms = [(name, found.n_bytes) for name, quantity in
+    terms = [(name, part.n_bytes) for name, quantity in
              (("allocated", "allocated"), ("cached", "cached"))
-             if (found := context.of(quantity))]  # fmt: skip
+             if (part := context.of(quantity))]  # fmt: skip
     if len(terms) < 2:
         return _read(context, number, printed)
     return judged("process", printed, number.n_bytes, number.rounding, number.line, terms)

@@ -129,7 +129,7 @@ class Fit(Frames):
 
 
 def _values(solutions: dict[str, Solution]) -> dict[str, int]:
-    return {name: one.value for name, one in solutions.items()}
+    return {name: solution.value for name, solution in solutions.items()}
 
 
 def reserve_of(given: str | int | None) -> int | None:
@@ -200,8 +200,8 @@ def _traced_batches(
             return None
 
     fields = dict(chosen or {})
-    found = [largest_batch(known, trace, room) for room in rooms]
-    return [{"batch": one} if one and None not in found else {} for one in found]
+    batches = [largest_batch(known, trace, room) for room in rooms]
+    return [{"batch": one} if one and None not in batches else {} for one in batches]
 
 
 def fit(
@@ -252,8 +252,8 @@ def fit(
     there = as_class(pair, model.base.transformers, purpose, model.base.config)
 
     def largest(of, room: int = device.bytes) -> dict[str, Solution]:
-        found = {one: solve(of, one, purpose, room) for one in ("batch", "length")}
-        return {one: solution for one, solution in found.items() if solution is not None}
+        solutions = {field: solve(of, field, purpose, room) for field in ("batch", "length")}
+        return {field: solution for field, solution in solutions.items() if solution is not None}
 
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
@@ -272,7 +272,7 @@ def fit(
         largest(there) if there else {},
         largest(pair, room),
         margins,
-        {one: chosen[one] for one in by},
+        {field: chosen[field] for field in by},
         shared,
         changes=tuple(helpful),
         together=together,

@@ -48,13 +48,13 @@ class GgufFile(Frames):
     @property
     def tensor_bytes(self) -> int:
         """The bytes of all tensors, each filled up to the alignment."""
-        return sum(-(-one.n_bytes // ALIGNMENT) * ALIGNMENT for one in self.tensors)
+        return sum(-(-tensor.n_bytes // ALIGNMENT) * ALIGNMENT for tensor in self.tensors)
 
     @property
     def bits(self) -> float:
         """The bits of a parameter."""
-        n_bytes = sum(one.n_bytes for one in self.tensors)
-        return 8 * n_bytes / sum(one.elements for one in self.tensors)
+        n_bytes = sum(tensor.n_bytes for tensor in self.tensors)
+        return 8 * n_bytes / sum(tensor.elements for tensor in self.tensors)
 
     def rows(self) -> list[dict]:
         """Return one row for each tensor."""
@@ -62,13 +62,13 @@ class GgufFile(Frames):
             {
                 "model": self.model,
                 "format": self.format,
-                "tensor": one.name,
-                "shape": list(one.shape),
-                "component": component_of(one.name, self.architecture, self.components),
-                "type": one.dtype,
-                "bytes": one.n_bytes,
+                "tensor": tensor.name,
+                "shape": list(tensor.shape),
+                "component": component_of(tensor.name, self.architecture, self.components),
+                "type": tensor.dtype,
+                "bytes": tensor.n_bytes,
             }
-            for one in self.tensors
+            for tensor in self.tensors
         ]
 
 
@@ -88,12 +88,12 @@ def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
         for tensor, shape in shapes.items()
     )
     predicted = predictions(model, ["parameters"])["parameters"]
-    components = tuple(one.name for one in predicted.components if one.value)
+    components = tuple(part.name for part in predicted.components if part.value)
     return GgufFile(model.label, known, architecture, components, tensors, header_bytes(shapes))
 
 
 def _described(tensors: list[GgufTensor]) -> list[Tensor]:
-    return [Tensor(one.name, one.type, one.shape, one.n_bytes) for one in tensors]
+    return [Tensor(tensor.name, tensor.type, tensor.shape, tensor.n_bytes) for tensor in tensors]
 
 
 def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
@@ -101,7 +101,7 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     header = read_header(path)
     architecture = header.metadata["general.architecture"]
     predicted = predictions(model, ["parameters"])["parameters"]
-    numbers = {one.name: one.value for one in predicted.components if one.value}
+    numbers = {part.name: part.value for part in predicted.components if part.value}
     stored = stored_components(header, numbers)
     expected = joined(numbers, architecture)
     tensors = {component: _described(of) for component, of in stored.tensors.items()}
@@ -112,9 +112,9 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
         for name in names
     ]  # fmt: skip
     parts += [
-        Part(one.name, "parameters", 0, one.elements, describe([one]))
-        for one in _described(stored.unknown)
+        Part(part.name, "parameters", 0, part.elements, describe([part]))
+        for part in _described(stored.unknown)
     ]
-    types = dict(Counter(one.type for one in header.tensors))
-    n_bytes = sum(one.n_bytes for one in header.tensors)
+    types = dict(Counter(part.type for part in header.tensors))
+    n_bytes = sum(part.n_bytes for part in header.tensors)
     return Checkpoint(model.label, path, tuple(parts), types, len(stored.tables), n_bytes=n_bytes)

@@ -70,8 +70,8 @@ def _line_of_kbit(run: RunConfig) -> tuple[str, ...]:
 
 def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
     """Count the parameters that get a gradient."""
-    own = run.adapter != "none" and adapter_dtype_of(run) == "float32"
-    size = BYTES["float32"] if own else gradient_number(run)
+    is_of_adapter = run.adapter != "none" and adapter_dtype_of(run) == "float32"
+    size = BYTES["float32"] if is_of_adapter else gradient_number(run)
     return breakdowns["gradient_bytes"].total // size
 
 

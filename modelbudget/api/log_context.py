@@ -24,18 +24,18 @@ class LogContext:
             self.pair = self._with_run(self.model)
 
     def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
-        said = {}
+        of_log = {}
         for name in ("dtype", "cache_dtype"):
             if name in self.log.settings:
-                said[name] = self.log.settings[name]
-        base = {**model.base.fields, **model.base.derive, **self.chosen, **said}
+                of_log[name] = self.log.settings[name]
+        base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
         if "dtype" not in base:
-            said["dtype"] = "bfloat16"
+            of_log["dtype"] = "bfloat16"
             self.asks_dtype = True
         fields = RunConfig.model_fields
         settings = {name: value for name, value in self.chosen.items() if name in fields}
         n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
-        architecture, run = model.with_run({**said, "cache_layout": "paged", **settings})
+        architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})
         return architecture, run.model_copy(update={"tensor_parallel": n})
 
     def number(self, name: str) -> int | None:
@@ -45,7 +45,7 @@ class LogContext:
 
     def of(self, quantity: str) -> Number | None:
         """Return the first number of a quantity."""
-        return next((one for one in self.log.numbers if one.quantity == quantity), None)
+        return next((number for number in self.log.numbers if number.quantity == quantity), None)
 
     def ask(self, text: str) -> None:
         """Note what the file does not say."""

@@ -199,14 +199,14 @@ class Measured(Frames):
     def breakdowns(self) -> list[Breakdown]:
         """Return what was measured by component."""
         every = (self.parameters, self.parameter_bytes, self.flops_forward, self.activation_bytes)
-        return [one for one in every if one is not None]
+        return [breakdown for breakdown in every if breakdown is not None]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each component × quantity."""
-        return [row for one in self.breakdowns() for row in one.rows()]
+        return [row for breakdown in self.breakdowns() for row in breakdown.rows()]
 
     def _repr_html_(self) -> str:
-        return "".join(one._repr_html_() for one in self.breakdowns())
+        return "".join(breakdown._repr_html_() for breakdown in self.breakdowns())
 
 
 def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
@@ -234,7 +234,7 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
         return of_values(name, quantity, f"measured on {device}", values)
 
     parameters, n_bytes = (
-        of(quantity, {path: getattr(one, quantity) for path, one in counts.items()})
+        of(quantity, {path: getattr(traced, quantity) for path, traced in counts.items()})
         for quantity in ("parameters", "parameter_bytes")
     )
     if example_inputs is None:

@@ -254,7 +254,7 @@ def model_with(name: str, given: Mapping[str, Any], usual: Mapping[str, Any]) ->
     `usual`: fields of the run where they are not given. Raises InputError.
     """
     sizes = {field: value for field, value in given.items() if field not in RunConfig.model_fields}
-    found = model(name, **sizes)
-    if mistake := found.wrong_run({**usual, **given}, given):
+    chosen = model(name, **sizes)
+    if mistake := chosen.wrong_run({**usual, **given}, given):
         raise InputError([f"{name}: {mistake}"])
-    return found
+    return chosen

@@ -94,11 +94,11 @@ def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
 def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], given: Collection[str]) -> str | None:
     """Return why the class cannot run so, if it is because of a field among `given`."""
     try:
-        one = as_class(model, chosen)
+        of_class = as_class(model, chosen)
     except (ValueError, InputError):
         return None  # the answer says why
-    values = vars(one.architecture) | vars(one.run)
-    checks = of_any_code(type(one.architecture))
+    values = vars(of_class.architecture) | vars(of_class.run)
+    checks = of_any_code(type(of_class.architecture))
     return first_mistake((check for check in checks if check.names & set(given)), values)
 
 
@@ -142,7 +142,7 @@ def answer(
     if not leads(model, chosen):
         return None
     try:
-        one = as_class(model, chosen)
+        of_class = as_class(model, chosen)
     except InputError as error:  # the run of the class is refused; another mistake is ours too
         if named == TRANSFORMERS:
             raise
@@ -153,91 +153,100 @@ def answer(
             raise InputError([f"{model.name}: {error}"]) from None
         return NotOfClass(model, str(error))
     missing = {
-        q: why for q in quantities if (why := undefined_of_class(q, one.architecture, one.run))
+        q: why
+        for q in quantities
+        if (why := undefined_of_class(q, of_class.architecture, of_class.run))
     }
-    by_formula = [q for q in quantities if q not in missing and not _not_by_formula(one, q)]
+    by_formula = [q for q in quantities if q not in missing and not _not_by_formula(of_class, q)]
     to_trace = [q for q in quantities if q not in missing and q not in by_formula]
     values: dict[str, Breakdown] = {}
-    if to_trace and (why := _not_traceable(one)):
+    if to_trace and (why := _not_traceable(of_class)):
         if named != TRANSFORMERS:
             return NotOfClass(model, why)
-        missing |= {q: f"{_not_by_formula(one, q)}; {why}" for q in to_trace}
+        missing |= {q: f"{_not_by_formula(of_class, q)}; {why}" for q in to_trace}
     elif to_trace:
-        values, lost = _traced(one, to_trace)
+        values, lost = _traced(of_class, to_trace)
         missing |= lost
-    found = _predicted(one, by_formula) | values
-    ordered = {quantity: found[quantity] for quantity in quantities if quantity in found}
-    notes = *_notes(one, values, missing), *line_of_optimizer(one.run, ordered)
-    return Answer(one.run, ordered, missing, notes)
+    breakdowns = _predicted(of_class, by_formula) | values
+    ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
+    notes = *_notes(of_class, values, missing), *line_of_optimizer(of_class.run, ordered)
+    return Answer(of_class.run, ordered, missing, notes)
 
 
-def _not_traceable(one: OfClass) -> str | None:
+def _not_traceable(of_class: OfClass) -> str | None:
     """Return why the class cannot be traced in its run, or here; None if it can."""
     try:
-        class_run(one.kind, one.run)
+        class_run(of_class.kind, of_class.run)
     except ValueError as error:
         return str(error)
     is_installed = all(find_spec(name) for name in ("torch", "transformers"))
     return None if is_installed else INSTALL
 
 
-def _not_by_formula(one: OfClass, quantity: str) -> str | None:
+def _not_by_formula(of_class: OfClass, quantity: str) -> str | None:
     """Return why a quantity of the class is not predicted by formula; None if it is."""
-    if one.config is None:
-        return f"no formula covers {one.kind}"
+    if of_class.config is None:
+        return f"no formula covers {of_class.kind}"
     return not_compared(
-        quantity, one.kind, one.config, one.architecture, one.run
-    ) or of_point.why_not(quantity, one.architecture, one.run)
+        quantity, of_class.kind, of_class.config, of_class.architecture, of_class.run
+    ) or of_point.why_not(quantity, of_class.architecture, of_class.run)
 
 
-def by_formula(one: OfClass, quantity: str) -> Breakdown | None:
+def by_formula(of_class: OfClass, quantity: str) -> Breakdown | None:
     """Return a quantity of a class by formula; None where no formula was compared with it."""
-    return None if _not_by_formula(one, quantity) else _predicted(one, [quantity])[quantity]
+    return (
+        None if _not_by_formula(of_class, quantity) else _predicted(of_class, [quantity])[quantity]
+    )
 
 
-def _predicted(one: OfClass, quantities) -> dict[str, Breakdown]:
+def _predicted(of_class: OfClass, quantities) -> dict[str, Breakdown]:
     return {
         q: of_terms(
-            one.model.label,
+            of_class.model.label,
             q,
-            of_point.predicted(q, one.architecture, one.run) | _of_class_alone(one, q),
+            of_point.predicted(q, of_class.architecture, of_class.run)
+            | _of_class_alone(of_class, q),
         )
         for q in quantities
     }
 
 
-def _of_class_alone(one: OfClass, quantity: str) -> dict[str, Term]:
+def _of_class_alone(of_class: OfClass, quantity: str) -> dict[str, Term]:
     """Return the parameters that the class has and our model has not."""
-    known = known_difference(one.kind, one.architecture)
+    known = known_difference(of_class.kind, of_class.architecture)
     if known is None or known.parameters < 0 or quantity not in OF_WEIGHTS:
         return {}
-    each = bytes_of(one.run.dtype) if quantity == "parameter_bytes" else 1
+    each = bytes_of(of_class.run.dtype) if quantity == "parameter_bytes" else 1
     return {CLASS_ALONE: Term(each * known.parameters)}
 
 
-def _traced(one: OfClass, quantities: Sequence[str]) -> tuple[dict[str, Breakdown], dict[str, str]]:
+def _traced(
+    of_class: OfClass, quantities: Sequence[str]
+) -> tuple[dict[str, Breakdown], dict[str, str]]:
     """Trace the class on meta, in a process of bounded time and memory."""
     from modelbudget.common.workers import Failure
 
-    run = class_run(one.kind, one.run)
-    if one.config is None:
+    run = class_run(of_class.kind, of_class.run)
+    if of_class.config is None:
         from modelbudget.api.measuring import measure_models
 
-        found = measure_models([(one.architecture, run)], quantities)[0]
+        outcome = measure_models([(of_class.architecture, run)], quantities)[0]
     else:
         from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
 
-        wanted = Wanted(one.kind, one.config, [(run, frozenset(quantities))])
-        found = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
-        if isinstance(found, Failure):
-            return {}, dict.fromkeys(quantities, f"{one.kind} was not traced: {found.reason}")
-    source = f"traced: {one.kind}"
+        wanted = Wanted(of_class.kind, of_class.config, [(run, frozenset(quantities))])
+        outcome = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
+        if isinstance(outcome, Failure):
+            return {}, dict.fromkeys(
+                quantities, f"{of_class.kind} was not traced: {outcome.reason}"
+            )
+    source = f"traced: {of_class.kind}"
     values = {
-        quantity: of_values(one.model.label, quantity, source, _by_component(quantity, values))
+        quantity: of_values(of_class.model.label, quantity, source, _by_component(quantity, values))
         for quantity in quantities
-        if (values := found.values.get(quantity)) is not None
+        if (values := outcome.values.get(quantity)) is not None
     }
-    missing = {q: f"{one.kind} was not traced: {why}" for q, why in found.missing.items()}
+    missing = {q: f"{of_class.kind} was not traced: {why}" for q, why in outcome.missing.items()}
     return values, missing
 
 
@@ -245,38 +254,42 @@ def _by_component(quantity: str, values: Mapping[str, int]) -> dict[str, int]:
     """Return values by our components, where one corresponds to a part of a class."""
     if is_peak(quantity):
         return {phase: value for phase, value in values.items() if phase != "setup"}
-    found: dict[str, int] = {}
+    by_component: dict[str, int] = {}
     for part, value in values.items():
         component = component_of_class(part) or part
-        found[component] = found.get(component, 0) + value
-    return found
+        by_component[component] = by_component.get(component, 0) + value
+    return by_component
 
 
 def _notes(
-    one: OfClass, traced: Mapping[str, Breakdown], missing: Mapping[str, str]
+    of_class: OfClass, traced: Mapping[str, Breakdown], missing: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Say what was traced, and by how much our own modules differ from it."""
     lines = []
     if traced:
         package = f"transformers {version('transformers')}"
-        lines.append(f"{one.kind} of {package}, traced without storage")
-    if one.config is not None and (ratios := _ratios(one, traced)):
+        lines.append(f"{of_class.kind} of {package}, traced without storage")
+    if of_class.config is not None and (ratios := _ratios(of_class, traced)):
         lines.append(f"modelbudget's own modules have {ratios} of the class's")
-    if one.config is not None and (known := known_difference(one.kind, one.architecture)):
+    if of_class.config is not None and (
+        known := known_difference(of_class.kind, of_class.architecture)
+    ):
         counted = f", counted as {CLASS_ALONE!r}" if known.parameters > 0 else ", counted here"
-        lines.append(f"{one.kind} has another number of parameters{counted}: {known.text}")
-    if missing and one.config is not None:
+        lines.append(f"{of_class.kind} has another number of parameters{counted}: {known.text}")
+    if missing and of_class.config is not None:
         lines.append("--implementation modelbudget answers for modelbudget's own modules")
     return tuple(lines)
 
 
 def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
     a, run = one.model.with_run({**one.chosen, "implementation": OURS})
-    found = {}
+    ratios = {}
     for quantity, of_class in traced.items():
         terms, why = of_point.terms_or_reason(quantity, a, run)
         if of_class.total and not why:
-            found[quantity] = of_terms("", quantity, terms).total / of_class.total
+            ratios[quantity] = of_terms("", quantity, terms).total / of_class.total
     return ", ".join(
-        f"{quantity} {ratio:.2f} ×" for quantity, ratio in found.items() if f"{ratio:.2f}" != "1.00"
+        f"{quantity} {ratio:.2f} ×"
+        for quantity, ratio in ratios.items()
+        if f"{ratio:.2f}" != "1.00"
     )

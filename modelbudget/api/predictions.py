@@ -94,10 +94,12 @@ def predictions(
     if answer:
         return Predictions(model, *answer)._with_settings(chosen)
     a, run = model.with_run(settings)
-    found = {one: of_point.terms_or_reason(one, a, run) for one in quantities}
-    missing = {one: why for one, (_, why) in found.items() if why}
+    terms_of = {quantity: of_point.terms_or_reason(quantity, a, run) for quantity in quantities}
+    missing = {quantity: why for quantity, (_, why) in terms_of.items() if why}
     breakdowns = {
-        one: of_terms(model.label, one, terms) for one, (terms, why) in found.items() if not why
+        quantity: of_terms(model.label, quantity, terms)
+        for quantity, (terms, why) in terms_of.items()
+        if not why
     }
     notes = (
         *of_class.line_of_ours(model, chosen),
@@ -134,14 +136,16 @@ class Predictions(Frames):
         """Lines about the config.json: of a class, not those on keys that our modules ignore."""
         is_class = self.run.implementation == TRANSFORMERS
         notes = self.model.base.notes
-        return [one.text for one in notes if not (is_class and one.is_of_our_modules)]
+        return [note.text for note in notes if not (is_class and note.is_of_our_modules)]
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add the settings of the run to what depends on them, and why its kernel is math."""
         settings = line_of_settings(self.run)
         breakdowns = {
-            quantity: one if quantity in WITHOUT_RUN else replace(one, settings=settings)
-            for quantity, one in self.breakdowns.items()
+            quantity: breakdown
+            if quantity in WITHOUT_RUN
+            else replace(breakdown, settings=settings)
+            for quantity, breakdown in self.breakdowns.items()
         }
         return replace(self, breakdowns=breakdowns)._with_kernel(chosen)
 
@@ -157,7 +161,9 @@ class Predictions(Frames):
     @property
     def how(self) -> str:
         """How the quantities were found: by formula, by a trace, or some by each."""
-        traced = [name for name, one in self.breakdowns.items() if one.source != FORMULA]
+        traced = [
+            name for name, breakdown in self.breakdowns.items() if breakdown.source != FORMULA
+        ]
         if not traced:
             return "predicted by formula"
         if len(traced) == len(self.breakdowns):
@@ -175,11 +181,11 @@ class Predictions(Frames):
 
     def totals(self) -> dict[str, int]:
         """Return quantity → value of the whole model."""
-        return {quantity: one.total for quantity, one in self.breakdowns.items()}
+        return {quantity: breakdown.total for quantity, breakdown in self.breakdowns.items()}
 
     def rows(self) -> list[dict]:
         """Return one row for each component × quantity."""
-        return [row for one in self.breakdowns.values() for row in one.rows()]
+        return [row for breakdown in self.breakdowns.values() for row in breakdown.rows()]
 
     def __repr__(self) -> str:
         totals = ", ".join(f"{name} {total:,}" for name, total in self.totals().items())
@@ -187,7 +193,7 @@ class Predictions(Frames):
         return f"<Predictions of {self.model.label}: {lines}>"
 
     def _repr_html_(self) -> str:
-        tables = "".join(one._repr_html_() for one in self.breakdowns.values())
+        tables = "".join(breakdown._repr_html_() for breakdown in self.breakdowns.values())
         return tables + "".join(f"<p>{escape(line)}</p>" for line in self.notes)
 
 
@@ -202,8 +208,11 @@ def _file_bytes(architecture: Architecture, run: RunConfig) -> int | None:
 def _known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
     known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
-    unknown = [one for one in quantities if one not in known]
+    unknown = [quantity for quantity in quantities if quantity not in known]
     if unknown:
         raise InputError(
-            [f"quantity = {show(one)}: unknown{offered(one, known, '')}" for one in unknown]
+            [
+                f"quantity = {show(quantity)}: unknown{offered(quantity, known, '')}"
+                for quantity in unknown
+            ]
         )

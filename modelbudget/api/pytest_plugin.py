@@ -27,8 +27,8 @@ def budget() -> Callable[..., None]:
     def compare(path: str | Path = "budget.lock", module: str | None = None) -> None:
         from modelbudget.api.budget_lock import check, table
 
-        if found := check(Path(path), module):
-            pytest.fail(f"{path}: {len(found)} values changed\n{table(found)}", pytrace=False)
+        if changes := check(Path(path), module):
+            pytest.fail(f"{path}: {len(changes)} values changed\n{table(changes)}", pytrace=False)
 
     return compare
 
@@ -96,12 +96,12 @@ class _Test(pytest.Item):
             pytest.fail(self._difference(answer), pytrace=False)
 
     def _difference(self, answer: Any) -> str:
-        one = self.vector
-        seen = "; ".join(f"{of['how']}: {of['source']}" for of in one.witness)
+        vector = self.vector
+        seen = "; ".join(f"{of['how']}: {of['source']}" for of in vector.witness)
         shown, off = repr(answer), ""
         if isinstance(answer, int | float):
-            shown, off = f"{answer:,}", f", {answer - one.value:+,}"
-        return f"{one.name}: {shown} {one.unit}, not {one.value:,}{off} ({seen})"
+            shown, off = f"{answer:,}", f", {answer - vector.value:+,}"
+        return f"{vector.name}: {shown} {vector.unit}, not {vector.value:,}{off} ({seen})"
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return where the vectors are, and the name of this one."""

@@ -30,8 +30,8 @@ class Results(Frames):
 
     def sweeps(self) -> list[str]:
         """Return the names of the sweeps that were measured."""
-        found = self.folder.glob("*/comparison.parquet")
-        return sorted(path.parent.name for path in found)
+        tables = self.folder.glob("*/comparison.parquet")
+        return sorted(path.parent.name for path in tables)
 
     @checked(sweeps=TEXTS)
     def comparison(self, *sweeps: str) -> pl.DataFrame:
@@ -89,7 +89,7 @@ def results(folder: str | Path = RESULTS) -> Results:
     path = Path(folder)
     if not os.path.isdir(path):  # False for a name that no file can have
         raise InputError([f"{path}: no such folder; allowed: the results/ of a run"])
-    found = Results(path.resolve())
-    if not found.report.is_file() and not found.sweeps():
+    opened = Results(path.resolve())
+    if not opened.report.is_file() and not opened.sweeps():
         raise InputError([f"{path}: no results in it; allowed: the results/ of a run"])
-    return found
+    return opened

@@ -54,41 +54,41 @@ class Serving(Frames):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        one = self.of_device
+        device = self.of_device
         return {
             "version": JSON_VERSION,
             "purpose": "serve",
             "model": self.model,
             "accelerator": self.accelerator.name,
-            "memory": one.memory,
+            "memory": device.memory,
             "memory_source": self.accelerator.source,
             "devices": self.devices,
             "replicas": self.replicas,
-            "usable": one.usable,
-            "terms": [term._asdict() for term in one.terms],
-            "cache_bytes": one.cache_bytes,
-            "block_bytes": one.block_bytes,
-            "block_tokens": one.block_tokens,
-            "blocks": one.blocks,
-            "request_bytes": one.request_bytes,
-            "request_blocks": one.request_blocks,
-            "shared_bytes": one.shared_bytes,
+            "usable": device.usable,
+            "terms": [term._asdict() for term in device.terms],
+            "cache_bytes": device.cache_bytes,
+            "block_bytes": device.block_bytes,
+            "block_tokens": device.block_tokens,
+            "blocks": device.blocks,
+            "request_bytes": device.request_bytes,
+            "request_blocks": device.request_blocks,
+            "shared_bytes": device.shared_bytes,
             "length": self.run.length,
             "requests": self.requests,
             "most_requests": self.most_requests,
-            "largest_length": one.largest_length,
+            "largest_length": device.largest_length,
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each term of a device's memory."""
-        one = self.of_device
-        terms = [(term.name, -term.n_bytes, term.how, term.note) for term in one.terms]
-        found = [("usable memory", one.usable, "exact", ""), *terms,
-                 ("left for the cache", one.cache_bytes, "bounded", "")]  # fmt: skip
+        device = self.of_device
+        terms = [(term.name, -term.n_bytes, term.how, term.note) for term in device.terms]
+        rows = [("usable memory", device.usable, "exact", ""), *terms,
+                 ("left for the cache", device.cache_bytes, "bounded", "")]  # fmt: skip
         return [
             {"model": self.model, "accelerator": self.accelerator.name, "term": name,
              "bytes": n_bytes, "how": how, "note": note}
-            for name, n_bytes, how, note in found
+            for name, n_bytes, how, note in rows
         ]  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -109,8 +109,8 @@ def serve(
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators)
-    given = reserve_of(reserve)
-    margin = memory_margins().with_reserve(given).reserve
+    reserve_bytes = reserve_of(reserve)
+    margin = memory_margins().with_reserve(reserve_bytes).reserve
     chosen = {**model.chosen, **fields_of(settings)}
     is_gguf = model.weights is not None and model.weights.name.endswith(GGUF)
     usual = {"cache_layout": "cells"} if is_gguf else {"cache_layout": "paged"}
@@ -136,10 +136,10 @@ def serve(
     reserved = Term("reserve", margin.bytes, "read", margin.source)
     try:
         of_file = _of_gguf(model.weights, run) if is_gguf and model.weights else None
-        found = served(architecture, run, device.bytes, reserved, _draft(draft, run), of_file)
+        of_device = served(architecture, run, device.bytes, reserved, _draft(draft, run), of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
-    return Serving(model.label, device, devices, devices // tensor_parallel, run, found)
+    return Serving(model.label, device, devices, devices // tensor_parallel, run, of_device)
 
 
 def _of_gguf(path: Path, run: RunConfig) -> Term:
@@ -155,11 +155,11 @@ def _of_gguf(path: Path, run: RunConfig) -> Term:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
     tensors = read_header(path).tensors
     on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
-    has_head = any(one.name == "output.weight" for one in tensors)
+    has_head = any(tensor.name == "output.weight" for tensor in tensors)
     n_bytes = sum(
-        one.n_bytes
-        for one in tensors
-        if not one.name.startswith(on_host) and not (has_head and one.name == TOKENS)
+        tensor.n_bytes
+        for tensor in tensors
+        if not tensor.name.startswith(on_host) and not (has_head and tensor.name == TOKENS)
     )
     note = f"of the file, {run.host_layers} layers on the host" if on_host else "of the file"
     return Term("weights", n_bytes, "exact", note)
@@ -179,8 +179,8 @@ def _draft(name: str | None, run: RunConfig) -> Draft | None:
 
     if name is None or name == MTP:
         return None
-    found = ChosenModel.named(name)
+    draft = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
-    architecture, of_draft = found.with_run({one: getattr(run, one) for one in kept})
-    return Draft(found.label, architecture,
+    architecture, of_draft = draft.with_run({one: getattr(run, one) for one in kept})
+    return Draft(draft.label, architecture,
                  of_draft.model_copy(update={"tensor_parallel": run.tensor_parallel}))  # fmt: skip

@@ -42,8 +42,8 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
 def _environment() -> dict[str, str]:
     """Return this process's environment, in which the library that is running is imported."""
     library = str(Path(__file__).parents[2])
-    given = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (library, given)))}
+    folders = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (library, folders)))}
 
 
 def _prepare(place: Path, path: Path, configs: list[Path]) -> None:

@@ -19,10 +19,12 @@ def of_component(model: ChosenModel, component: str, quantity: str) -> sympy.Exp
         raise InputError([f"{model.name}: {quantity}: {why}"])
     architecture, run = model.with_run()
     spaces = []
-    for one in (architecture, run):
-        values = one.model_dump()
-        categories = {name: values[name] for name in one.categorical()}
-        spaces.append(symbols.namespace(type(one), categories, symbols.settled(type(one), values)))
+    for record in (architecture, run):
+        values = record.model_dump()
+        categories = {name: values[name] for name in record.categorical()}
+        spaces.append(
+            symbols.namespace(type(record), categories, symbols.settled(type(record), values))
+        )
     terms, _ = formula(type(architecture), quantity, *spaces)
     if component not in terms:
         raise InputError(

@@ -52,14 +52,14 @@ class Vector(NamedTuple):
 @checked(quantities=EACH_TEXT)
 def vectors(*quantities: str) -> list[Vector]:
     """Return the vectors of some quantities, or all. Raises InputError for an unknown quantity."""
-    found = _all()
-    known = dict.fromkeys(one.quantity for one in found)
+    all_vectors = _all()
+    known = dict.fromkeys(vector.quantity for vector in all_vectors)
     for name in quantities:
         if name not in known:
             raise InputError(
                 [f"{show(name)}: no vectors{offered(name, known, 'configs/vectors.json')}"]
             )
-    return [one for one in found if not quantities or one.quantity in quantities]
+    return [vector for vector in all_vectors if not quantities or vector.quantity in quantities]
 
 
 @cache
@@ -67,8 +67,8 @@ def _all() -> list[Vector]:
     content = json.loads(PATH.read_text(encoding="utf-8"))
     configs = content["configs"]
     return [
-        Vector(**one | {"config": configs.get(one["config"]), "witness": tuple(one["witness"])})
-        for one in content["vectors"]
+        Vector(**line | {"config": configs.get(line["config"]), "witness": tuple(line["witness"])})
+        for line in content["vectors"]
     ]
 
 
@@ -88,18 +88,22 @@ def predicted(vector: Vector) -> int | None:
         return _of_pages(model, vector)
     if vector.implementation == "modelbudget":
         return model.predict(vector.quantity, dict(vector.run)).total
-    one = as_class(model, dict(vector.run))
-    if one.run.weights == "dtype":
-        found = by_formula(one, vector.quantity)
-    elif one.kind == "GPT2LMHeadModel" and one.run.weights.startswith("bnb-4bit"):
+    of_class = as_class(model, dict(vector.run))
+    if of_class.run.weights == "dtype":
+        breakdown = by_formula(of_class, vector.quantity)
+    elif of_class.kind == "GPT2LMHeadModel" and of_class.run.weights.startswith("bnb-4bit"):
         return None  # one packed matrix, of which our modules have three (docs/limits.md)
     else:
-        found = model.predict(vector.quantity, {"implementation": OURS})
-    if found is None:
+        breakdown = model.predict(vector.quantity, {"implementation": OURS})
+    if breakdown is None:
         return None
-    each = {"parameters": 1, "parameter_bytes": bytes_of(one.run.dtype)}.get(vector.quantity, 0)
-    known = known_difference(one.kind, one.architecture)
-    return found.total + each * min(known.parameters if known else 0, 0)  # more are in the total
+    each = {"parameters": 1, "parameter_bytes": bytes_of(of_class.run.dtype)}.get(
+        vector.quantity, 0
+    )
+    known = known_difference(of_class.kind, of_class.architecture)
+    return breakdown.total + each * min(
+        known.parameters if known else 0, 0
+    )  # more are in the total
 
 
 def _model(vector: Vector) -> Model:

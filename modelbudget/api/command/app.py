@@ -82,8 +82,8 @@ def main() -> None:
     gc.disable()  # a command of a third of a second has nothing worth collecting
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a search of all packages
     if not app.registered_commands:
-        for one in subcommands():
-            app.command(one.__name__.rpartition(".")[2])(one.run)
+        for subcommand in subcommands():
+            app.command(subcommand.__name__.rpartition(".")[2])(subcommand.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))
     except InputError as error:

@@ -17,9 +17,9 @@ def run(
     totals: Annotated[bool, typer.Option("--totals", help="Compare only whole models.")] = False,
 ) -> None:
     """Compare with budget.lock. Exit code 1 and a table of Markdown if something changed."""
-    found = check(path, module, totals)
-    if found:
-        typer.echo(table(found))
-        typer.echo(f"{path}: {len(found)} values changed", err=True)
+    changes = check(path, module, totals)
+    if changes:
+        typer.echo(table(changes))
+        typer.echo(f"{path}: {len(changes)} values changed", err=True)
         raise typer.Exit(DIFFERS)
     typer.echo(f"{path}: unchanged")

@@ -45,46 +45,46 @@ def run(
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
     settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
-    own = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
-    found = [_predicted(name, settings, of) for name, of in zip(names, own, strict=True)]
+    of_models = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
+    models = [_predicted(name, settings, of) for name, of in zip(names, of_models, strict=True)]
     if as_json:
-        output.print_json({"models": [as_dict(one) for one in found]})
+        output.print_json({"models": [as_dict(model) for model in models]})
     elif as_csv:
-        output.print_csv([row for one in found for row in one.rows()])
+        output.print_csv([row for model in models for row in model.rows()])
     else:
-        output.print_tables([_of_components(found), of_totals(found)], as_markdown)
-        for one in found:
-            notes(one)
+        output.print_tables([_of_components(models), of_totals(models)], as_markdown)
+        for model in models:
+            notes(model)
 
 
-def _predicted(name: str, settings: dict[str, Any], own: dict[str, Any]) -> Predictions:
+def _predicted(name: str, settings: dict[str, Any], of_model: dict[str, Any]) -> Predictions:
     """Predict a model, whose label gets the fields that it alone is given."""
-    model = model_with(name, settings | own, {})
-    shown = (f"{field} {show(value).strip(chr(39))}" for field, value in own.items())
+    model = model_with(name, settings | of_model, {})
+    shown = (f"{field} {show(value).strip(chr(39))}" for field, value in of_model.items())
     label = ", ".join([model.label, *shown])
     labelled = replace(model, base=model.base._replace(label=label))
-    return labelled.predictions(quantities(True, True), settings | own)
+    return labelled.predictions(quantities(True, True), settings | of_model)
 
 
-def _settings(found: list[Predictions]) -> str:
+def _settings(models: list[Predictions]) -> str:
     """Return the run settings of all models, or those of each where they differ."""
-    lines = {one.model.label: line_of_settings(one.run) for one in found}
+    lines = {predictions.model.label: line_of_settings(predictions.run) for predictions in models}
     same, *others = dict.fromkeys(lines.values())
     return "; ".join(f"{name}: {line}" for name, line in lines.items()) if others else same
 
 
-def _of_components(found: list[Predictions]) -> Table:
+def _of_components(models: list[Predictions]) -> Table:
     """Return the parameters of each model by component."""
     known = [
-        {part.name: part.value for part in one["parameters"].components}
-        if "parameters" in one.breakdowns
+        {part.name: part.value for part in parts["parameters"].components}
+        if "parameters" in parts.breakdowns
         else {}
-        for one in found
+        for parts in models
     ]
     rows = [
-        (name, *(count(one[name]) if name in one else "" for one in known))
-        for name in dict.fromkeys(name for one in known for name in one)
+        (name, *(count(parts[name]) if name in parts else "" for parts in known))
+        for name in dict.fromkeys(name for parts in known for name in parts)
     ]
     return Table(
-        f"Parameters; {_settings(found)}", ("component", *(o.model.label for o in found)), rows
+        f"Parameters; {_settings(models)}", ("component", *(o.model.label for o in models)), rows
     )

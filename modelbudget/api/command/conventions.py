@@ -18,29 +18,34 @@ def run(
 ) -> None:
     """Count a model's parameters and FLOPs per training token as papers and training code do."""
     settings = options.settings(given, length=length)
-    found = model_with(name, settings, {}).conventions(settings)
+    counts = model_with(name, settings, {}).conventions(settings)
     if as_json:
-        output.print_json({"conventions": found.rows()})
+        output.print_json({"conventions": counts.rows()})
     elif as_csv:
-        output.print_csv(found.rows())
+        output.print_csv(counts.rows())
     else:
-        output.print_tables([_table(found, unit) for unit in (PARAMETERS, FLOPS)], as_markdown)
-        for one, why in found.missing.items():
-            output.print_note(f"{one}: {why}")
+        output.print_tables([_table(counts, unit) for unit in (PARAMETERS, FLOPS)], as_markdown)
+        for convention, why in counts.missing.items():
+            output.print_note(f"{convention}: {why}")
 
 
-def _table(found: Counts, unit: str) -> Table:
+def _table(counts: Counts, unit: str) -> Table:
     rows = [
-        (one.name, count(found[one.name]), _percent(found.share(one)), one.rule)
-        for one in CONVENTIONS
-        if one.unit == unit and one.name in found.values
+        (
+            convention.name,
+            count(counts[convention.name]),
+            _percent(counts.share(convention)),
+            convention.rule,
+        )
+        for convention in CONVENTIONS
+        if convention.unit == unit and convention.name in counts.values
     ]
     if unit == PARAMETERS:
-        title = f"{found.model}: parameters by convention; predicted by formula"
+        title = f"{counts.model}: parameters by convention; predicted by formula"
         return Table(title, ("convention", "parameters", "of all", "rule"), rows, texts=("rule",))
-    if found.executed is not None:
-        rows.append(("executed", count(round(found.executed)), "100 %", "every matrix product"))
-    title = f"FLOPs of training per token, length {count(found.length)}"
+    if counts.executed is not None:
+        rows.append(("executed", count(round(counts.executed)), "100 %", "every matrix product"))
+    title = f"FLOPs of training per token, length {count(counts.length)}"
     return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows, texts=("rule",))
 
 

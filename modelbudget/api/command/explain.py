@@ -30,19 +30,19 @@ def run(
 
     Nothing is guessed: what the file does not say is asked for by name.
     """
-    found = explain(file, model, options.settings(given))
+    explained = explain(file, model, options.settings(given))
     if as_json:
-        output.print_json(found.as_dict())
+        output.print_json(explained.as_dict())
     elif as_csv:
-        output.print_csv(found.rows())
+        output.print_csv(explained.rows())
     else:
-        output.print_tables([of_explained(found)], as_markdown)
-    for line in found.asked:
+        output.print_tables([of_explained(explained)], as_markdown)
+    for line in explained.asked:
         output.print_note(f"not in the file: {line}")
 
 
-def of_explained(found: Explained) -> Table:
+def of_explained(explained: Explained) -> Table:
     """Return a row for each number."""
-    rows = [(one.name, one.printed, one.explained, one.in_words) for one in found.lines]
-    title = f"{found.path.name}: {found.title}"
+    rows = [(line.name, line.printed, line.explained, line.in_words) for line in explained.lines]
+    title = f"{explained.path.name}: {explained.title}"
     return Table(title, ("", "file", "explained", ""), rows, texts=("explained", ""))

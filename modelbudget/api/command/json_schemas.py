@@ -325,10 +325,10 @@ OUTPUTS: tuple[type[Printed], ...] = (
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of all outputs; `$defs` has one for each command."""
-    _, found = models_json_schema([(kind, "validation") for kind in OUTPUTS])
+    _, definitions = models_json_schema([(kind, "validation") for kind in OUTPUTS])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"modelbudget --json, version {JSON_VERSION}",
         "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in OUTPUTS],
-        **found,
+        **definitions,
     }

@@ -51,23 +51,23 @@ def run(
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)
-    found = compare_model(model_with(name, settings, {}), settings, wanted, device)
+    comparison = compare_model(model_with(name, settings, {}), settings, wanted, device)
     if as_json:
-        output.print_json({"comparison": found.table.to_dicts()})
+        output.print_json({"comparison": comparison.table.to_dicts()})
     elif as_csv:
-        output.print_csv(found.table.to_dicts())
+        output.print_csv(comparison.table.to_dicts())
     else:
-        parts = [] if found.has_formula else [_components(found)]
-        output.print_tables([*parts, _totals(found), *_differences(found)], as_markdown)
-    for line in _summary(found):
+        parts = [] if comparison.has_formula else [_components(comparison)]
+        output.print_tables([*parts, _totals(comparison), *_differences(comparison)], as_markdown)
+    for line in _summary(comparison):
         output.print_note(line)
-    if not found.agrees:
+    if not comparison.agrees:
         raise typer.Exit(DIFFERS)
 
 
-def _components(found: Comparison) -> Table:
+def _components(comparison: Comparison) -> Table:
     """Return what was measured of each component of a module, the one with most first."""
-    rows = found.table.drop_nulls("measured")
+    rows = comparison.table.drop_nulls("measured")
     quantities = [q for q in BY_COMPONENT if q in set(rows["quantity"])]
     measured: list[dict[str, int]] = [
         dict(rows.filter(quantity=quantity).select("component", "measured").iter_rows())
@@ -83,23 +83,23 @@ def _components(found: Comparison) -> Table:
         for name, share in zip(most_first, shares, strict=True)
     ]
     columns = ("component", *quantities, "share")
-    return Table(f"{found}: {_method(found)}", columns, cells, shares, ("share",))
+    return Table(f"{comparison}: {_method(comparison)}", columns, cells, shares, ("share",))
 
 
-def _totals(found: Comparison) -> Table:
+def _totals(comparison: Comparison) -> Table:
     """Return one row for each quantity, and for each phase of a peak."""
-    sides = ("predicted", "measured", "difference") if found.has_formula else ("measured",)
+    sides = ("predicted", "measured", "difference") if comparison.has_formula else ("measured",)
     rows = []
-    for quantity in (q for q in QUANTITIES if q in set(found.table["quantity"])):
-        of = found.table.filter(quantity=quantity)
+    for quantity in (q for q in QUANTITIES if q in set(comparison.table["quantity"])):
+        of = comparison.table.filter(quantity=quantity)
         phases = of["component"].to_list() if quantity.startswith("peak_") else [None]
         for phase in phases:
             part = of.filter(component=phase) if phase else of
             name = f"{quantity}, {phase}" if phase else quantity
             rows.append((name, *(_sum(part[side]) for side in sides), _class_value(part)))
-    title = f"{found}: formula, and modelbudget's module {_method(found)}"
-    if not found.has_formula:
-        title = f"{found}: {_method(found)}; it has no formula"
+    title = f"{comparison}: formula, and modelbudget's module {_method(comparison)}"
+    if not comparison.has_formula:
+        title = f"{comparison}: {_method(comparison)}; it has no formula"
     of_class = ("transformers' class",) if any(row[-1] for row in rows) else ()
     columns = ("quantity", *sides, *of_class)
     return Table(title, columns, [row[: len(columns)] for row in rows])
@@ -111,8 +111,8 @@ def _class_value(rows: pl.DataFrame) -> str:
     return count(totals[0]) if totals else ""
 
 
-def _method(found: Comparison) -> str:
-    methods = found.table["method"].drop_nulls().unique(maintain_order=True)
+def _method(comparison: Comparison) -> str:
+    methods = comparison.table["method"].drop_nulls().unique(maintain_order=True)
     return f"measured on {', '.join(methods) or 'nothing'}"
 
 
@@ -120,30 +120,30 @@ def _sum(values: pl.Series) -> str:
     return "none" if values.is_null().any() else count(int(values.sum()))
 
 
-def _differences(found: Comparison) -> list[Table]:
+def _differences(comparison: Comparison) -> list[Table]:
     rows = [
         (
             f"{row['component']}, {row['quantity']}",
             *(str(row[name]) for name in ("predicted", "measured", "difference")),
         )
-        for row in found.differences.iter_rows(named=True)
+        for row in comparison.differences.iter_rows(named=True)
     ]
     columns = ("component", "predicted", "measured", "difference")
     return [Table("Differences", columns, rows)] if rows else []
 
 
-def _summary(found: Comparison) -> list[str]:
+def _summary(comparison: Comparison) -> list[str]:
     """Return what agrees, what failed, and how the class in transformers differs."""
-    verdict = found.verdict()
+    verdict = comparison.verdict()
     lines = [f"{verdict['agreed']} of {verdict['compared']} comparisons agree"]
-    if not found.has_formula:
+    if not comparison.has_formula:
         lines = ["no formula to compare with"]
     elif not verdict["compared"]:
         lines = ["nothing was compared"]
     for what, column in (("measured", "failure"), ("shown", "not_compared")):
-        for why, names in found.by_reason(column).items():
+        for why, names in comparison.by_reason(column).items():
             lines.append(f"not {what}: {', '.join(names)}: {why}")
-    values = found.class_values.sort("quantity", maintain_order=True).rows(named=True)
+    values = comparison.class_values.sort("quantity", maintain_order=True).rows(named=True)
     if len(values) > 1:
         equal = sum(row["agrees"] for row in values)
         lines.append(f"{equal} of {len(values)} values are those of transformers' class")
@@ -152,8 +152,8 @@ def _summary(found: Comparison) -> list[str]:
         for row in values
         if row["quantity"] == "parameters" or row["known_difference"] or not row["agrees"]
     ]
-    if (one := found.of_class) and one.parameters is None:
-        lines.append(f"transformers' {one.kind} was not counted: {one.refusal}")
+    if (witness := comparison.of_class) and witness.parameters is None:
+        lines.append(f"transformers' {witness.kind} was not counted: {witness.refusal}")
     return lines
 
 

@@ -22,11 +22,11 @@ def run(
     """List published models, with their predicted parameters and family."""
     wanted = [word.casefold() for word in words or ()]
     bases = [base for base in Catalogue(CATALOGUE).bases.values() if base.model]
-    found = [base for base in bases if all(word in _text(base) for word in wanted)]
-    if not found:
+    matching = [base for base in bases if all(word in _text(base) for word in wanted)]
+    if not matching:
         asked = " ".join(words or ())
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
-    rows = [_row(base) for base in found]
+    rows = [_row(base) for base in matching]
     if as_json:
         output.print_json({"models": rows})
     elif as_csv:
@@ -34,7 +34,9 @@ def run(
     else:
         columns = ("name", "parameters", "label", "family")
         cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
-        table = Table(f"{len(found)} models", columns, cells, (), ("family",), ("label", "family"))
+        table = Table(
+            f"{len(matching)} models", columns, cells, (), ("family",), ("label", "family")
+        )
         output.print_tables([table], as_markdown)
 
 

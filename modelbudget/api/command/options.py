@@ -47,13 +47,15 @@ def settings(
         "adapter_rank": rank,
         "optimizer": optimizer,
     }
-    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    settings_by_name: dict[str, Any] = {
+        name: value for name, value in named.items() if value is not None
+    }
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
-        found[name] = _value(value)
-    return found
+        settings_by_name[name] = _value(value)
+    return settings_by_name
 
 
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")

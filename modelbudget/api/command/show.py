@@ -124,21 +124,21 @@ def run(
     is_tuned = settings.get("adapter", "none") != "none" and fit is not None
     train = train or (is_tuned and not inference)
     shared = sharing(devices, training=not inference)
-    found = model_with(name, settings, shared)
-    predicted = found.predictions(quantities(train, inference), shared | settings)
+    model = model_with(name, settings, shared)
+    predicted = model.predictions(quantities(train, inference), shared | settings)
     fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
             try:
                 known = predicted if devices == 1 else None
                 fits.append(
-                    fit_to(found, fit, settings, devices, training, reserve, accelerators, known)
+                    fit_to(model, fit, settings, devices, training, reserve, accelerators, known)
                 )
             except InputError as error:
                 refusals += error.mistakes
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
-    stored = found.checkpoint()
+    stored = model.checkpoint()
     if as_json:
         rooms = [f.as_dict() | {"of_class": class_in_room(f, predicted)} for f in fits]
         of_fit = {"fit": rooms} if fit else {}
@@ -185,16 +185,18 @@ def as_dict(predicted: Predictions) -> dict:
         "label": predicted.model.label,
         "family": architecture.name(),
         "implementation": predicted.whose,
-        "source": "; ".join(dict.fromkeys(one.source for one in predicted.breakdowns.values())),
+        "source": "; ".join(
+            dict.fromkeys(breakdown.source for breakdown in predicted.breakdowns.values())
+        ),
         "architecture": architecture.model_dump(),
         "run": run.model_dump(),
         "quantities": {
             quantity: {
-                "total": one.total,
-                "source": one.source,
-                "components": {part.name: part.value for part in one.components},
+                "total": breakdown.total,
+                "source": breakdown.source,
+                "components": {part.name: part.value for part in breakdown.components},
             }
-            for quantity, one in predicted.breakdowns.items()
+            for quantity, breakdown in predicted.breakdowns.items()
         },
         "missing": predicted.missing,
         "notes": [*predicted.notes, *predicted.notes_of_file],
@@ -233,14 +235,22 @@ def _instances(part) -> str:
 
 def of_totals(several: list[Predictions]) -> Table:
     """Return the totals of one model or of several, one column each."""
-    wanted = list(dict.fromkeys(q for one in several for q in (*one.breakdowns, *one.missing)))
+    wanted = list(
+        dict.fromkeys(
+            q for predictions in several for q in (*predictions.breakdowns, *predictions.missing)
+        )
+    )
     rows = [
-        (capitalized(UNITS[quantity]), *(_total(one, quantity) for one in several))
+        (capitalized(UNITS[quantity]), *(_total(predictions, quantity) for predictions in several))
         for quantity in (q for q in QUANTITIES if q in wanted)
     ]
-    names = [one.model.label for one in several] if len(several) > 1 else ["value"]
-    whose = ", ".join(dict.fromkeys(one.whose for one in several))
-    of_one = "; bytes and FLOPs of one device" if any(division(one.run) for one in several) else ""
+    names = [predictions.model.label for predictions in several] if len(several) > 1 else ["value"]
+    whose = ", ".join(dict.fromkeys(predictions.whose for predictions in several))
+    of_one = (
+        "; bytes and FLOPs of one device"
+        if any(division(predictions.run) for predictions in several)
+        else ""
+    )
     return Table(f"Totals, for the implementation {whose}{of_one}", ("quantity", *names), rows)
 
 
@@ -296,8 +306,10 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
             note = f"{count(fit.largest_with_margins[name].value)} with margins"
             of_largest = whose if fit.why is None else f", {TRANSFORMERS}"
             rows.append((f"{largest}{of_largest}", count(solution.value), note))
-            if other := fit.largest_of_class.get(name):
-                rows.append((f"{largest}, {TRANSFORMERS}", count(other.value), "as the class"))
+            if largest_of_class := fit.largest_of_class.get(name):
+                rows.append(
+                    (f"{largest}, {TRANSFORMERS}", count(largest_of_class.value), "as the class")
+                )
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
     given_by = GIVEN if reserve.source == GIVEN else "configs/memory_margins.yaml"

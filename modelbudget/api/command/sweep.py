@@ -18,7 +18,7 @@ def run(
     from modelbudget.api.sweeping import sweep
     from modelbudget.plan.exit_code import VERDICT, exit_code
 
-    found = sweep(file, folder, cores)
-    typer.echo(str(found.report))
-    if code := exit_code(found.folder / VERDICT.name):
+    results = sweep(file, folder, cores)
+    typer.echo(str(results.report))
+    if code := exit_code(results.folder / VERDICT.name):
         raise typer.Exit(code)

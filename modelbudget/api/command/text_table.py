@@ -48,10 +48,10 @@ def lines(table: Table, width: int | None) -> list[Line]:
     for name in table.first_to_go:
         if _width(columns) > width:
             columns = [column for column in columns if column.name != name]
-    found: list[Line] = []
+    rows: list[Line] = []
     for group in _groups(columns, width):
-        found += _lines(table, _narrowed(group, width), width)
-    return found
+        rows += _lines(table, _narrowed(group, width), width)
+    return rows
 
 
 class _Column(NamedTuple):
@@ -121,7 +121,7 @@ class _Column(NamedTuple):
 def _lines(table: Table, columns: Sequence[_Column], width: int) -> list[Line]:
     """Return the lines of some columns, with bars if there is room for them in `width`."""
     longest_bar = min(LONGEST_BAR, width - _width(columns) - len(GAP))
-    found = []
+    rows = []
     for number in range(len(table.rows) + 1):
         cells = [column.lines(number) for column in columns]
         share = table.shares[number - 1] if 0 < number <= len(table.shares) else 0
@@ -132,8 +132,8 @@ def _lines(table: Table, columns: Sequence[_Column], width: int) -> list[Line]:
             )
             bar = "█" * round(longest_bar * share) if longest_bar >= SHORTEST_BAR and not i else ""
             text = GAP.join(parts)
-            found.append(Line(text + GAP if bar else text.rstrip(), bar, not number))
-    return found
+            rows.append(Line(text + GAP if bar else text.rstrip(), bar, not number))
+    return rows
 
 
 def _width(columns: Sequence[_Column]) -> int:
@@ -145,7 +145,7 @@ def _groups(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
     names, *others = columns
     groups = [[names]]
     for column in others:
-        narrowest = [one._replace(width=one.least) for one in (*groups[-1], column)]
+        narrowest = [narrow._replace(width=narrow.least) for narrow in (*groups[-1], column)]
         if len(groups[-1]) > 1 and _width(narrowest) > width:
             groups.append([names])
         groups[-1].append(column)
@@ -157,14 +157,14 @@ def _narrowed(columns: Sequence[_Column], width: int) -> list[_Column]:
 
     Where that is not enough, texts are cut between letters.
     """
-    found = list(columns)
-    easily = sorted(range(len(found)), key=lambda i: found[i].least - found[i].width)
-    cut = [i for i in easily if found[i].is_text]
-    for i, least in [*((i, found[i].least) for i in easily), *((i, SHORTEST_TEXT) for i in cut)]:
-        excess = max(0, _width(found) - width)
-        narrower = max(least, found[i].width - excess)
-        found[i] = found[i]._replace(width=min(found[i].width, narrower))
-    return found
+    narrowed = list(columns)
+    easily = sorted(range(len(narrowed)), key=lambda i: narrowed[i].least - narrowed[i].width)
+    cut = [i for i in easily if narrowed[i].is_text]
+    for i, least in [*((i, narrowed[i].least) for i in easily), *((i, SHORTEST_TEXT) for i in cut)]:
+        excess = max(0, _width(narrowed) - width)
+        narrower = max(least, narrowed[i].width - excess)
+        narrowed[i] = narrowed[i]._replace(width=min(narrowed[i].width, narrower))
+    return narrowed
 
 
 def _length(text: str) -> int:

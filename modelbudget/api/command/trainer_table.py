@@ -7,33 +7,39 @@ from modelbudget.api.trainers import LOSS, Trained
 from modelbudget.report.charts.format import count, si_bytes
 
 
-def show(found: Trained, as_json: bool, as_csv: bool, as_markdown: bool) -> None:
+def show(trained: Trained, as_json: bool, as_csv: bool, as_markdown: bool) -> None:
     """Print the parts, as a table or as data."""
     if as_json:
-        output.print_json(found.as_dict())
+        output.print_json(trained.as_dict())
     elif as_csv:
-        output.print_csv(found.rows())
+        output.print_csv(trained.rows())
     else:
-        output.print_tables([of_trainer(found)], as_markdown)
+        output.print_tables([of_trainer(trained)], as_markdown)
         output.print_note(LOSS)
 
 
-def of_trainer(found: Trained) -> Table:
+def of_trainer(trained: Trained) -> Table:
     """Return what is always there, the moments of a step, and the peak."""
-    rows = [(one.name, si_bytes(one.n_bytes), one.note) for one in found.parts if not one.is_moment]
-    always = sum(one.n_bytes for one in found.parts if not one.is_moment)
+    rows = [
+        (part.name, si_bytes(part.n_bytes), part.note)
+        for part in trained.parts
+        if not part.is_moment
+    ]
+    always = sum(part.n_bytes for part in trained.parts if not part.is_moment)
     rows.append(("= always there", si_bytes(always), ""))
-    moments = [one for one in found.parts if one.is_moment]
-    largest = max(one.n_bytes for one in moments)
-    for one in moments:
-        mark = ", the largest moment" if one.n_bytes == largest else ""
-        rows.append((f"+ {one.name}", si_bytes(one.n_bytes), f"{one.note}{mark}"))
-    rows.append(("= peak", si_bytes(found.needed), f"{count(found.needed)} bytes"))
-    if found.accelerator is not None:
-        of = f"of {si_bytes(found.accelerator.bytes)}, {found.accelerator.name}"
-        rows.append((f"{found.grade}", si_bytes(found.needed), of))
-    if found.largest_batch is not None:
-        rows.append(("largest batch", count(found.largest_batch), "without margins"))
-    unit = "pairs of texts" if found.trainer == "dpo" else "answers"
-    title = f"{found.model}, {found.trainer.upper()} of {count(found.run.batch)} {unit}; "
-    return Table(title + line_of_settings(found.run), ("", "bytes", "what"), rows, texts=("what",))
+    moments = [part for part in trained.parts if part.is_moment]
+    largest = max(part.n_bytes for part in moments)
+    for part in moments:
+        mark = ", the largest moment" if part.n_bytes == largest else ""
+        rows.append((f"+ {part.name}", si_bytes(part.n_bytes), f"{part.note}{mark}"))
+    rows.append(("= peak", si_bytes(trained.needed), f"{count(trained.needed)} bytes"))
+    if trained.accelerator is not None:
+        of = f"of {si_bytes(trained.accelerator.bytes)}, {trained.accelerator.name}"
+        rows.append((f"{trained.grade}", si_bytes(trained.needed), of))
+    if trained.largest_batch is not None:
+        rows.append(("largest batch", count(trained.largest_batch), "without margins"))
+    unit = "pairs of texts" if trained.trainer == "dpo" else "answers"
+    title = f"{trained.model}, {trained.trainer.upper()} of {count(trained.run.batch)} {unit}; "
+    return Table(
+        title + line_of_settings(trained.run), ("", "bytes", "what"), rows, texts=("what",)
+    )

@@ -22,23 +22,28 @@ def run(
 
     `pytest --vectors MODULE:FUNCTION` holds a function against them.
     """
-    found = all_vectors(*(quantities or ()))
+    vectors = all_vectors(*(quantities or ()))
     if as_json:
-        output.print_json({"vectors": [one._asdict() for one in found]})
+        output.print_json({"vectors": [vector._asdict() for vector in vectors]})
     elif as_csv:
-        output.print_csv([row(one) for one in found])
+        output.print_csv([row(vector) for vector in vectors])
     else:
         cells = [
-            (one.name, count(one.value), one.unit, ", ".join(of["how"] for of in one.witness))
-            for one in found
+            (
+                vector.name,
+                count(vector.value),
+                vector.unit,
+                ", ".join(of["how"] for of in vector.witness),
+            )
+            for vector in vectors
         ]
         columns = ("vector", "value", "unit", "witness")
-        title = f"{count(len(found))} vectors; --json has configurations, runs and sources"
+        title = f"{count(len(vectors))} vectors; --json has configurations, runs and sources"
         output.print_tables([Table(title, columns, cells, texts=("unit", "witness"))], as_markdown)
 
 
-def row(one) -> dict:
+def row(vector) -> dict:
     """Return a vector without its configuration, as one line."""
-    seen = {"witness": "; ".join(f"{of['how']}: {of['source']}" for of in one.witness)}
-    run = " ".join(f"{name}={value}" for name, value in one.run.items())
-    return {k: v for k, v in one._asdict().items() if k != "config"} | {"run": run} | seen
+    seen = {"witness": "; ".join(f"{of['how']}: {of['source']}" for of in vector.witness)}
+    run = " ".join(f"{name}={value}" for name, value in vector.run.items())
+    return {k: v for k, v in vector._asdict().items() if k != "config"} | {"run": run} | seen
