@@ -76,7 +76,7 @@ def main(page: str = "results/report.html", section: str = "training-budget") ->
             tab.close()
         tab = browser.new_page()
         tab.goto(f"{address}#what-if?A=deepseek-v3&B=palm-540b")
-        tab.wait_for_selector("#calculator-table tbody tr")
+        tab.wait_for_selector("#calculator-table tbody tr", state="attached")
         moves = tab.evaluate(MOVES)
         n_element = tab.evaluate("document.querySelectorAll('*').length")
         tasks = [longest_task(browser, address) for _ in range(5)]
