@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.report.model_stack import picture
 from modelbudget.report.page_results import SweepResult
-from modelbudget.report.sections.what_they_do import two_stacks
+from modelbudget.report.sections.picture_to_scale import two_stacks
 
 
 def sweep(folder: Path) -> SweepResult:

@@ -20,9 +20,9 @@ from modelbudget.measurement.trace.step_trace import trace_step
 from modelbudget.report.model_stack import picture
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
+from modelbudget.report.sections.picture_to_scale import two_stacks
 from modelbudget.report.sections.step import SHARED as SHARED_STEP
 from modelbudget.report.sections.step import STEP
-from modelbudget.report.sections.what_they_do import two_stacks
 
 MODELS = """
 headline: PaLM 540B

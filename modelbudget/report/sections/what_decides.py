@@ -11,7 +11,7 @@ from modelbudget.report.charts.format import count, percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.model_stack import VERBS, Stack, data, parts_in_words
 from modelbudget.report.section import Page, Section
-from modelbudget.report.sections.what_they_do import stacks_of, two_stacks
+from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
 
 SMALL, LARGE = 300_000_000, 1_000_000_000
 """Sizes below and above which the findings count models."""
