@@ -17,7 +17,7 @@ from helpers.readings import (
     two_rows,
     words,
 )
-from helpers.strategies import architectures, decoders_that_run, smallest_that_run
+from helpers.strategies import architectures, decoders_that_run
 from helpers.tiers import examples
 from helpers.training import without_zeros
 from hypothesis import given, settings
@@ -109,7 +109,7 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     }
 
 
-@given(decoders_that_run() | smallest_that_run())
+@given(decoders_that_run())
 @settings(max_examples=examples(20))
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model
