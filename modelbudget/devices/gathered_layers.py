@@ -100,6 +100,14 @@ class Sharded:
         firsts = [self.root, self.of_embedding, *self.layers, self.of_head]
         return [group for first in firsts for group in first.state]
 
+    def _in_layers(self, groups: list["Group"]) -> Iterator["Group"]:
+        """Yield groups, each while the tape names its layer: no part runs that would."""
+        for group in groups:
+            node = group.shards[0].whole.node if group.shards else None
+            Active.tape.layer = None if node is None else node.layer
+            yield group
+        Active.tape.layer = None
+
     def around_part(self, part: Part, parameters: list[Tensor]) -> Part:
         """Return a part that gathers its parameters, which become shards, if it has a group."""
         group = self._group_of(part.path)
@@ -183,22 +191,22 @@ class Sharded:
         """Reduce the gradients that all microbatches have added up (pipelining/stage.py)."""
         for group in self.in_order:
             group.frees_after_backward = group.reduces = True
-        for group in self.in_order:
+        for group in self._in_layers(self.in_order):
             group.post_backward()
         self.root_post_backward()
         self.accumulate_gradients()
 
     def unshard(self) -> None:
         """Begin to gather all parameters (`FSDPModule.unshard` of each module)."""
-        for group in self.in_order:
+        for group in self._in_layers(self.in_order):
             group.unshard()
 
     def wait_for_unshard(self) -> None:
-        for group in self.in_order:
+        for group in self._in_layers(self.in_order):
             group.wait_for_unshard(is_forward=False)
 
     def reshard(self) -> None:
-        for group in self.groups:
+        for group in self._in_layers(self.groups):
             group.reshard()
 
     def root_post_backward(self) -> None:

@@ -149,7 +149,7 @@ def run_program(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inf
     program = type(a).program()
     if use == "training":
         if is_pipelined(run):
-            return pipelined_step(program, a, run)
+            return pipelined_step(a, run)
         if run.trained_from_layer:  # layers are not the same
             return training_step(program, a, run, lists_allocations=True)
         return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)

@@ -6,8 +6,8 @@ between passes (`devices/pipeline_schedules.py`). Passes are of any depth, and s
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.run_adapter import is_partial
@@ -61,8 +61,15 @@ PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
 """Passes of a stage, so that each kind is among them (`Stage.key`)."""
 
 
-OF_ONE = {"outputs": "freed", "pipeline_schedule": "none"}
-"""Settings of a microbatch: schedules keep outputs."""
+OF_ONE = {
+    "outputs": "freed",
+    "pipeline_schedule": "none",
+    "pipeline_parallel": 1,
+    "pipeline_rank": "first",
+    "virtual_stages": 1,
+    "n_microbatch": 1,
+}
+"""Settings of a microbatch: schedules keep outputs, and passes do not depend on their order."""
 
 
 class Layers(NamedTuple):
@@ -72,28 +79,25 @@ class Layers(NamedTuple):
     is_first: bool
     is_last: bool
 
-    def of_depth(self, n_layer) -> "Layers":
-        return self._replace(architecture=self.architecture.model_copy(update={"n_layer": n_layer}))
-
 
 @dataclass
-class Device:
-    """What a device runs, by the number of the stage and the pass; bytes live before and after."""
+class Passes:
+    """What a stage runs, by pass; bytes live before and after."""
 
     peaks: dict[Any, Any] = field(default_factory=dict)
     allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
     live: Counter[Any] = field(default_factory=Counter)
     results: Counter[Key] = field(default_factory=Counter)
-    saved: Counter[tuple[int, str]] = field(default_factory=Counter)
-    saved_once: Counter[tuple[int, str]] = field(default_factory=Counter)
+    saved: Counter[str] = field(default_factory=Counter)
+    saved_once: Counter[str] = field(default_factory=Counter)
     parameters: Counter[str] = field(default_factory=Counter)
     parameter_bytes: Counter[str] = field(default_factory=Counter)
-    gradient_bytes: Counter[str] = field(default_factory=Counter)
-    optimizer_bytes: Counter[str] = field(default_factory=Counter)
     flops_forward: Counter[str] = field(default_factory=Counter)
     flops_backward: Counter[str] = field(default_factory=Counter)
+    gradients: Callable[[list[Tensor]], None] | None = None
+    """Allocates the stage's gradients again; none of a depth that was not run."""
 
-    def record(self, tape: Tape, key: Any, before: Any, result: Tensor | None = None) -> None:
+    def record(self, tape: Tape, key: Key, before: Any, result: Tensor | None) -> None:
         """Keep what a pass has allocated, unless one like it has been kept."""
         if key not in self.peaks:
             assert tape.allocations is not None
@@ -102,7 +106,18 @@ class Device:
             self.results[key] = 0 if result is None else result.storage.n_bytes
 
 
-def pipelined_step(program: Callable, a, run: RunConfig) -> TrainingStep:
+@dataclass
+class Steps:
+    """Two steps of the optimizer of all stages; live: bytes before, and of gradients."""
+
+    peaks: dict[Any, Any] = field(default_factory=dict)
+    allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
+    live: Counter[Any] = field(default_factory=Counter)
+    gradient_bytes: Counter[str] = field(default_factory=Counter)
+    optimizer_bytes: Counter[str] = field(default_factory=Counter)
+
+
+def pipelined_step(a, run: RunConfig) -> TrainingStep:
     """Return what two training steps of a device need. Raises NoProgramError."""
     check_heads(a, run)
     if is_partial(run):
@@ -110,24 +125,45 @@ def pipelined_step(program: Callable, a, run: RunConfig) -> TrainingStep:
     if is_sharded(run) and run.gathered_states == "again":
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
-    stages = stages_of(a, run)
-    deepest = max(stages, key=lambda stage: stage.architecture.n_dense_layer)
+    stages, letters = stages_of(a, run), _order_of(run)
     one = run.model_copy(update=OF_ONE | {"batch": run.batch // run.n_microbatch})
-
+    if not run.zero and run.gradient_buckets == "none":
+        one = one.model_copy(update={"data_parallel": 1})  # replicas need as much each
     check_devices(one)
-
-    def of_depth(layers) -> Device:
-        shallow = tuple(stage.of_depth(layers.n_layer) for stage in stages)
-        return _device(program, shallow, _order_of(run), one)
-
-    return _in_order(of_any_depth(of_depth, deepest.architecture), a, stages, one, run)
+    passes = [_passes(stage, letters, one) for stage in stages]  # pyright: ignore[reportArgumentType]
+    steps = _steps(stages, letters, one)  # pyright: ignore[reportArgumentType]
+    return _in_order(passes, steps, a, one, run)
 
 
-def stages_of(a, run: RunConfig) -> list[Layers]:
+@lru_cache(maxsize=1024)
+def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
+    """Return the passes of a stage, which many devices have."""
+
+    def of_depth(layers) -> Passes:
+        return _run_passes(stage._replace(architecture=layers), letters, run)  # pyright: ignore[reportArgumentType]
+
+    found = of_any_depth(of_depth, stage.architecture)
+    return replace(found, allocations={}, gradients=None)
+
+
+@lru_cache(maxsize=1024)
+def _steps(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
+    deepest = max(stages, key=lambda stage: stage.architecture.n_dense_layer)
+
+    def of_depth(layers) -> Steps:
+        depth = {"n_layer": layers.n_layer}
+        shallow = (one.architecture.model_copy(update=depth) for one in stages)
+        found = (one._replace(architecture=a) for one, a in zip(stages, shallow, strict=True))
+        return _run_optimizer(tuple(found), letters, run)  # pyright: ignore[reportArgumentType]
+
+    return replace(of_any_depth(of_depth, deepest.architecture), allocations={})
+
+
+def stages_of(a, run: RunConfig) -> tuple[Layers, ...]:
     """Return the stages of a device, the first of all first."""
     n_stage = run.pipeline_parallel * run.virtual_stages
     indices = range(stage_index(run), n_stage, run.pipeline_parallel)
-    return [Layers(_layers_of(a, i, n_stage), i == 0, i == n_stage - 1) for i in indices]
+    return tuple(Layers(_layers_of(a, i, n_stage), i == 0, i == n_stage - 1) for i in indices)
 
 
 def _layers_of(a, index: int, n_stage: int):
@@ -149,64 +185,67 @@ def _from(pattern: str, start: int) -> str:
     return " ".join(names[start:] + names[:start])
 
 
-def _device(program: Callable, stages: tuple[Layers, ...], passes: str, run: RunConfig) -> Device:
-    """Run the passes of each stage, and two steps of the optimizer of all of them."""
-    device, gradients = Device(), []
-    for turn, stage in enumerate(stages):
-        gradients.append(_run_passes(device, turn, program, stage, passes, run))
-    _declare(device, program, stages, run)
+@lru_cache(maxsize=32)
+def _run_optimizer(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
+    """Run two steps of the optimizer of all stages."""
+    steps = Steps()
+    passes = (_run_passes(stage, letters, run) for stage in stages)  # pyright: ignore[reportArgumentType]
+    gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"
     with running_on(tape_of(run, lists_allocations=True)) as tape:
         models, trained = [], []
         for stage in stages:
             tape.parameters = []
-            models.append(_make(tape, program, stage, run))
+            models.append(_make(tape, stage, run))
             trained.append([kept_of(tape, p) for p in tape.parameters if p.needs_gradient])
         every = [p for of_stage in trained for p in of_stage]
         numbers = sum(p.numel() for p in every)
         buffer = empty((numbers,), "float32") if accumulates else None
         optimizer = OptimizerStep(stages[0].architecture, of_optimizer(run), every, buffer)
         for name in ("first", "second"):
-            device.live[name] = tape.live
+            steps.live[name] = tape.live
+            tape.restart("backward")
             for of_stage, allocate in zip(trained, gradients, strict=True):
+                assert allocate is not None
                 allocate(of_stage)
-            device.live[name, "gradients"] = tape.live - device.live[name]
-            device.gradient_bytes = gradients_of(every, accumulates)
+            steps.live[name, "gradients"] = tape.live - steps.live[name]
+            steps.gradient_bytes = gradients_of(every, accumulates)
             tape.restart("optimizer")
             optimizer.run()
-            device.optimizer_bytes = optimizer.bytes_by_component()
+            steps.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
-                device.record(tape, (name,), 0)
-    return device
+                assert tape.allocations is not None
+                steps.peaks[name], steps.allocations[name] = peak_of(tape), tape.allocations
+    return steps
 
 
-def _declare(device: Device, program: Callable, stages: tuple[Layers, ...], run: RunConfig) -> None:
+def _declare(passes: Passes, stage: Layers, run: RunConfig) -> None:
     """Count parameters: those of a packed matrix one by one, unless it is divided as one."""
     if not (is_sharded(run) or is_divided(run)):
         run = run.model_copy(update={"projections": "separate", "gate_and_up": "separate"})
     with running_on(tape_of(run, lists_allocations=False)) as tape:
-        for stage in stages:
-            tape.parameters = []
-            _make(tape, program, stage, run)
-            for p in tape.parameters:
-                device.parameters[p.name] += p.numel()
-                device.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
+        _make(tape, stage, run)
+        for p in tape.parameters:
+            passes.parameters[p.name] += p.numel()
+            passes.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
 
 
-def _make(tape: Tape, program: Callable, stage: Layers, run: RunConfig) -> Callable:
+def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
+    program = type(stage.architecture).program()
     ends = {"is_first": stage.is_first, "is_last": stage.is_last}
     return make_model(tape, partial(program, **ends), stage.architecture, run)
 
 
-def _run_passes(
-    device: Device, turn: int, program: Callable, stage: Layers, letters: str, run: RunConfig
-) -> Callable[[list[Tensor]], None]:
-    """Run the passes of a stage; return what allocates its gradients again."""
+@lru_cache(maxsize=32)
+def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
+    """Run the passes of a stage."""
+    passes = Passes()
+    _declare(passes, stage, run)
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
     order = Stage({}, Saved(Counter(), Counter()), run)
-    passes: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
+    pending: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
     with running_on(tape_of(run, lists_allocations=True)) as tape:
-        model = _make(tape, program, stage, run)
+        model = _make(tape, stage, run)
         trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
         if tape.sharded is not None:
             tape.sharded.accumulate_gradients()
@@ -218,7 +257,7 @@ def _run_passes(
         seen: set[str] = set()
         for letter in letters:
             name, result = NAMES[letter], None
-            key, is_new = (turn, *order.key(name)), name not in seen
+            key, is_new = order.key(name), name not in seen
             seen.add(name)
             tape.restart("forward")
             before = tape.live
@@ -226,28 +265,29 @@ def _run_passes(
                 x, loss = next(unread), None
                 result = output = model(x)
                 if stage.is_last:
-                    device.record(tape, key, before, output)
+                    passes.record(tape, key, before, output)
                     tape.restart("forward")
-                    before, key = tape.live, (turn, *order.key("loss"))
+                    before, key = tape.live, order.key("loss")
                     result = loss = loss_of(output, run, targets)
                 if is_new:
-                    _keep_saved(device, turn, tape, result, tokens, targets)
-                passes.append((x, output, loss))
+                    _keep_saved(passes, tape, result, tokens, targets)
+                pending.append((x, output, loss))
             elif name == "backward":
-                x, output, loss = passes.popleft()
+                x, output, loss = pending.popleft()
                 if loss is None:
                     backward((output, gradient_of_states))
                 else:
                     backward((loss, empty((), loss.dtype)))
                 result, x.grad = x.grad, None
                 if is_new:
-                    device.flops_backward.update(tape.flops["backward"])
+                    passes.flops_backward.update(tape.flops["backward"])
             else:
                 getattr(tape.sharded, name)()
-            device.record(tape, key, before, result)  # torch holds these until then
+            passes.record(tape, key, before, result)  # torch holds these until then
             x = output = loss = None
             order.done(name)
-        return gradients_again(trained)
+        passes.gradients = gradients_again(trained)
+    return passes
 
 
 def _order_of(run: RunConfig) -> str:
@@ -256,61 +296,63 @@ def _order_of(run: RunConfig) -> str:
     return PASSES_IN_ORDER if run.gathered_states == "again" else PASSES
 
 
-def _keep_saved(device: Device, turn: int, tape: Tape, root: Tensor, *texts: Tensor) -> None:
+def _keep_saved(passes: Passes, tape: Tape, root: Tensor, *texts: Tensor) -> None:
     """Keep what a microbatch saves; its tokens and targets are views of those of all."""
     found = saved_by_component(root.node, [*tape.parameters, *texts])
-    device.flops_forward.update(tape.flops["forward"])
+    passes.flops_forward.update(tape.flops["forward"])
     for name, n_bytes in saved_by_component(root.node, tape.parameters).items():
-        device.saved[turn, name] = found[name]
-        device.saved_once[turn, name] = n_bytes - found[name]
+        passes.saved[name] = found[name]
+        passes.saved_once[name] = n_bytes - found[name]
 
 
 def _in_order(
-    device: Device, a, stages: list[Layers], one: RunConfig, run: RunConfig
+    passes: list[Passes], steps: Steps, a, one: RunConfig, run: RunConfig
 ) -> TrainingStep:
     """Let the passes follow each other in two steps. `one`: the run of a microbatch."""
+    parameters, parameter_bytes, forward, backward = (
+        sum((getattr(one, name) for one in passes), Counter())
+        for name in ("parameters", "parameter_bytes", "flops_forward", "flops_backward")
+    )
     step = TrainingStep(
-        device.parameters, device.parameter_bytes, device.gradient_bytes, device.optimizer_bytes
+        parameters, parameter_bytes, Counter(steps.gradient_bytes), Counter(steps.optimizer_bytes)
     )
     m, length = run.n_microbatch, one.length // parts_of_length(run)
     states = BYTES[run.dtype] * one.batch * length * a.d_model
-    n_text = sum(stage.is_first + stage.is_last for stage in stages)
+    n_text = sum(stage.is_first + stage.is_last for stage in stages_of(a, run))
     resident = INDEX * run.batch * run.length * n_text
-    resident = resident + m * states * (2 * len(stages) - n_text)  # buffers of what is received
+    resident = resident + m * states * (2 * len(passes) - n_text)  # buffers of what is received
     with running_on(Tape()) as tape:
-        schedule = Schedule([_stage(device, turn, run) for turn in range(len(stages))], run)
+        schedule = Schedule([_stage(of_stage, run) for of_stage in passes], run)
         for name in ("first", "second"):
             tape.restart("forward")
             schedule.step()
-            step.peaks[f"{name}.forward_backward"] = device.live[name] + resident + tape.peak
-            gradients = device.live[name, "gradients"]
-            if (name,) in device.peaks:
+            step.peaks[f"{name}.forward_backward"] = steps.live[name] + resident + tape.peak
+            gradients = steps.live[name, "gradients"]
+            if name in steps.peaks:
                 more = resident + tape.live - gradients
-                step.peaks[f"{name}.optimizer"] = device.peaks[name,] + more
+                step.peaks[f"{name}.optimizer"] = steps.peaks[name] + more
             tape.live -= gradients
             for stage in schedule.stages:
                 stage.has_gradients = run.gradient_casts == "accumulated"
     if is_divided(run) and not has_parts_of_gradients(run):
         step.peaks = {}  # are not known
     step.saved = schedule.saved
-    for name in ("flops_forward", "flops_backward"):
-        of_one = getattr(device, name)
-        setattr(step, name, Counter({part: m * n for part, n in of_one.items()}))
+    step.flops_forward = Counter({part: m * n for part, n in forward.items()})
+    step.flops_backward = Counter({part: m * n for part, n in backward.items()})
     return step
 
 
-def _stage(device: Device, turn: int, run: RunConfig) -> Stage:
+def _stage(of_stage: Passes, run: RunConfig) -> Stage:
+    live = of_stage.live
     passes = {
-        key[1:]: Pass(
-            peak - device.live[key, "before"],
-            device.live[key, "after"] - device.live[key, "before"],
-            device.results[key],
+        key: Pass(
+            peak - live[key, "before"], live[key, "after"] - live[key, "before"],
+            of_stage.results[key],
         )
-        for key, peak in device.peaks.items()
-        if key[0] == turn
-    }
+        for key, peak in of_stage.peaks.items()
+    }  # fmt: skip
     of_each, of_all = (
-        Counter({name: n * by for (place, name), n in saved.items() if place == turn and n})
-        for saved, by in ((device.saved, 1), (device.saved_once, run.n_microbatch))
+        Counter({name: n * by for name, n in saved.items() if n})
+        for saved, by in ((of_stage.saved, 1), (of_stage.saved_once, run.n_microbatch))
     )
     return Stage(passes, Saved(of_each, of_all), run)
