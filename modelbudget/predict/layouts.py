@@ -44,7 +44,7 @@ MESH = (
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 STAGES = "virtual_stages"
 TURNS = "interleaved_1f1b"
-"""A schedule that a search leaves out: it has a program alone, which takes 0.1 s for a layout."""
+"""A schedule that has a program alone, and that a search with other axes leaves out."""
 INTERLEAVED = f"1 + (pipeline_schedule == '{TURNS}')"
 """The fewest stages on each device; with more, a schedule takes turns more often."""
 LAYOUT = (*MESH, *OPTIONS, STAGES, "n_microbatch")
@@ -63,6 +63,20 @@ SIMPLEST = (
     "n_microbatch",
 )
 """The order of layouts that compute equally much again: first those that divide least."""
+
+PASSES = (
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "sequence_parallel",
+    "zero",
+    "replicas",
+    "recompute",
+    "n_microbatch",
+)
+"""What the passes of a stage depend on: layouts that differ in nothing of it share them."""
+MOST_PASSES = 8
+"""Different passes that a search runs, of stages without a closed formula: 0.3 s each."""
 
 SOLVED = ("batch", "length")
 MOST_TRIED = 10**12
@@ -88,22 +102,18 @@ class Group(NamedTuple):
         """Return some fields of each layout.
 
         And bytes: on a device at the peak of training, by program without a closed formula; null
-        without either.
+        without either. Programs of stages are not run here (`_with_stages`).
         """
         (peak,) = totals(self.grid, self.chunk, self.fields, [PEAK])
-        if peak.has_nulls():
-            peak = self._by_program(peak)
+        wanted = peak.is_null() & (self.fields["pipeline_parallel"] == 1)
+        if wanted.any():
+            peak = self.by_program(peak, wanted.arg_true())
         return pl.DataFrame({"bytes": peak}).select(
             *(_column(name, self.fields[name]) for name in names), "bytes"
         )
 
-    def _by_program(self, peak: pl.Series) -> pl.Series:
-        """Fill rows without stages: a few at a time, which is faster than symbols here.
-
-        Programs of stages take longer than a search may.
-        """
-        is_wanted = peak.is_null() & (self.fields["pipeline_parallel"] == 1)
-        numbers = is_wanted.arg_true()
+    def by_program(self, peak: pl.Series, numbers: pl.Series) -> pl.Series:
+        """Fill rows, a few at a time, which is faster than symbols here."""
         for start in range(0, len(numbers), by_regime.FEW):
             few = numbers[start : start + by_regime.FEW]
             mask = pl.int_range(len(peak), eager=True).is_in(few.to_list())
@@ -129,14 +139,19 @@ def layouts(
     `derive`: expressions of fields; `axes`: values of other fields, each with every layout.
 
     Columns: devices, the fields of `axes` and `LAYOUT`, pipeline_rank (of the device that needs
-    most) and bytes (on that device at the peak of training; null without a formula). Raises
+    most) and bytes (on that device at the peak of training; null where it is not known). Raises
     ValueError if there is none.
     """
     grid = _grid(base, chosen, devices, derive or {}, axes or {})
     names = [*(axes or {}), *LAYOUT]
-    parts = [group.table((*names, RANK)) for group in groups(grid, devices)]
+    parts, made = [], []
+    for group in groups(grid, devices):
+        parts.append(group.table((*names, RANK)))
+        made += [] if axes else [group]  # with axes there may be millions of rows
     if not parts:
         raise ValueError(f"devices = {list(devices)}: model and run allow no layout of these")
+    if made:
+        parts = _with_stages(made, parts)
     # Of the devices of a layout, first one without a formula, else the one that needs most.
     ranked = pl.concat(parts).sort("bytes", descending=True, maintain_order=True)
     found = ranked.unique(names, keep="first").with_columns(
@@ -145,6 +160,40 @@ def layouts(
     )
     found = found.join(_in_order(found.select(LAYOUT).unique()), on=LAYOUT)
     return found.sort("place", *(axes or {})).select("devices", *names, RANK, "bytes")
+
+
+def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Fill rows of stages by programs, as many as share a few passes.
+
+    In turn those of each number of devices, first that of the layout which needs least by closed
+    formulas, with another schedule and without shards of parameters.
+    """
+    numbered = (
+        part.with_columns(group=pl.lit(i), row=pl.int_range(part.height))
+        for i, part in enumerate(parts)
+    )
+    of_stages = pl.concat(numbered).filter(pl.col("pipeline_parallel") > 1)
+    zero = pl.col("zero")
+    of_stages = of_stages.with_columns(
+        replicas=pl.when(zero > 0).then("data_parallel").otherwise(1),
+        like=pl.when(zero == 3).then(2).otherwise(zero),
+        devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]),
+    )
+    like = [*MESH, "sequence_parallel", "recompute", "n_microbatch", "like"]
+    known = of_stages.drop_nulls("bytes").group_by(*like, RANK).agg(pl.min("bytes"))
+    known = known.group_by(like).agg(estimate=pl.max("bytes"))
+    wanted = of_stages.filter(pl.col("bytes").is_null()).join(known, on=like, how="left")
+    wanted = wanted.sort("estimate", nulls_last=True, maintain_order=True)
+    wanted = wanted.with_columns(place=pl.int_range(pl.len()).over("devices"))
+    wanted = wanted.sort("place", "devices", descending=[False, True], maintain_order=True)
+    passes = wanted.unique(PASSES, keep="first", maintain_order=True).head(MOST_PASSES)
+    parts = list(parts)
+    for one in passes.select(PASSES).iter_rows(named=True):
+        rows = wanted.filter(**one)
+        for (i,), of_group in rows.group_by("group", maintain_order=True):
+            peak = made[i].by_program(parts[i]["bytes"], of_group["row"])
+            parts[i] = parts[i].with_columns(peak.alias("bytes"))
+    return parts
 
 
 def _in_order(distinct: pl.DataFrame) -> pl.DataFrame:
@@ -254,7 +303,7 @@ def _sweep(
     if not {**base.fields, **chosen}.get("n_expert"):
         of_layout["expert_parallel"] = [1]
     of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
-    if chosen.get(STAGES, 1) == 1:
+    if axes and chosen.get(STAGES, 1) == 1:
         of_layout["pipeline_schedule"] = [s for s in _options("pipeline_schedule") if s != TURNS]
     of_layout["n_microbatch"] = divisors(*map(int, batches))
     swept = {*of_layout, *axes}.difference(chosen)

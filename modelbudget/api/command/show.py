@@ -365,7 +365,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
     grades = layouts.of_all["grade"]
     fitting, tight = (int((grades == name).sum()) for name in ("fits", "tight"))
     unknown = grades.null_count()
-    without = f"; {count(unknown)} have no closed formula" if unknown else ""
+    without = f"; {count(unknown)} were not computed" if unknown else ""
     title = (
         f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
         f"of {count(len(grades))} layouts, {count(fitting)} fit with this batch on each replica, "
@@ -380,7 +380,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
         for row in layouts.offered
     ]  # fmt: skip
     least = ", ".join(f"{name} from {count(n)} on" for name, n in layouts.fewest.items())
-    none = "none fits" if layouts.table["bytes"].count() else "no layout has a closed formula"
+    none = "none fits" if layouts.table["bytes"].count() else "no layout was computed"
     front = [
         (count(row["devices"]), in_words(row), row["recompute"], si_bytes(row["bytes"]),
          row["grade"])
