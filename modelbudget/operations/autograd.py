@@ -126,9 +126,7 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         # `validate_outputs`: sums and casts, while the gradients and what was saved are live. By
         # index, since zip and enumerate hold the last element.
         for i, edge in enumerate(node.edges):
-            if edge is None:
-                outputs[i] = None  # `task_should_compute_output`
-            elif outputs[i] is not None:
+            if outputs[i] is not None and edge is not None:
                 outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
                 outputs[i] = _cast(outputs[i], edge[3])
         gradients = node.saved = None

@@ -25,7 +25,10 @@ def add(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("add", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
     z = empty_elementwise(promoted(x, y), x, y)
-    return with_node("add", z, [x, y], lambda _, g: (g, g))
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    return with_node(
+        "add", z, [x, y], lambda _, g: (g if wants_x else None, g if wants_y else None)
+    )
 
 
 @operation
@@ -33,8 +36,12 @@ def sub(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("sub", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
     z = empty_elementwise(promoted(x, y), x, y)
-    wants_y = y.needs_gradient
-    return with_node("sub", z, [x, y], lambda _, g: (g, neg(g) if wants_y else None))
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+
+    def gradients(_, g):
+        return (g if wants_x else None), (neg(g) if wants_y else None)
+
+    return with_node("sub", z, [x, y], gradients)
 
 
 @operation
