@@ -11,7 +11,6 @@ from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.step.train import train
-from modelbudget.operations.part import NoProgramError
 from modelbudget.predict.of_point import predicted
 from modelbudget.quantities.training_step import training_step
 from modelbudget.sweeps.derive import named_architecture
@@ -130,5 +129,3 @@ def test_replicas_that_add_up_gradients_in_place_need_what_one_device_needs():
     step = training_step(program, a, run)
     terms = predicted("peak_training_bytes", a, run)
     assert step.peaks == {phase: term.total for phase, term in terms.items()}
-    with pytest.raises(NoProgramError, match="pipeline_parallel: 2"):
-        training_step(program, a, run.model_copy(update={"pipeline_parallel": 2}))

@@ -64,7 +64,8 @@ def test_every_formula_that_is_shown_gives_the_number_beside_it(results):
                 pl.col("prediction") == "formula", pl.col("quantity") != "peak_training_bytes"
             )
             for quantity in rows["quantity"].unique():
-                shown = formulas(point, quantity)
+                if not (shown := formulas(point, quantity)):  # a program alone gives it
+                    continue
                 for row in rows.filter(pl.col("quantity") == quantity).iter_rows(named=True):
                     term = shown[row["component"]]
                     assert not sympy.sympify(term.each).atoms(sympy.Piecewise)

@@ -143,7 +143,6 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chu
     monkeypatch.setattr(grids, "ROWS", chunk)
     # Closed formulas alone: programs take longer (the next test).
     monkeypatch.setattr("modelbudget.predict.formula.terms_by_program", lambda *_: None)
-    monkeypatch.setattr("modelbudget.predict.streamed.terms_by_program", lambda *_: None)
     monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
     for most in ("MAX_SHOWN", "MAX_FOUND"):
         monkeypatch.setattr(sweep_mistakes, most, 10**9)
