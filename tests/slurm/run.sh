@@ -91,7 +91,7 @@ for job in \
     "$cores processors 12000M .*reference_counts_wildcards_zoo" \
     "1 processors 4000M .*points" \
     "1 processors 4000M .*compare_compare_zoo" \
-    "1 processors 4000M .*headline_module_trees"; do
+    "1 processors 4000M .*module_trees"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
 
