@@ -232,6 +232,7 @@ def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
         tab.click("[data-picture=png]")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
     peaks = [phase["peak"] for phase in step.about["phases"][-3:]]
+    assert tab.get_attribute("#step .here b", "title") == f"{max(peaks):,} bytes"
     for card, peak in zip(tab.query_selector_all("#step .peaks .peak"), peaks, strict=True):
         card.hover()
         assert tab.get_attribute("#step .here b", "title") == f"{peak:,} bytes"

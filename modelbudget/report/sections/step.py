@@ -48,6 +48,7 @@ def _contents(page: Page) -> list[dict]:
         "shared": one,
         "peaks": [_described(peak, n) for peak in drawn.peaks],
         "last": drawn.last - drawn.first,
+        "at": max(drawn.peaks, key=lambda peak: peak["bytes"])["at"],
     }
     page.acts["step"] = _data(drawn.table, drawn.phases, drawn.first) | {
         "shared": [sum(column) for column in _columns(shared.levels, shared.phases, shared.first)]
