@@ -31,14 +31,16 @@ def layer_groups(a: Fields) -> list[LayerGroup]:
     The first n_dense_layer layers have an MLP; the layers after them follow the patterns.
     """
     dense, mixers, mlps = a.n_dense_layer, _period(a.mixers), _period(a.mlps)
-    found = [_every(len(mixers), mixer, "mlp", 1, i, 0, dense) for i, mixer in enumerate(mixers)]
+    groups = [_every(len(mixers), mixer, "mlp", 1, i, 0, dense) for i, mixer in enumerate(mixers)]
     period = math.lcm(len(mixers), len(mlps))
     for i in range(period):
         for mixer in dict.fromkeys(mixers):
             chosen = _is_at(mixers, mixer, dense + i)
             second = mlps[i % len(mlps)]
-            found.append(_every(period, mixer, second, chosen, i, dense, a.n_layer))
-    return [one for one in found if not (isinstance(one.is_there, int) and one.is_there == 0)]
+            groups.append(_every(period, mixer, second, chosen, i, dense, a.n_layer))
+    return [
+        group for group in groups if not (isinstance(group.is_there, int) and group.is_there == 0)
+    ]
 
 
 def _period(pattern: str) -> list[str]:

@@ -34,8 +34,8 @@ def instances(names: str, n_layer) -> dict:
 
     Of a pattern of p names, the i-th (from 0) is used by ⌈(n_layer − i) / p⌉ of n_layer layers.
     """
-    found: dict = {}
+    numbers: dict = {}
     period = len(names.split())
     for i, name in enumerate(names.split()):
-        found[name] = found.get(name, 0) + ceil_div(n_layer - i, period)
-    return found
+        numbers[name] = numbers.get(name, 0) + ceil_div(n_layer - i, period)
+    return numbers

@@ -160,8 +160,8 @@ class Condition(Strict):
             return 0
         holds = positive(t.numbers - self.least + 1) if self.least else 1
         if self.multiple_of > 1:
-            left = ceil_div(t.numbers, self.multiple_of) * self.multiple_of - t.numbers
-            holds = holds * (1 - positive(left))
+            padding = ceil_div(t.numbers, self.multiple_of) * self.multiple_of - t.numbers
+            holds = holds * (1 - positive(padding))
         return holds
 
 
@@ -221,8 +221,8 @@ class OptimizerData(Strict):
             if part.as_in is None:
                 yield self, part, holds
             else:
-                for optimizer, one, is_one in optimizer_named(part.as_in).choices(t):
-                    yield optimizer, one, holds * is_one
+                for optimizer, choice, is_one in optimizer_named(part.as_in).choices(t):
+                    yield optimizer, choice, holds * is_one
 
     @property
     def copies_gradients(self) -> bool:
@@ -246,8 +246,8 @@ class OptimizerData(Strict):
         A fused kernel is one of all parts that have a step.
         """
         steps = [
-            optimizer_named(one.as_in).has_kernel(kernel) if one.as_in else _kernel(one, kernel)
-            for one in self.parts
+            optimizer_named(part.as_in).has_kernel(kernel) if part.as_in else _kernel(part, kernel)
+            for part in self.parts
         ]
         return all(steps)
 

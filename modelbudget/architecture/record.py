@@ -69,7 +69,11 @@ class Record(BaseModel):
     @cache
     def all_constraints(cls) -> list[Check]:
         """Return the `constraints` of this record and of all its base classes."""
-        return [one for base in reversed(cls.__mro__) for one in vars(base).get("constraints", ())]
+        return [
+            constraint
+            for base in reversed(cls.__mro__)
+            for constraint in vars(base).get("constraints", ())
+        ]
 
     @model_validator(mode="after")
     def keeps_constraints(self) -> Self:

@@ -27,8 +27,8 @@ class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
         def __init__(self, *values: Any, **fields: Any):
             """Raise InputError; `model_validate` raises pydantic's ValidationError."""
             if values:
-                given = f"RunConfig(): {show(values[0])} has no name"
-                raise InputError([f"{given}; allowed: batch=8, length=4096, …"])
+                call = f"RunConfig(): {show(values[0])} has no name"
+                raise InputError([f"{call}; allowed: batch=8, length=4096, …"])
             try:
                 super().__init__(**fields)
             except ValidationError as error:

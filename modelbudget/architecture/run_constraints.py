@@ -145,7 +145,7 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
     ]
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
     about_shape = _CONSTRAINTS if family.has_formula else ()  # else torch decides for each call
-    shared = (one for one in about_shape if one.names <= fields)
+    shared = (constraint for constraint in about_shape if constraint.names <= fields)
     return [*switches, *shared, *family.constraints_of_run]
 
 

@@ -105,8 +105,8 @@ def of_states(r):
     """Return the run as norms, experts and residual stream see it: with a part of the length."""
     if not is_divided(r):
         return r
-    own = {"length": ceil_div(r.length, parts_of_length(r)), "expert_parallel": r.expert_parallel}
-    return SimpleNamespace(**vars(r) | ONE_DEVICE | own)
+    sizes = {"length": ceil_div(r.length, parts_of_length(r)), "expert_parallel": r.expert_parallel}
+    return SimpleNamespace(**vars(r) | ONE_DEVICE | sizes)
 
 
 def parts_of_length(r):
@@ -128,8 +128,8 @@ def own_tokens(r):
     """Return the run of a device's own tokens: `length` of each sequence's `whole_length`."""
     if not divides_context(r) or hasattr(r, "whole_length"):
         return r
-    own = {"length": ceil_div(r.length, r.context_parallel), "whole_length": r.length}
-    return SimpleNamespace(**vars(r) | own)
+    sizes = {"length": ceil_div(r.length, r.context_parallel), "whole_length": r.length}
+    return SimpleNamespace(**vars(r) | sizes)
 
 
 def replicas(r):

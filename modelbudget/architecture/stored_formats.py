@@ -173,8 +173,8 @@ def _tree(text: str) -> ast.AST:
 
 
 def _value(node: ast.AST, sizes: Mapping[str, Any]) -> Any:
-    def of(one: ast.AST):
-        return _value(one, sizes)
+    def of(node: ast.AST):
+        return _value(node, sizes)
 
     match node:
         case ast.Constant(value=number):

@@ -52,23 +52,23 @@ def merged(*several: Terms) -> Terms:
     Where two groups have the same component, the instances are added, or the totals where the
     values of one instance differ.
     """
-    found: Terms = {}
+    sums: Terms = {}
     for name, term in (item for terms in several for item in terms.items()):
-        other = found.get(name)
-        if other is None:
-            found[name] = term
-        elif same(other.each, term.each):
-            found[name] = Term(term.each, other.instances + term.instances)
+        earlier = sums.get(name)
+        if earlier is None:
+            sums[name] = term
+        elif same(earlier.each, term.each):
+            sums[name] = Term(term.each, earlier.instances + term.instances)
         else:
-            found[name] = Term(other.total + term.total)
-    return found
+            sums[name] = Term(earlier.total + term.total)
+    return sums
 
 
-def plus(one: Term, other: Term) -> Term:
+def plus(term: Term, other: Term) -> Term:
     """Add two values of the same component."""
-    if same(one.instances, other.instances):
-        return Term(one.each + other.each, one.instances)
-    return Term(one.total + other.total)
+    if same(term.instances, other.instances):
+        return Term(term.each + other.each, term.instances)
+    return Term(term.total + other.total)
 
 
 def total(terms: Terms):

@@ -92,7 +92,7 @@ def read(path: Path) -> Weights:
 def _lost(shard: re.Match[str], files: list[Path]) -> str | None:
     """Say which shards of a checkpoint are not among its files; None if all are."""
     stem, number, last = shard.groups()
-    numbers = {int(found[2]) for file in files if (found := _SHARD.fullmatch(file.name))}
+    numbers = {int(match[2]) for file in files if (match := _SHARD.fullmatch(file.name))}
     n, first = int(last), 1
     while first in numbers:
         first += 1
@@ -198,7 +198,7 @@ def _tensor(name: str, value: Any) -> tuple[Tensor, int]:
 def _check_places(placed: list[tuple[Tensor, int]], n_bytes: int) -> None:
     """Raise ValueError unless tensors lie one after another and fill `n_bytes`."""
     end = 0
-    for tensor, start in sorted(placed, key=lambda one: (one[1], one[0].n_bytes)):
+    for tensor, start in sorted(placed, key=lambda place: (place[1], place[0].n_bytes)):
         if start != end:
             raise ValueError(
                 f"{show(tensor.name)}: starts at {start:,}, the one before ends at {end:,}"

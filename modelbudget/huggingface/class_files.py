@@ -82,7 +82,7 @@ def _removed(content: dict[str, Any], place: str) -> bool:
     if isinstance(section, dict):
         content[name] = {key: value for key, value in section.items() if key != entry}
     else:
-        content[name] = [other for other in section if other != entry]
+        content[name] = [item for item in section if item != entry]
     return True
 
 

@@ -70,7 +70,7 @@ class _Meanings(Strict):
             key: [Case(value=on, fields=dict.fromkeys(fields, on)) for on in (False, True)]
             for key, fields in self.switches.items()
         }
-        supported = {key: [Case(value=v) for v in found] for key, found in self.supported.items()}
+        supported = {key: [Case(value=v) for v in values] for key, values in self.supported.items()}
         return self.sizes | switches | self.choices | supported
 
     def fields_set(self) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ class Misdescribed(Strict):
 
     def matches(self, config: dict[str, Any]) -> bool:
         """Whether a config, with its defaults, is such a file."""
-        return any(one.items() <= config.items() for one in self.configs)
+        return any(keys.items() <= config.items() for keys in self.configs)
 
 
 class _AllMisdescribed(Strict):
@@ -150,7 +150,7 @@ class LeftOut(Strict):
 
 
 def _is_default(value: Any) -> Any:
-    words = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    words = isinstance(value, list) and all(isinstance(word, str) for word in value)
     if not words and not isinstance(value, bool | int | float | str | None):
         raise ValueError("must be a number, text, true, false, null or a list of texts")
     return value
@@ -253,7 +253,7 @@ class Translation(_Meanings):
         for section in ("sizes", "switches", "choices", "supported", "inverse"):
             yield from ((f"{section}.{key}", key) for key in getattr(self, section))
         yield from ((f"aliases.{spelling}", key) for spelling, key in self.aliases.items())
-        yield from ((f"full_layers.{key}", other) for key, other in self.full_layers.items())
+        yield from ((f"full_layers.{key}", meaning) for key, meaning in self.full_layers.items())
         yield from _names("computed", self.computed)
         yield from _names("requires", dict(enumerate(self.requires)))
         if "sliding_attention" in self.mixers.split():
@@ -266,16 +266,16 @@ class Translation(_Meanings):
 def shared_keys() -> SharedKeys:
     """Read `keys.yaml`. Raises InputError with every mistake."""
     path = FOLDER / "keys.yaml"
-    found = read_strict(path, SharedKeys, rest=SECTIONS)
-    known = found.meanings | found.run
+    keys = read_strict(path, SharedKeys, rest=SECTIONS)
+    known = keys.meanings | keys.run
     mistakes = [
-        f"{path}: same.{key} = {show(other)}: unknown key{offered(other, known, str(path))}"
-        for key, other in found.same.items()
-        if other not in known
+        f"{path}: same.{key} = {show(spelling)}: unknown key{offered(spelling, known, str(path))}"
+        for key, spelling in keys.same.items()
+        if spelling not in known
     ]
     if mistakes:
         raise InputError(mistakes)
-    return found
+    return keys
 
 
 @cache
@@ -290,7 +290,7 @@ def translations() -> dict[str, Translation]:
 
     Raises InputError with the mistakes of all files.
     """
-    found: dict[str, Translation] = {}
+    by_class: dict[str, Translation] = {}
     wrong: dict[str, list[str]] = {}
     shared_keys()
     folder = FOLDER / "model_types"
@@ -308,14 +308,14 @@ def translations() -> dict[str, Translation]:
         wrong[name] += [
             f"classes.{class_name}: is in another file too; allowed: once"
             for class_name in translation.classes
-            if class_name in found
+            if class_name in by_class
         ]
-        found |= dict.fromkeys(translation.classes, translation)
+        by_class |= dict.fromkeys(translation.classes, translation)
     like = {name: content.get("like") for name, content in files.items()}
     mistakes += [f"{folder / name}.yaml: {line}" for name, line in without_inherited(wrong, like)]
     if mistakes:
         raise InputError(mistakes)
-    return found
+    return by_class
 
 
 def _unknown_keys(translation: Translation) -> Iterator[str]:

@@ -29,7 +29,7 @@ def is_buffer(path: str) -> bool:
 def _first(section: str, path: str) -> str | None:
     if len(path) > LONGEST:
         return None
-    fits = (found for pattern, found in _patterns()[section] if pattern.fullmatch(path))
+    fits = (component for pattern, component in _patterns()[section] if pattern.fullmatch(path))
     return next(fits, None)
 
 
@@ -37,6 +37,6 @@ def _first(section: str, path: str) -> str | None:
 def _patterns() -> dict[str, list[tuple[re.Pattern, str]]]:
     sections = load_yaml(FOLDER / "components.yaml")
     return {
-        section: [(re.compile(pattern), found) for pattern, found in lines.items()]
+        section: [(re.compile(pattern), component) for pattern, component in lines.items()]
         for section, lines in sections.items()
     }

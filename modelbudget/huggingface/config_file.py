@@ -43,9 +43,9 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
     try:
         if kind := translate.known_class(config):
             return _with_formula(kind, config)
-        if found := nested_text_config.of(config):
-            read = _with_formula(found.kind, found.config)
-            return read._replace(notes=[found.note, *read.notes])
+        if nested := nested_text_config.of(config):
+            read = _with_formula(nested.kind, nested.config)
+            return read._replace(notes=[nested.note, *read.notes])
         return _without_formula(None, config)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
@@ -135,8 +135,8 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
     if not isinstance(config.get("model_type"), str):
-        given = show(config["model_type"]) if "model_type" in config else "missing"
-        raise InputError([f"{path}: model_type: {given}; allowed: a name such as llama or gpt2"])
+        named = show(config["model_type"]) if "model_type" in config else "missing"
+        raise InputError([f"{path}: model_type: {named}; allowed: a name such as llama or gpt2"])
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])
@@ -147,9 +147,9 @@ def _value(pairs: list[tuple[str, Any]]) -> Any:
     """Return an object, or the number that transformers 5 writes as {"__float__": "Infinity"}."""
     if len(pairs) == 1 and pairs[0][0] == FLOAT and pairs[0][1] in NOT_FINITE:
         return float(pairs[0][1])
-    found = each_key_once(pairs)
+    content = each_key_once(pairs)
     for key, value in pairs:
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, float) and math.isnan(one) for one in values):
             raise ValueError(f"{key} = NaN: must be a number")
-    return found
+    return content

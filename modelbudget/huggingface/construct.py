@@ -58,7 +58,7 @@ def set_dropout(kind: str, config: Any, on: bool) -> None:
 
     Their value affects no size. Raises ValueError if the class has none and dropout is `on`.
     """
-    found = False
+    has_rate = False
     for part in _parts(config):
         for key, value in vars(part).items():
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -67,8 +67,8 @@ def set_dropout(kind: str, config: Any, on: bool) -> None:
                     object.__setattr__(part, key, 0.0)
                 elif _DROPOUT.fullmatch(key):
                     object.__setattr__(part, key, PROBABILITY * on)
-                    found = True
-    if on and not found:
+                    has_rate = True
+    if on and not has_rate:
         raise ValueError(f"dropout = true: the config of {kind} has no dropout; allowed: false")
 
 

@@ -44,15 +44,15 @@ def changed(
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    different = {}
     for key, value in after.items():
         old = before.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
             if inner := _differences(old, value):
-                found[key] = inner
+                different[key] = inner
         elif key not in before or old != value:
-            found[key] = value
-    return found
+            different[key] = value
+    return different
 
 
 def _merged(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

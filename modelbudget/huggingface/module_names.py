@@ -40,16 +40,16 @@ def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, l
         query = "q_a_proj q_b_proj" if fields.get("q_lora_rank") else "q_proj"
         attention = f"{query} kv_a_proj_with_mqa kv_b_proj o_proj"
     shared = "shared_expert" if kind == "qwen2_moe" else "shared_experts"
-    found: dict[str, list[str]] = {"dense": []} | ({"experts": []} if n_expert else {})
+    names: dict[str, list[str]] = {"dense": []} | ({"experts": []} if n_expert else {})
     for layer in range(n_layer):
         begin = f"model.layers.{layer}"
-        found["dense"] += [f"{begin}.self_attn.{name}" for name in attention.split()]
+        names["dense"] += [f"{begin}.self_attn.{name}" for name in attention.split()]
         has_experts = n_expert and layer >= fields.get("n_dense_layer", 0)
         mlps = [f"mlp.{shared}"] if fields.get("d_shared") else []
-        found["dense"] += _of_mlps(begin, mlps if has_experts else ["mlp"])
+        names["dense"] += _of_mlps(begin, mlps if has_experts else ["mlp"])
         if has_experts:
-            found["experts"] += _of_mlps(begin, (f"mlp.experts.{n}" for n in range(n_expert)))
-    return found if fields.get("tied", True) else found | {"head": ["lm_head"]}
+            names["experts"] += _of_mlps(begin, (f"mlp.experts.{n}" for n in range(n_expert)))
+    return names if fields.get("tied", True) else names | {"head": ["lm_head"]}
 
 
 def _of_mlps(begin: str, mlps: Iterable[str]) -> list[str]:
@@ -65,12 +65,14 @@ def chosen(
     Nothing if a target is none of these, a pattern is not a simple one, or the embedding is chosen.
     """
     lists = [ignored, *targets]
-    if not all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists):
+    if not all(
+        isinstance(names, list) and all(isinstance(t, str) for t in names) for names in lists
+    ):
         return None
-    group_of_target = {text: number for number, one in enumerate(targets) for text in one}
+    group_of_target = {text: number for number, names in enumerate(targets) for text in names}
     known = {name for of_part in parts.values() for name in of_part}
-    given = {*ignored, *group_of_target}
-    patterns = {text.removeprefix(PATTERN) for text in given if text.startswith(PATTERN)}
+    texts = {*ignored, *group_of_target}
+    patterns = {text.removeprefix(PATTERN) for text in texts if text.startswith(PATTERN)}
     repeated = MAX_REPEATED - (len(known) > MANY_NAMES)
     is_simple = (
         len(text) <= 200
@@ -89,10 +91,14 @@ def chosen(
     is_ignored = {*ignored}
 
     def group_of(name: str, of_class: str = LINEAR) -> int | None:
-        matched = [name, *(text for text, one in compiled.items() if one.match(name)), of_class]
+        matched = [
+            name,
+            *(text for text, pattern in compiled.items() if pattern.match(name)),
+            of_class,
+        ]
         if not is_ignored.isdisjoint(matched):
             return None
-        return next((group_of_target[one] for one in matched if one in group_of_target), None)
+        return next((group_of_target[text] for text in matched if text in group_of_target), None)
 
     if group_of(EMBEDDING, "Embedding") is not None:
         return None

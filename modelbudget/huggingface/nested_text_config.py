@@ -30,19 +30,19 @@ def of(config: dict[str, Any]) -> TextPart | None:
         for key, value in config.items()
         if isinstance(value, dict) and key.endswith("_config") and key not in (*nested, *OF_WHOLE)
     ]
-    own = {"model_type": f"{config['model_type']}_text"}
+    of_text = {"model_type": f"{config['model_type']}_text"}
     if nested:
         whole = {key: config[key] for key in OF_WHOLE if key in config}
         replaced = {*DTYPES} if {*DTYPES} & whole.keys() else {}
-        own |= {key: value for key, value in config[nested[0]].items() if key not in replaced}
-        own |= whole
+        of_text |= {key: value for key, value in config[nested[0]].items() if key not in replaced}
+        of_text |= whole
     elif others:
-        own = {key: value for key, value in config.items() if key not in others} | own
+        of_text = {key: value for key, value in config.items() if key not in others} | of_text
     else:
         return None
-    text = with_known_names(own | {"architectures": []})
+    text = with_known_names(of_text | {"architectures": []})
     kind = translate.known_class(text)
-    renamed = text["model_type"] != own["model_type"]
+    renamed = text["model_type"] != of_text["model_type"]
     if kind is None or translations()[kind].family == "encoder" or (renamed and _gaps(kind, text)):
         return None
     whole_name = next(iter(config["architectures"]), config["model_type"])
@@ -70,8 +70,8 @@ def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
     """
     known_as = shared_keys().known_as
     named = config["model_type"]
-    other = known_as.get(named, named) if isinstance(named, str) else ""
+    new_type = known_as.get(named, named) if isinstance(named, str) else ""
     classes = [known_as.get(name, name) for name in config.get("architectures") or []]
-    renamed = {"model_type": other, "architectures": classes}
+    renamed = {"model_type": new_type, "architectures": classes}
     is_known = not classes or translate.known_class(config | renamed)
-    return config | renamed | ({} if is_known or not other else {"model_type": named})
+    return config | renamed | ({} if is_known or not new_type else {"model_type": named})

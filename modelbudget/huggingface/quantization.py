@@ -37,34 +37,34 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     `fields`: those of the architecture. A format without formula is `unknown`: its bytes are
     refused.
     """
-    given = config.get("quantization_config")
-    if not isinstance(given, dict):
+    method_config = config.get("quantization_config")
+    if not isinstance(method_config, dict):
         return {}, []
-    method = str(given.get("quant_method") or "bitsandbytes")
-    of_cache = cache_format(given)
-    of_run = _read(method, _keys(given)) if _is_whole(method, config) else None
+    method = str(method_config.get("quant_method") or "bitsandbytes")
+    of_cache = cache_format(method_config)
+    of_run = _read(method, _keys(method_config)) if _is_whole(method, config) else None
     if of_run is None and method == OF_GROUPS:
         of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
-        text = f"quantization_config: {method}: no formula covers it{_allowed(given)}"
+        text = f"quantization_config: {method}: no formula covers it{_allowed(method_config)}"
         text += ": bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
     if why := _stays(method, of_run, config, fields):
         return cache, [Note(f"quantization_config: {why}: all stays in the dtype", "bytes"), *notes]
-    if "weights_of" not in of_run and _converts_head(method, given):
+    if "weights_of" not in of_run and _converts_head(method, method_config):
         of_run["weights_of"] = "all"
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
     return of_run | cache, [note, *notes]
 
 
-def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | None:
+def cache_format(quantization: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | None:
     """Return the format of the cache that `kv_cache_scheme` names, with a note; None if unknown.
 
     Its scales, two numbers a layer, are not counted.
     """
-    scheme = given.get("kv_cache_scheme")
+    scheme = quantization.get("kv_cache_scheme")
     if not scheme:
         return {}, []
     if not isinstance(scheme, dict) or (scheme.get("type"), scheme.get("num_bits")) != ("float", 8):
@@ -75,9 +75,9 @@ def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | N
     return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
 
 
-def _allowed(given: dict[str, Any]) -> str:
+def _allowed(quantization: dict[str, Any]) -> str:
     """Return which groups have a formula, of a config with several."""
-    groups = given.get("config_groups")
+    groups = quantization.get("config_groups")
     if not isinstance(groups, dict) or len(groups) < 2:
         return ""
     return (
@@ -91,17 +91,17 @@ def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]
 
     Nothing if layers of one part differ, or if two parts have different formats: a run has one.
     """
-    given = config["quantization_config"]
-    groups, parts = given.get("config_groups"), linear_layers(config, fields)
+    quantization = config["quantization_config"]
+    groups, parts = quantization.get("config_groups"), linear_layers(config, fields)
     if not isinstance(groups, dict) or not parts:
         return None
     formats, targets = [], []
     for group in groups.values():
         if not isinstance(group, dict):
             return None
-        formats.append(_read(OF_GROUPS, _keys(given, group)))
+        formats.append(_read(OF_GROUPS, _keys(quantization, group)))
         targets.append(group.get("targets"))
-    groups_of = chosen(parts, targets, given.get("ignore") or [])
+    groups_of = chosen(parts, targets, quantization.get("ignore") or [])
     if groups_of is None:
         return None
     of_parts = {}
@@ -147,26 +147,26 @@ def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:
             continue
         for case in known.format.config:
             if all(_plain(keys.get(key)) in values for key, values in case.items()):
-                found = {"weights": word}
+                settings = {"weights": word}
                 for field, sources in library.settings.items():
                     values = [keys[key] for key in sources if keys.get(key) is not None]
                     if not all(type(value) is int for value in values):
                         return None
                     if values and (known.format.groups or field == "weight_block"):
-                        found[field] = max(values[0], 0)
-                return found
+                        settings[field] = max(values[0], 0)
+                return settings
     return None
 
 
-def _keys(given: dict[str, Any], group: dict[str, Any] | None = None) -> dict[str, Any]:
+def _keys(quantization: dict[str, Any], group: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the values by their path, of compressed-tensors those of a group, or of its only one.
 
     Nothing if it has several groups, or one that is not of all linear layers.
     """
-    keys = _flat(given)
-    keys["of_autogptq"] = any(key in given for key in OF_AUTOGPTQ)
-    groups = given.get("config_groups")
-    if isinstance(groups, dict) and given.get("quant_method") == OF_GROUPS:
+    keys = _flat(quantization)
+    keys["of_autogptq"] = any(key in quantization for key in OF_AUTOGPTQ)
+    groups = quantization.get("config_groups")
+    if isinstance(groups, dict) and quantization.get("quant_method") == OF_GROUPS:
         if group is None:
             group = next(iter(groups.values()), None)
             if len(groups) != 1 or not isinstance(group, dict) or group.get("targets") != [LINEAR]:
@@ -175,7 +175,7 @@ def _keys(given: dict[str, Any], group: dict[str, Any] | None = None) -> dict[st
         keys |= _flat(
             {"weights": group.get("weights"), "input": group.get("input_activations") or {}}
         )
-    blocks = given.get("weight_block_size") or keys.get("weights.block_structure")
+    blocks = quantization.get("weight_block_size") or keys.get("weights.block_structure")
     keys["has_blocks"] = blocks is not None
     if isinstance(blocks, list) and len(blocks) == 2:
         keys["rows_of_block"], keys["columns_of_block"] = blocks
@@ -186,23 +186,23 @@ def _keys(given: dict[str, Any], group: dict[str, Any] | None = None) -> dict[st
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
     """Return nested values by their path: `weights.num_bits`."""
-    found: dict[str, Any] = {}
+    by_key: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found[key] = "nested"
-            found |= {f"{key}.{inner}": one for inner, one in _flat(value).items()}
+            by_key[key] = "nested"
+            by_key |= {f"{key}.{inner}": inner_value for inner, inner_value in _flat(value).items()}
         else:
-            found[key] = value
-    return found
+            by_key[key] = value
+    return by_key
 
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | str) else None if value is None else str(value)
 
 
-def _stays(method: str, found: dict[str, Any], config: dict[str, Any], fields: dict) -> str:
+def _stays(method: str, settings: dict[str, Any], config: dict[str, Any], fields: dict) -> str:
     """Return why transformers leaves all matrices in the dtype; empty if it converts some."""
-    library = FORMATS[found["weights"]].library
+    library = FORMATS[settings["weights"]].library
     if config.get("model_type") in CONV1D and "conv1d" not in library.converts:
         return f"{method} converts no Conv1D, of which {config['model_type']} is made"
     if library.converts == ["experts"] and config.get("model_type") not in OF_MXFP4:
@@ -210,17 +210,17 @@ def _stays(method: str, found: dict[str, Any], config: dict[str, Any], fields: d
     return ""
 
 
-def _converts_head(method: str, given: dict[str, Any]) -> bool:
+def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
     """Whether the head is converted too, if it has a matrix of its own."""
     if method == OF_GROUPS:
-        return not any("lm_head" in str(name) for name in given.get("ignore") or ())
-    return bool(given.get("lm_head"))
+        return not any("lm_head" in str(name) for name in quantization.get("ignore") or ())
+    return bool(quantization.get("lm_head"))
 
 
 def _is_whole(method: str, config: dict[str, Any]) -> bool:
     """Whether all matrices of one kind are converted: no layer or projection is left out."""
-    given = config["quantization_config"]
-    if any(given.get(key) for key in PARTIAL):
+    quantization = config["quantization_config"]
+    if any(quantization.get(key) for key in PARTIAL):
         return False
-    skipped = [name for key in SKIPPED for name in given.get(key) or ()]
+    skipped = [name for key in SKIPPED for name in quantization.get(key) or ()]
     return method == "mxfp4" or all(NOT_CONVERTED.fullmatch(str(name)) for name in skipped)

@@ -47,15 +47,15 @@ def not_used(kind: str, config: dict[str, Any]) -> list[Note]:
     """Return a note for each group of keys that change memory or compute and are not used."""
     classes = translations()[kind]
     of_class = classes.defaults.keys() | {
-        key for key, _ in _all_keys(config) if any(one.fullmatch(key) for one in classes.ignored)
+        key for key, _ in _all_keys(config) if any(line.fullmatch(key) for line in classes.ignored)
     }
-    found = [
-        (one, _given(one, config, of_class if one.unless_of_class else ()))
-        for one in shared_keys().not_used
+    lines = [
+        (line, _given(line, config, of_class if line.unless_of_class else ()))
+        for line in shared_keys().not_used
     ]
     return [
-        Note(f"{given}: not used: {one.note}", one.about, one.settles)
-        for one, given in found
+        Note(f"{given}: not used: {line.note}", line.about, line.settles)
+        for line, given in lines
         if given
     ]
 
@@ -63,14 +63,14 @@ def not_used(kind: str, config: dict[str, Any]) -> list[Note]:
 def misdescribes(kind: str, config: dict[str, Any]) -> list[Note]:
     """Return a note if a published file is known not to describe the model that was trained."""
     values = translations()[kind].defaults | config
-    return [Note(one.line) for one in misdescribed() if one.matches(values)]
+    return [Note(difference.line) for difference in misdescribed() if difference.matches(values)]
 
 
-def _given(one: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:
+def _given(line: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:
     return ", ".join(
         f"{key} = {show(value)}"
         for key, value in _all_keys(config)
-        if one.keys.fullmatch(key) and value not in one.unless and key not in left_out
+        if line.keys.fullmatch(key) and value not in line.unless and key not in left_out
     )
 
 

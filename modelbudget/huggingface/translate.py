@@ -65,8 +65,8 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     """
     translation = translations()[name]
     mistakes = Mistakes(_refused_keys(name, config), [])
-    given = _given(translation, config, mistakes)
-    values = dict(translation.defaults) | given
+    sizes = _given(translation, config, mistakes)
+    values = dict(translation.defaults) | sizes
     fields = translation.fixed | translation.classes[name]
     for key, value in values.items():
         meaning = translation.meaning(key)
@@ -151,7 +151,7 @@ def unknown_keys(name: str, config: dict) -> list[str]:
     translation = translations()[name]
     known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
     known |= {"per_layer_config"} if translation.full_layers else set()
-    with_line = (one.keys for one in shared_keys().not_used)
+    with_line = (line.keys for line in shared_keys().not_used)
     ignored = (*shared_keys().ignored, *translation.ignored, *with_line)
     return [
         key
@@ -183,37 +183,37 @@ def _refused_keys(name: str, config: dict) -> list[str]:
 def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
-    given = _of_full_layers(translation, config, mistakes)
-    spelled = dict.fromkeys(given, "per_layer_config")
+    sizes = _of_full_layers(translation, config, mistakes)
+    spelled = dict.fromkeys(sizes, "per_layer_config")
     for spelling, key in spellings.items():
         value = _look_up(config, spelling)
         if value is ABSENT:
             continue
         value = _of_all_layers(translation.meaning(key), value)
-        if key in given and given[key] != value:
+        if key in sizes and sizes[key] != value:
             mistakes.wrong.append(
-                f"{spelled[key]} = {show(given[key])} and {spelling} = {show(value)} "
+                f"{spelled[key]} = {show(sizes[key])} and {spelling} = {show(value)} "
                 "contradict each other; keep one"
             )
-        given[key], spelled[key] = value, spelling
-    return given
+        sizes[key], spelled[key] = value, spelling
+    return sizes
 
 
 def _of_full_layers(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys of layers of full attention that a file overrides layer by layer."""
-    given = config.get("per_layer_config") if translation.full_layers else None
-    if not given:
+    of_file = config.get("per_layer_config") if translation.full_layers else None
+    if not of_file:
         return {}
     types = config.get("layer_types") or []
     full = {i for i, name in enumerate(types) if name == "full_attention"}
-    overrides = given if isinstance(given, dict) else {}
+    overrides = of_file if isinstance(of_file, dict) else {}
     places = {int(key) for key in overrides if str(key).isdecimal()}
     first, *others = [*overrides.values()] or [None]
     is_known = isinstance(first, dict) and first.keys() <= translation.full_layers.keys()
-    if not is_known or places != full or any(one != first for one in others):
+    if not is_known or places != full or any(override != first for override in others):
         names = ", ".join(translation.full_layers)
         mistakes.unsupported.append(
-            f"per_layer_config = {show(given)}: not supported (allowed: {names}, the same in all "
+            f"per_layer_config = {show(of_file)}: not supported (allowed: {names}, the same in all "
             "layers of full_attention and in no other)"
         )
         return {}
@@ -231,7 +231,7 @@ def _look_up(config: dict, path: str):
 
 def _of_all_layers(meaning: Meaning | None, value):
     """Return the entry of a list that repeats it for each layer, of a key that has no lists."""
-    if not isinstance(value, list) or not value or any(one != value[0] for one in value):
+    if not isinstance(value, list) or not value or any(item != value[0] for item in value):
         return value
     cases = meaning if isinstance(meaning, list) else []
     has_lists = meaning is None or any(isinstance(case.value, list) for case in cases)
@@ -243,13 +243,13 @@ def _size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
         return {}
     of_layers: list[Any] = value if isinstance(value, list) and value else [value]
     size = of_layers[0]
-    if any(isinstance(one, bool) or not isinstance(one, int) for one in of_layers):
+    if any(isinstance(item, bool) or not isinstance(item, int) for item in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must be a whole number")
-    elif any(one < 0 for one in of_layers):
+    elif any(item < 0 for item in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must not be negative")
-    elif any(one != size for one in of_layers):
-        found = f"{key} = {show(value)}: not supported (allowed: the same for all layers)"
-        mistakes.unsupported.append(found)
+    elif any(item != size for item in of_layers):
+        message = f"{key} = {show(value)}: not supported (allowed: the same for all layers)"
+        mistakes.unsupported.append(message)
     return {field: size}
 
 
@@ -260,8 +260,8 @@ def _chosen(cases: list[Case], key: str, value, mistakes: Mistakes) -> dict:
     allowed = ", ".join(_as_json(case.value) for case in cases)
     # Without fields the cases are those of `supported`; the class may have others of their type.
     may_be = any(not case.fields and type(case.value) is type(value) for case in cases)
-    found = mistakes.unsupported if may_be else mistakes.wrong
-    found.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
+    messages = mistakes.unsupported if may_be else mistakes.wrong
+    messages.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
     return {}
 
 
@@ -274,11 +274,11 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     types = values.get("layer_types")
     if isinstance(types, str) and translation.layer_mlps:
         types = [*types]
-    for key, other in translation.attention_at.items():
+    for key, mixer in translation.attention_at.items():
         if not types and isinstance(indices := values[key], list):
             n_layer = range(values["num_hidden_layers"])
             first, full = translation.attention_counts_from, _mixers(translation)["full_attention"]
-            words = _shortest([full if i + first in indices else other for i in n_layer])
+            words = _shortest([full if i + first in indices else mixer for i in n_layer])
     if types and not isinstance(types, list):
         mistakes.wrong.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
@@ -347,7 +347,7 @@ def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
     """Remove the sizes of parts that no layer has, and the options of attention without any."""
     present = fields.get("mixers", "attention").split() + fields.get("mlps", "mlp").split()
     parts = mixers() | feed_forward()
-    sizes = {size for one in parts.values() for size in one.SIZES}
+    sizes = {size for part in parts.values() for size in part.SIZES}
     absent = sizes - {size for word in present if word in parts for size in parts[word].SIZES}
     if not {*ATTEND} & {*present}:
         absent |= {*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
@@ -363,8 +363,8 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
     exact = {"head_dim": None} | exact  # not all classes have this key
     for text in translation.requires:
         if not _expression(text)(exact):
-            given = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
-            mistakes.unsupported.append(f"{given}: not supported (allowed: {text})")
+            equations = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
+            mistakes.unsupported.append(f"{equations}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
         try:

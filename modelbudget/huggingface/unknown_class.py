@@ -56,8 +56,8 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
     if tied is None:
         tied = getattr(_config_class(config)(), "tie_word_embeddings", True)
-    given = {field: size for field, size in sizes.items() if isinstance(size, int)}
-    return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **given}
+    counted = {field: size for field, size in sizes.items() if isinstance(size, int)}
+    return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **counted}
 
 
 def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def read_by_class(pair: tuple[str, list[str]]) -> list[str]:
     kind, keys = pair
     model_class = getattr(transformers, kind)
     code = "".join(
-        inspect.getsource(sys.modules[one.__module__])
-        for one in (model_class, model_class.config_class)
+        inspect.getsource(sys.modules[class_.__module__])
+        for class_ in (model_class, model_class.config_class)
     )
     return [key for key in keys if re.search(rf"\b{re.escape(key)}\b", code)]
 
@@ -133,17 +133,21 @@ def _class_of(config: dict[str, Any]) -> str:
         )
     config_class = _config_class(config)
     mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING)
-    usual = [cast(type, one[config_class]).__name__ for one in mappings if config_class in one]
+    usual = [
+        cast(type, mapping[config_class]).__name__
+        for mapping in mappings
+        if config_class in mapping
+    ]
     if config.get("architectures"):
         name = config["architectures"][0]
         kind = getattr(transformers, name, None)
         if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
             raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
         if kind.config_class is not config_class and name not in usual:
-            own = getattr(kind.config_class, "model_type", None)
+            type_of_class = getattr(kind.config_class, "model_type", None)
             raise ValueError(
                 f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
-                f"each other: the class is of model_type {show(own)}"
+                f"each other: the class is of model_type {show(type_of_class)}"
             )
         return name
     if usual:

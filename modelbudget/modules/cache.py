@@ -110,11 +110,11 @@ def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cac
 
     Not those inside of a module with `only_trained`, which inference leaves out.
     """
-    found = dict(model.named_modules())
-    unused = tuple(f"{path}." for path, part in found.items() if hasattr(part, "only_trained"))
+    modules = dict(model.named_modules())
+    unused = tuple(f"{path}." for path, part in modules.items() if hasattr(part, "only_trained"))
     parts: dict[str, Any] = {
         path: part
-        for path, part in found.items()
+        for path, part in modules.items()
         if hasattr(part, "make_cache") and not path.startswith(unused)
     }
     parameter = next(model.parameters())  # of which a device may have a part

@@ -256,6 +256,6 @@ class PerLayerInputModel(nn.Module):
         embedded, streams = self.embedding.of_layers(tokens, x), self.altup.begin(x)
         attended = {}
         for i, (layer, mixer) in enumerate(zip(self.layer, cycle(self.mixers), strict=False)):
-            given = attended[mixer] if i >= self.n_own else None
-            streams, attended[mixer] = layer(streams, embedded[i], given)
+            shared = attended[mixer] if i >= self.n_own else None
+            streams, attended[mixer] = layer(streams, embedded[i], shared)
         return self.head(self.norm["final"](self.altup.end(streams)))

@@ -126,10 +126,10 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
 
 def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices that compute one model have the quantities."""
-    given = "tensor_parallel = {tensor_parallel}"
+    setting = "tensor_parallel = {tensor_parallel}"
     constraints = []
     if whole := [name for name in quantities if name in WHOLE - OF_INFERENCE]:
-        no_shares = f"{given}: {whole[0]} is not known of shares; allowed: tensor_parallel: 1"
+        no_shares = f"{setting}: {whole[0]} is not known of shares; allowed: tensor_parallel: 1"
         constraints.append(Constraint("tensor_parallel == 1", no_shares))
     if of_inference := [name for name in quantities if name in OF_INFERENCE]:
         of_parts = f"{of_inference[0]} is not known of parts of the length; allowed: false"
@@ -137,11 +137,11 @@ def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[
             Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}")
         )
         if "mlps" in family.model_fields:
-            routed = f"{given}: {of_inference[0]} is not known with moe in mlps; allowed: 1"
+            routed = f"{setting}: {of_inference[0]} is not known with moe in mlps; allowed: 1"
             constraints.append(Constraint("tensor_parallel == 1 or 'moe' not in mlps", routed))
     trained = [name for name in quantities if name in OF_TRAINING - {"flops_forward"}]
     if trained and "n_kv_head" in family.model_fields:
-        copied = f"{given}: {trained[0]} is not known where several devices have the same head"
+        copied = f"{setting}: {trained[0]} is not known where several devices have the same head"
         constraints.append(
             Constraint(
                 "n_kv_head == 1 or n_kv_head % tensor_parallel == 0",

@@ -317,8 +317,8 @@ class Sweep(Strict):
         """Yield contradictions: the keys concerned, and the mistake."""
         yield from chart_mistakes(self.charts, self.axes(), self.points, self.measure.quantities)
         if self.charts and (self.predicts_alone or self.solve):
-            other = "solve" if self.solve else "measure.device: none"
-            yield {"charts", "solve", "measure"}, f"charts: not available with {other}"
+            setting = "solve" if self.solve else "measure.device: none"
+            yield {"charts", "solve", "measure"}, f"charts: not available with {setting}"
         alone = ("points", "models", "headline", "fit", "layouts", "solve")
         used = [name for name in alone if getattr(self, name)]
         if self.predicts_alone and used:

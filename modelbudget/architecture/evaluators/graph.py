@@ -128,7 +128,7 @@ class Graph:
 
     def sizes(self, value) -> set[str]:
         """Return the sizes and switches that a value depends on."""
-        found, seen, waiting = set(), set(), [self.node(value)]
+        fields, seen, waiting = set(), set(), [self.node(value)]
         while waiting:
             number = waiting.pop()
             if number in seen:
@@ -136,10 +136,10 @@ class Graph:
             seen.add(number)
             operation, left, right = self._rows[number]
             if operation == FIELD:
-                found.add(self.fields[left])
+                fields.add(self.fields[left])
             elif operation != CONSTANT:
                 waiting += (left, right)
-        return found
+        return fields
 
     def data(self) -> dict[str, str | list]:
         """Return the graph for a script: operations as one text, operands, and copies of rows.

@@ -16,9 +16,9 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
     Sizes and switches are intervals, from pairs (least, most), or numbers. Categorical fields are
     text, unchanged.
     """
-    given = {name: fields[name] for name in kind.model_fields}
+    values = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
-        **{n: Interval(*v) if isinstance(v, tuple) else v for n, v in given.items()}
+        **{n: Interval(*v) if isinstance(v, tuple) else v for n, v in values.items()}
     )
 
 

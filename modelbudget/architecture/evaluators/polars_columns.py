@@ -13,9 +13,9 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
     Sizes and switches are columns or, where all rows have the same value, one number (yes is 1, no
     is 0). Categorical fields are text, unchanged.
     """
-    given = {name: fields[name] for name in kind.model_fields}
+    values_by_name = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
-        **{n: Column(v) if isinstance(v, pl.Series) else v for n, v in given.items()}
+        **{n: Column(v) if isinstance(v, pl.Series) else v for n, v in values_by_name.items()}
     )
 
 

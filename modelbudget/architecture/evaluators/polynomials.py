@@ -24,9 +24,9 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
     A size or switch that varies is a polynomial of its own name. Constants and categorical fields
     are unchanged.
     """
-    given = {name: fields[name] for name in kind.model_fields}
+    values = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
-        **{n: Polynomial({(n,): 1}) if isinstance(v, tuple) else v for n, v in given.items()}
+        **{n: Polynomial({(n,): 1}) if isinstance(v, tuple) else v for n, v in values.items()}
     )
 
 

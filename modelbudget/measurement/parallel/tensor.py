@@ -124,8 +124,8 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
             _compute_everywhere(projection, mesh)
     attention.n_head //= mesh.size()
     if attention.sinks is not None:
-        own = attention.sinks.detach().chunk(mesh.size())[mesh.get_local_rank()]
-        attention.sinks = nn.Parameter(own.clone())
+        share = attention.sinks.detach().chunk(mesh.size())[mesh.get_local_rank()]
+        attention.sinks = nn.Parameter(share.clone())
     rows, whole = RowwiseParallel(output_layouts=states), Replicate()
     plan: dict[str, Any] = {"attention.output": rows, "mlp.down": rows}
     of_heads = SequenceParallel(sequence_dim=2, use_local_output=True)

@@ -105,8 +105,8 @@ def _group_by_group(
     parts = {i: [outcome] for i, outcome in counted.items() if isinstance(outcome, Measured)}
     for (i, group), outcome in measured.items():
         parts[i].append(_measured(others[i, group], outcome))
-    found = {i: _measured(task, counted[i]) for i, task in ended.items() if i not in parts}
-    return found | {i: _together(ended[i], of_model) for i, of_model in parts.items()}
+    alone = {i: _measured(task, counted[i]) for i, task in ended.items() if i not in parts}
+    return alone | {i: _together(ended[i], of_model) for i, of_model in parts.items()}
 
 
 def _of_group(task: _Task, group: frozenset[str]) -> _Task:

@@ -67,21 +67,21 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
     made_of = measured_by("modelbudget.measurement.reference.traces_of_classes")
     runs, keys, predicted = {}, [], set()
     refused = [refused_table("", {}).with_columns(_of_point("", ""))]
-    for one in classes:
+    for class_ in classes:
         try:
-            run, config = class_run(one.kind, one.run), one.keys_of_config()
+            run, config = class_run(class_.kind, class_.run), class_.keys_of_config()
         except ValueError as error:
-            table = refused_table(one.kind, dict.fromkeys(sorted(quantities), str(error)))
-            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+            table = refused_table(class_.kind, dict.fromkeys(sorted(quantities), str(error)))
+            refused.append(table.with_columns(_of_point(class_.point, class_.built_from)))
         else:
-            key = store.key(one.kind, config, run.digest(), sorted(quantities), *made_of)
-            runs[key] = ClassRun(one.kind, config, run, quantities)
-            keys.append((one.point, one.built_from, key))
-            if one.run.implementation == TRANSFORMERS:
+            key = store.key(class_.kind, config, run.digest(), sorted(quantities), *made_of)
+            runs[key] = ClassRun(class_.kind, config, run, quantities)
+            keys.append((class_.point, class_.built_from, key))
+            if class_.run.implementation == TRANSFORMERS:
                 predicted.add(key)
     if settings.classes == "sample":
-        chosen = predicted | sample((key, *one[:3]) for key, one in runs.items())
-        runs = {key: one for key, one in runs.items() if key in chosen}
+        chosen = predicted | sample((key, *class_[:3]) for key, class_ in runs.items())
+        runs = {key: class_ for key, class_ in runs.items() if key in chosen}
         keys = [of_point for of_point in keys if of_point[-1] in chosen]
     return Needed(runs, _keys(keys), pl.concat(refused))
 
@@ -163,8 +163,8 @@ def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> 
     tables = [needed.refused]
     for key, reason in failed.items():
         if key in needed.runs:
-            one = needed.runs[key]
-            table = traced_table(one.kind, sorted(one.quantities), Failure(reason))
+            run = needed.runs[key]
+            table = traced_table(run.kind, sorted(run.quantities), Failure(reason))
             tables.append(needed.keys.join(table.with_columns(key=pl.lit(key)), on="key"))
     tables.append(needed.keys.join(store.load(folder, needed.runs), on="key"))
     table = pl.concat(tables, how="diagonal").select(*OF_POINT, *TRACED)

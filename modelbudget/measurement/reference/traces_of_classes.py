@@ -38,8 +38,8 @@ def trace_all(
     """
     # Imported before the workers are forked.
     import_compiler()
-    for one in wanted:
-        getattr(transformers, one.kind)
+    for class_ in wanted:
+        getattr(transformers, class_.kind)
     bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
     work = partial(_trace_runs, cpu_bytes=cpu_bytes)
 
@@ -54,7 +54,7 @@ def trace_all(
     results = iter(repeated[i] for i in range(len(alone)))
     for i in failed:
         each = [next(results) for _ in wanted[i].runs]
-        traces[i] = [one if isinstance(one, Failure) else one[0] for one in each]
+        traces[i] = [class_ if isinstance(class_, Failure) else class_[0] for class_ in each]
     return [traces[i] for i in range(len(wanted))]
 
 

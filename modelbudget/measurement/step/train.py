@@ -76,10 +76,10 @@ def train(
         optimizer = make_optimizer(model, run)
     values, peaks = {}, {}
     for name in ("first", "second"):
-        found, peaks[f"{name}.forward_backward"] = run_pass()
+        results, peaks[f"{name}.forward_backward"] = run_pass()
         trace.mark(GRADIENTS, (gradient for p in model.parameters() for gradient in gradients(p)))
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
-        values = values or found | {"peak_training_bytes": peaks}
+        values = values or results | {"peak_training_bytes": peaks}
         if not steps:
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)

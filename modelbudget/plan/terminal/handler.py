@@ -139,8 +139,10 @@ class Terminal(Summary):
             case LogEvent.GROUP_ERROR:
                 # Names all jobs of the group; those that failed have a reason in their log.
                 jobs = [info["jobid"] for info in record.job_error_info]
-                left = [jobid for jobid in jobs if jobid in run.jobs and run.jobs[jobid].reason()]
-                self._failed(left or jobs, record.aux_logs, record.created)
+                waiting = [
+                    jobid for jobid in jobs if jobid in run.jobs and run.jobs[jobid].reason()
+                ]
+                self._failed(waiting or jobs, record.aux_logs, record.created)
             case LogEvent.ERROR | None:
                 self._message(record)
 
