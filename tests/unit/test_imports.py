@@ -94,6 +94,15 @@ def test_imports_between_folders_have_no_circle():
             assert f"| `modelbudget/{path.name}/` |" in listed, path
 
 
+def test_contributing_names_files_that_exist():
+    """Those of the tables, of the project or of the library."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    names = {n for row in rows for n in re.findall(r"`([\w./-]+\.(?:py|yaml))`", row)}
+    places = (ROOT, ROOT / "modelbudget")
+    assert not {n for n in names if "NAME" not in n and not any((p / n).exists() for p in places)}
+
+
 LIBRARY = ROOT / "modelbudget"
 FILES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("[a-z]*.py"))
 
