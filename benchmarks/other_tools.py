@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -55,6 +56,8 @@ Medians of three on one machine ({machine}), in turn; only ratios carry over. Wh
 tool needs to build the class is counted.
 """
 ROUNDS = 3
+LIMIT = 600
+"""Seconds that a tool may take for all vectors of a quantity."""
 TIMED = "llama-3-8b-parameters"
 META = torch.device("meta")
 SMALL = ("gpt-2-124m", "llama-3.2-1b", "qwen-2.5-0.5b", "pythia-1b", "opt-1.3b", "gemma-3-270m")
@@ -385,10 +388,22 @@ def row(tool: Tool, quantity: str) -> Row:
 
 
 def alone(tool: Tool, quantity: str) -> Row:
-    """Return a row made in a process of its own: some tools leave torch patched behind them."""
+    """Return a row made in a process of its own: some tools leave torch patched behind them.
+
+    A tool whose process ends, or that takes longer than LIMIT, has no answer to any vector.
+    """
+    start, result = time.perf_counter(), (0, {}, len(wanted(quantity)))
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        right, off, refused = pool.submit(_numbers, TOOLS.index(tool), quantity).result()
-    return Row(tool, quantity, right, off, refused)
+        job = pool.submit(_numbers, TOOLS.index(tool), quantity)
+        try:
+            result = job.result(LIMIT)
+        except (TimeoutError, BrokenProcessPool) as error:
+            print(f"{tool.package}, {quantity}: {error!r}", file=sys.stderr)
+            for process in pool._processes.values():
+                process.kill()
+    taken = time.perf_counter() - start
+    print(f"{tool.package}, {quantity}: {taken:.0f} s", file=sys.stderr, flush=True)
+    return Row(tool, quantity, *result)
 
 
 def _numbers(i: int, quantity: str) -> tuple[int, dict[str, tuple[int, int]], int]:

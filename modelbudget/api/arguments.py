@@ -72,6 +72,13 @@ NO_NAME_OR_NAME = Argument(lambda value: value is None or _is_path(value), "a na
 NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
 RESERVE = Argument(_is_reserve, "bytes, a size such as 2GiB, or None")
 DEVICES = whole_number(1, MOST_DEVICES)
+NO_COUNT_OR_COUNT = Argument(
+    lambda value: value is None or (type(value) is int and value > 0), "a number of tokens or None"
+)
+NO_SHARE_OR_SHARE = Argument(
+    lambda value: value is None or (type(value) in (int, float) and 0 < value < 1),
+    "a number between 0 and 1, or None",
+)
 
 
 def checked(**arguments: Argument) -> Callable[[Function], Function]:

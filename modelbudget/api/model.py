@@ -12,8 +12,10 @@ from modelbudget.api.arguments import (
     DEVICES,
     NAME,
     NAMES,
+    NO_COUNT_OR_COUNT,
     NO_NAME_OR_NAME,
     NO_PATH_OR_PATH,
+    NO_SHARE_OR_SHARE,
     RESERVE,
     SETTINGS,
     TEXT,
@@ -172,6 +174,9 @@ class Model(ChosenModel):
         accelerator=NO_NAME_OR_NAME,
         reserve=RESERVE,
         accelerators=NO_PATH_OR_PATH,
+        answer=NO_COUNT_OR_COUNT,
+        engine_share=NO_SHARE_OR_SHARE,
+        engine_sleeps=BOOLEAN,
     )
     def trainer(
         self,
@@ -182,17 +187,25 @@ class Model(ChosenModel):
         accelerator: str | None = None,
         reserve: str | int | None = None,
         accelerators: str | Path | None = None,
+        answer: int | None = None,
+        engine_share: float | None = None,
+        engine_sleeps: bool = False,
     ) -> Trained:
         """Return what the models of a trainer of TRL need together: `dpo` or `grpo`.
 
         `batch` of the settings: pairs of texts (dpo), or answers in a step (grpo). `reference`: a
         model, `copy` (usual in dpo) or `none` (usual in grpo, and dpo's precomputed
         log-probabilities); `reward`: a model whose head gives one number. `accelerator`, `reserve`
-        and `accelerators` are those of `fit`.
+        and `accelerators` are those of `fit`. `answer`: the last tokens of a text, to which
+        log-probabilities belong (all but the first). `engine_share` of the accelerator is vLLM's
+        (`vllm_gpu_memory_utilization`), which `engine_sleeps` while others compute.
         """
         from modelbudget.api.trainers import trainer
 
-        return trainer(self, name, settings, reference, reward, accelerator, reserve, accelerators)
+        return trainer(
+            self, name, settings, reference, reward, accelerator, reserve, accelerators,
+            answer, engine_share, engine_sleeps,
+        )  # fmt: skip
 
     @checked(settings=SETTINGS, quantities=TEXTS)
     def measure(

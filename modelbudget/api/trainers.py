@@ -3,16 +3,18 @@
 Source: trl at f2cd577, trainer/dpo_trainer.py and grpo_trainer.py. DPO: chosen and rejected texts
 are one batch, and the reference computes its logits while the policy's activations are held. GRPO:
 answers are generated, then a reference and a reward model run without a graph, then the policy is
-trained on all answers. Of an adapter the reference is the policy with the adapter off.
+trained on all answers. Of an adapter the reference is the policy with the adapter off. vLLM on the
+same card takes its share of the card's memory, and gives it back only where it sleeps (level 2).
+Source of that: generation/vllm_generation.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.fitting import accelerator, reserve_of
@@ -28,19 +30,29 @@ from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
+from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import of_point
-from modelbudget.predict.of_program import pass_of
+from modelbudget.predict.of_program import pass_of, peak_of_step
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import Settings
 
 Trainer = Literal["dpo", "grpo"]
+Value = TypeVar("Value")
 COPY, NONE = "copy", "none"
 LOSS = (
-    "losses over log-probabilities are counted as the cross-entropy over the same logits, and "
-    "all passes as those of our own modules"
+    "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
+    "those of our own modules"
 )
+
+
+class Engine(NamedTuple):
+    """vLLM on the card of a trainer: its share of the memory, and whether it sleeps in a step."""
+
+    share: float
+    sleeps: bool
+    memory: int
 
 
 class Part(NamedTuple):
@@ -114,6 +126,9 @@ def trainer(
     device: str | None = None,
     reserve: str | int | None = None,
     accelerators: str | Path | None = None,
+    answer: int | None = None,
+    engine_share: float | None = None,
+    engine_sleeps: bool = False,
 ) -> Trained:
     """Return the memory of a trainer's models; see `Model.trainer`. Raises InputError."""
     if name not in get_args(Trainer):
@@ -121,14 +136,20 @@ def trainer(
         raise InputError([f"--trainer {name}: unknown{allowed}"])
     if reward is not None and name == "dpo":
         raise InputError([f"--reward {reward}: dpo has no reward model; allowed with grpo"])
-    others = _Others(model, name, reference, reward)
+    if engine_share is None:
+        if engine_sleeps:
+            raise InputError(["--engine-sleeps: of no engine; allowed: with --engine-share"])
+    elif name == "dpo" or device is None:
+        raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
+    room = accelerator(device, accelerators) if device is not None else None
+    engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
+    others = _Others(model, name, reference, reward, answer, engine)
     chosen = {"implementation": OURS, **fields_of(settings)}
     run = others.run_of(chosen)
     parts = tuple(others.parts(run))
-    if device is None:
+    if room is None:
         return Trained(model.label, others.trainer, run, parts)
     margins = memory_margins().with_reserve(reserve_of(reserve))
-    room = accelerator(device, accelerators)
     found = Trained(model.label, others.trainer, run, parts, room, margins)
 
     def needed(batch: int) -> int | None:
@@ -143,10 +164,13 @@ def trainer(
 
 
 class _Others:
-    """The models of a trainer: the policy, its reference, a reward model."""
+    """The models of a trainer: the policy, its reference, a reward model, an engine."""
 
-    def __init__(self, model: ChosenModel, name: str, reference: str | None, reward: str | None):
-        self.policy = model
+    def __init__(
+        self, model: ChosenModel, name: str, reference: str | None, reward: str | None,
+        answer: int | None, engine: Engine | None,
+    ):  # fmt: skip
+        self.policy, self.answer, self.engine = model, answer, engine
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.reference = reference or (COPY if name == "dpo" else NONE)
         given = {"reference": reference, "reward": reward}
@@ -159,11 +183,15 @@ class _Others:
     def run_of(self, chosen: dict[str, Any]) -> RunConfig:
         """Return the run of the policy's step. Raises InputError."""
         run = self.policy.with_run(chosen)[1]
-        shared = {"zero": 0, "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1}
+        shared = {"zero": 0, "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1,
+                  "context_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
         for field, allowed in shared.items():
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "
                                   f"--trainer {self.trainer}; allowed: {allowed}"])  # fmt: skip
+        if not 1 <= (self.answer or 1) < run.length:
+            most = f"1 to {run.length - 1:,}, with --length {run.length:,}"
+            raise InputError([f"--answer {self.answer}: no tokens of a text; allowed: {most}"])
         return run
 
     def parts(self, run: RunConfig) -> Iterator[Part]:
@@ -177,21 +205,29 @@ class _Others:
         adapter = "" if run.adapter == NONE else f"with {run.adapter}"
         yield Part("policy: weights", held["parameter_bytes"], adapter, False)
         yield Part("policy: optimizer states", held["optimizer_bytes"], run.optimizer, False)
-        of_reference = self._reference(a, run)
+        preference = Preference(
+            self.trainer,
+            self.answer or run.length - 1,
+            self.reference != NONE,
+            run.autocast != "none" or run.loss_dtype == "float32",
+        )
+        of_reference = self._reference(a, run, preference)
         if of_reference:
             n_bytes, note, forward = of_reference
             yield Part("reference: weights", n_bytes, note, False)
         if reward := self.others.get("reward"):
             yield from self._reward(reward, run, of_texts)
-        if self.trainer == "grpo":
+        if self.engine is not None:
+            yield from self._engine(self.engine, a, run)
+        elif self.trainer == "grpo":
             peak = self._total("peak_inference_bytes", a, run) - held["parameter_bytes"]
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
-            _, held = self._pass(a, run, leaves_graph=True)
+            _, held = self._program(pass_of, a, run, preference, True)
             yield Part("reference: its pass", held + forward, "over the policy's activations", True)
         elif of_reference:
             yield Part("reference: its pass", forward, of_texts, True)
-        step = self._total("peak_training_bytes", a, run) - resident
+        step = self._program(peak_of_step, a, run, preference) - resident
         yield Part("policy: its step", step, of_texts, True)
 
     def _total(self, quantity: str, a: Any, run: RunConfig) -> int:
@@ -200,18 +236,40 @@ class _Others:
             raise InputError([f"{self.policy.name}: {quantity}: {why}"])
         return of_model(quantity, terms)
 
-    def _reference(self, a: Any, run: RunConfig) -> tuple[int, str, int] | None:
+    def _reference(
+        self, a: Any, run: RunConfig, preference: Preference
+    ) -> tuple[int, str, int] | None:
         """Return the bytes of the weights that it adds, what it is, and the bytes of its pass."""
         if self.reference == NONE:
             return None
         plain = _frozen(run)
         other = self.others.get("reference")
         if other is None and run.adapter != NONE:
-            return 0, "the policy, its adapter off", self._pass(a, plain)[0]
+            note = "the policy, its adapter off"
+            return 0, note, self._program(pass_of, a, plain, preference)[0]
         if other is not None:
             a = other.with_run()[0]
         note = "a frozen copy" if other is None else other.label
-        return self._total("parameter_bytes", a, plain), note, self._pass(a, plain)[0]
+        n_bytes = self._total("parameter_bytes", a, plain)
+        return n_bytes, note, self._program(pass_of, a, plain, preference)[0]
+
+    def _engine(self, engine: Engine, a: Any, run: RunConfig) -> Iterator[Part]:
+        """Return the parts of an engine, which loads its own copy of the weights."""
+        of_engine = _frozen(run)
+        if run.dtype == "float32":
+            of_engine = of_engine.model_copy(update={"dtype": "bfloat16", "autocast": NONE})
+        weights = self._total("parameter_bytes", a, of_engine)
+        share = int(engine.share * engine.memory)
+        if share <= weights:
+            least = f"more than {weights / engine.memory:.3f}, its weights"
+            raise InputError([f"--engine-share {engine.share}: too little; allowed: {least}"])
+        text = self._total("cache_bytes", a, of_engine.model_copy(update={"batch": 1}))
+        most = f"{engine.share:g} of the card; at most {(share - weights) // text:,} texts"
+        if engine.sleeps:
+            yield Part("engine: generation", share, f"{most}; asleep in a step", True)
+            return
+        yield Part("engine: weights", weights, f"a copy in {of_engine.dtype}", False)
+        yield Part("engine: cache, activations", share - weights, most, False)
 
     def _reward(self, model: ChosenModel, run: RunConfig, of_texts: str) -> Iterator[Part]:
         """Return the parts of a model whose head gives one number, without a bias.
@@ -226,14 +284,15 @@ class _Others:
         head = sum(term.total for name, term in terms.items() if name == "head")
         n_bytes = of_model("parameter_bytes", terms) - head + bytes_of(run.dtype) * a.d_model
         yield Part("reward: weights", n_bytes, model.label, False)
-        yield Part("reward: its pass", self._pass(a, plain, has_loss=False)[0], of_texts, True)
+        yield Part("reward: its pass", self._program(pass_of, a, plain)[0], of_texts, True)
 
-    def _pass(self, a: Any, run: RunConfig, **which: bool) -> tuple[int, int]:
-        """Return the bytes of a forward pass, and those that it leaves."""
+    def _program(self, read: Callable[..., Value], *args: Any) -> Value:
+        """Return what is read of a run of a program. Raises InputError."""
         try:
-            return pass_of(a, run, **which)  # pyright: ignore[reportArgumentType]
+            return read(*args)
         except NoProgramError as error:
-            raise InputError([f"{self.policy.name}: a forward pass alone: {error}"]) from None
+            message = f"{self.policy.name}: --trainer {self.trainer}: {error}"
+            raise InputError([message]) from None
 
 
 def _frozen(run: RunConfig) -> RunConfig:

@@ -188,13 +188,13 @@ def expm1(x: Tensor) -> Tensor:
 
 
 @operation
-def clamp(x: Tensor) -> Tensor:
-    """Replace numbers beyond a bound by it. Saves x; the gradient is 0 there."""
+def clamp(x: Tensor, n_bound: int = 1) -> Tensor:
+    """Replace numbers beyond bounds by them. Saves x; the gradient is 0 there."""
     node = start_node("clamp", [x], [x])
 
     def gradients(saved, g):
         zero = empty((), g.dtype)
-        is_within = compare(saved[0])
+        is_within, *_other = (compare(saved[0]) for _ in range(n_bound))
         return empty_elementwise(g.dtype, is_within, g)
 
     return finish_node(node, empty_elementwise(x.dtype, x), gradients)

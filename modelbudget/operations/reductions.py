@@ -6,7 +6,7 @@ Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import clamp, compare, div, mul, to
+from modelbudget.operations.elementwise import clamp, compare, div, exp, mul, sub, to
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
@@ -159,6 +159,21 @@ def _softmax_of(x: Tensor, name: str) -> Tensor:
 @operation
 def softmax_backward(g: Tensor) -> Tensor:
     return empty(g.shape, g.dtype)
+
+
+@operation
+def logsumexp(x: Tensor) -> Tensor:
+    """Return the logarithm of the sum of exponentials of each row. Saves x and the result."""
+    node = start_node("logsumexp", [x], [x])
+    y = empty(x.shape[:-1], x.dtype)
+
+    def gradients(saved, g):
+        x, y = saved
+        difference = sub(x, unsqueeze(y, -1))  # both live to the end of the expression
+        powers = exp(difference)
+        return mul(unsqueeze(g, -1), powers)
+
+    return finish_node(node, y, gradients, [y])
 
 
 @operation

@@ -10,6 +10,7 @@ from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
@@ -128,15 +129,28 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
 
 @lru_cache(maxsize=64)
 def pass_of(
-    a: Architecture, run: RunConfig, leaves_graph: bool = False, has_loss: bool = True
+    a: Architecture,
+    run: RunConfig,
+    preference: Preference | None = None,
+    leaves_graph: bool = False,
 ) -> tuple[int, int]:
     """Return what a forward pass needs next to the parameters, and what it leaves of that.
 
-    `has_loss` False: of the states that a head would read. Raises NoProgramError.
+    It ends with the log-probabilities of a `preference`, or else with the states that a head would
+    read. Raises NoProgramError.
     """
     program = type(a).program()
-    step = of_any_depth(lambda a: pass_alone(program, a, run, leaves_graph, has_loss), a)
+    step = of_any_depth(lambda a: pass_alone(program, a, run, leaves_graph, preference), a)
     return step.peaks[PHASE], step.saved[HELD]
+
+
+@lru_cache(maxsize=64)
+def peak_of_step(a: Architecture, run: RunConfig, preference: Preference) -> int:
+    """Return the peak of two training steps with the loss of a trainer. Raises NoProgramError."""
+    step = run_program("training", a, run, preference)
+    if not step.peaks:
+        raise NoProgramError(f"optimizer: {run.optimizer}")
+    return highest(*step.peaks.values())
 
 
 def _read(use: Use, result: TrainingStep | Inference) -> Quantities:
@@ -144,15 +158,19 @@ def _read(use: Use, result: TrainingStep | Inference) -> Quantities:
     return {name: read(result) for name, read in READINGS[use].items() if name not in unknown}
 
 
-def run_program(use: Use, a: Architecture, run: RunConfig) -> TrainingStep | Inference:
-    """Run the program of a model, or for its caches make it only."""
+def run_program(
+    use: Use, a: Architecture, run: RunConfig, preference: Preference | None = None
+) -> TrainingStep | Inference:
+    """Run the program of a model, or for its caches make it only; `preference`: see above."""
     program = type(a).program()
     if use == "training":
         if is_pipelined(run):
             return pipelined_step(a, run)
         if run.trained_from_layer:  # layers are not the same
-            return training_step(program, a, run, lists_allocations=True)
-        return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
+            return training_step(program, a, run, True, preference=preference)
+        return of_any_depth(
+            lambda a: training_step(program, a, run, True, preference=preference), a
+        )
     if not type(a).has_cache:
         raise NoProgramError(f"inference of {a.name()}")
     if use == "caches":

@@ -13,6 +13,7 @@ from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_divided, is_pipelined, is_sharded
 from modelbudget.components import chunked_loss, fused_linear_loss
+from modelbudget.components.preference_loss import Preference
 from modelbudget.devices import gradient_buckets
 from modelbudget.memory.optimizer_states import has_two_temporaries
 from modelbudget.operations.autocast import Autocast
@@ -55,12 +56,18 @@ class TrainingStep:
 
 
 def training_step(
-    program, a, run: RunConfig, lists_allocations: bool = False, n_steps: int = 2
+    program,
+    a,
+    run: RunConfig,
+    lists_allocations: bool = False,
+    n_steps: int = 2,
+    preference: Preference | None = None,
 ) -> TrainingStep:
     """Run training steps of a program; without any, one forward and backward pass.
 
-    In the second step the states of the optimizer are resident. Raises NoProgramError for a part or
-    a setting that has no program.
+    In the second step the states of the optimizer are resident. `preference`: the loss of a
+    trainer in place of the run's, of whose texts none is shortened. Raises NoProgramError for a
+    part or a setting that has no program.
     """
     check_devices(run)
     check_heads(a, run)
@@ -69,12 +76,16 @@ def training_step(
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
     def compute(run, lists_allocations):
-        return _training_step(program, a, run, lists_allocations, n_steps)
+        return _training_step(program, a, run, lists_allocations, n_steps, preference)
 
+    if preference is not None:
+        return compute(run, lists_allocations)
     return of_any_length(compute, a, run, lists_allocations)
 
 
-def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps) -> TrainingStep:
+def _training_step(
+    program, a, run: RunConfig, lists_allocations: bool, n_steps, preference=None
+) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations)) as tape:
         model = make_model(tape, program, a, run)
         if tape.adapter is not None:
@@ -91,7 +102,7 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
         before = tape.live
         tape.restart("forward")
-        _forward_backward(tape, step, model, run, tokens, targets)
+        _forward_backward(tape, step, model, run, (tokens, targets), preference)
         _finish(tape, step, "first.forward_backward")
         step.gradient_bytes = gradients_of(trained, accumulates)
         again = gradients_again(trained)
@@ -99,7 +110,7 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             keeps_more = tape.without_values or run.gathered_states == "again"
             if number and (tape.update is not None or keeps_more):
                 tape.restart("forward")
-                _forward_backward(tape, step, model, run, tokens, targets)
+                _forward_backward(tape, step, model, run, (tokens, targets), preference)
                 _finish(tape, step, "second.forward_backward")
             elif number:  # the same, over the states of the optimizer
                 _repeat(step, tape.live - before)
@@ -237,11 +248,14 @@ def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:
         step.allocations[phase] = tape.allocations
 
 
-def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, targets) -> None:
+def _forward_backward(tape: Tape, step: TrainingStep, model, run, texts, preference) -> None:
     for counter in tape.flops.values():
         counter.clear()
     tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
-    loss, _outputs = loss_of_pass(model, run, tokens, targets)
+    if preference is None:
+        loss, _outputs = loss_of_pass(model, run, *texts)
+    else:
+        loss = preference.loss(model, *texts)
     tape.autocast = None
     step.saved = saved_by_component(loss.node, tape.parameters)
     step.flops_forward = Counter(tape.flops["forward"])

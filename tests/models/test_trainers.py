@@ -1,5 +1,7 @@
 """Models that a trainer of preferences holds together: DPO and GRPO."""
 
+from functools import partial
+
 import pytest
 import torch
 from helpers.divided import LLAMA, SMALL
@@ -7,14 +9,15 @@ from helpers.divided import LLAMA, SMALL
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.components.preference_loss import Preference
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.arrange import arrange
-from modelbudget.measurement.step.loss_of_step import forward
-from modelbudget.measurement.step.train import operations, switch
+from modelbudget.measurement.step.train import of_pass, operations, switch, texts, train
 from modelbudget.measurement.trace.module_trace import Trace
+from modelbudget.modules import preference_losses
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.of_program import pass_of
+from modelbudget.quantities.training_step import training_step
 
 RUN = {"batch": 4, "length": 16, "dtype": "bfloat16", "attention_kernel": "math"}
 ADAPTER = {"adapter": "lora", "adapter_dtype": "dtype"}
@@ -24,30 +27,78 @@ POLICIES = [
     {"loss_dtype": "float32", "outputs": "kept"},
     ADAPTER,
     ADAPTER | {"weights": "bnb-4bit-double"},
+    {"dtype": "float32", "autocast": "bfloat16"},
 ]
 
 
+TRAINERS = [("dpo", True), ("dpo", False), ("grpo", True)]
+N_ANSWER = 9
+
+
+@pytest.mark.parametrize(("trainer", "has_reference"), TRAINERS, ids=str)
 @pytest.mark.parametrize("settings", POLICIES, ids=str)
-def test_a_reference_runs_while_the_policy_holds_its_activations(settings):
-    """Two torch modules, one after the other: only here a pass begins over another's graph."""
+def test_the_steps_of_a_trainer_are_those_of_torch_modules(settings, trainer, has_reference):
+    """Policy and reference are two modules: only here a pass begins over another's graph.
+
+    Their loss follows TRL's functions line by line, and shares nothing with the program.
+    """
     a = Decoder(**SMALL | LLAMA | {"n_layer": 6})
     run = RunConfig(**RUN | settings)
-    frozen = run.model_copy(update={"adapter": "none", "recompute": "none"})
+    frozen = run.model_copy(update={"adapter": "none", "recompute": "none", "weights": "dtype"})
+    is_wide = run.autocast != "none" or run.loss_dtype == "float32"
     with uninitialised():
         policy, reference = (build(a, "meta", run.dtype) for _ in range(2))
-    for model, of_model in ((policy, run), (reference, frozen)):
-        switch(model, of_model)
-        arrange(model, of_model)
-    both = torch.nn.ModuleList([policy, reference])
-    trace = Trace(both)
-    held = trace.live
-    with operations(both, run), trace.watching("forward"):
-        tokens, targets = (torch.zeros(4, 16, dtype=torch.long, device="meta") for _ in range(2))
-        _left = forward(policy, run, tokens, targets)
-        trace.peak = trace.live
-        with torch.no_grad():
-            forward(reference, frozen, tokens, targets)
-    assert pass_of(a, run, leaves_graph=True)[1] + pass_of(a, frozen)[0] == trace.peak - held
+    switch(policy, run)
+    trace = Trace(policy)
+    runs_reference = has_reference and trainer == "dpo"
+    if runs_reference:  # its weights are live, too
+        trace = Trace(torch.nn.ModuleList([policy, reference]))
+    n_bytes = runs_reference * sum(p.nbytes for p in reference.parameters())
+    make_pass = partial(pass_of_trainer, trainer, reference if runs_reference else None, is_wide)
+    quantities = {"peak_training_bytes"}
+    measured = train(policy, run, quantities, trace, make_pass)["peak_training_bytes"]
+    preference = Preference(trainer, N_ANSWER, has_reference, is_wide)
+    step = training_step(type(a).program(), a, run, True, preference=preference)
+    predicted = {phase: n_bytes + peak for phase, peak in step.peaks.items()}
+    if runs_reference:
+        parameters, states = (sum(x.values()) for x in (step.parameter_bytes, step.optimizer_bytes))
+        moment = pass_of(a, run, preference, True)[1] + pass_of(a, frozen, preference)[0]
+        for name, more in (("first", 0), ("second", states)):
+            phase, of_reference = f"{name}.forward_backward", n_bytes + parameters + moment + more
+            predicted[phase] = max(predicted[phase], of_reference)
+    assert predicted == measured
+
+
+def pass_of_trainer(trainer, reference, is_wide, trace, policy, run):
+    """Return a pass of `train`; accelerate casts logits outside of autocast, where losses are."""
+    tokens, mask = texts(policy, run)
+    dtype = torch.float32 if is_wide else getattr(torch, run.dtype)
+    sizes = (len(tokens), N_ANSWER)[: 2 if trainer == "grpo" else 1]
+
+    def logits_of(model):
+        with operations(model, run):
+            if trainer == "dpo":
+                logits = model(tokens)
+            else:
+                logits = model.head(model.states(tokens)[:, -N_ANSWER - 1 :, :])
+        return logits.to(dtype)
+
+    def compute():
+        loss = getattr(preference_losses, trainer)
+        if reference is None:
+            before = torch.zeros(sizes, dtype=dtype, device="meta")
+            return loss(logits_of(policy), tokens, mask, N_ANSWER, before)
+        return loss(logits_of(policy), tokens, mask, N_ANSWER, partial(logits_of, reference))
+
+    def run_pass():
+        with trace.watching("forward"):
+            loss = compute()
+        peak = trace.peak
+        with operations(policy, run, caches=False), trace.watching("backward"):
+            loss.backward()
+        return of_pass(trace, policy, {}), max(peak, trace.peak)
+
+    return run_pass
 
 
 def parts(found) -> dict[str, int]:
@@ -62,13 +113,13 @@ def test_dpo_of_all_weights_by_hand():
     of_dpo = parts(found)
     assert of_dpo["policy: weights"] == of_dpo["reference: weights"] == 2 * n
     assert of_dpo["policy: optimizer states"] == 2 * 2 * n + 4 * 196
-    step = {"batch": 8, "length": 128, "dtype": "bfloat16"}
-    assert of_dpo["policy: its step"] + 3 * 2 * n + 4 * 196 == max(
-        part.value for part in model.predict("peak_training_bytes", step).components
-    )
+    # As the head gives them, the reference's, a log-softmax of each, and a copy for entropies.
+    logits = 2 * 8 * 50_257 * (128 + 128 + 127 + 127)
+    assert logits < of_dpo["policy: its step"] < 2 * logits
     moments = [one.n_bytes for one in found.parts if one.is_moment]
     assert found.needed == 4 * 2 * n + 4 * 196 + max(moments)
-    without = model.trainer("dpo", step | {"batch": 4}, reference="none")
+    step = {"batch": 4, "length": 128, "dtype": "bfloat16"}
+    without = model.trainer("dpo", step, reference="none")
     assert "reference: weights" not in parts(without)
 
 
@@ -87,13 +138,26 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
     of_grpo = parts(found)
     assert of_grpo["reward: weights"] == 2 * n
     assert "reference: weights" not in of_grpo
-    assert of_grpo["policy: generation"] > 2 * 8 * 256 * 16 * 2 * 8 * 64  # keys and values
+    text = 2 * 256 * 16 * 2 * 8 * 64  # keys and values of one
+    assert of_grpo["policy: generation"] > 8 * text
     assert found.grade == "fits"
     fits, too_much = (
         mb.model("llama-3.2-1b").trainer("grpo", run | {"batch": n}, reward="llama-3.2-1b").needed
         for n in (found.largest_batch, found.largest_batch + 1)
     )
     assert fits <= 24 * 10**9 < too_much
+    # Half of the card for vLLM, which has a copy of the weights (1,235,814,400 parameters).
+    train = partial(mb.model("llama-3.2-1b").trainer, "grpo", run, accelerator="24GB")
+    awake, asleep = (train(engine_share=0.5, engine_sleeps=sleeps) for sleeps in (False, True))
+    engine = [one for one in awake.parts if one.name.startswith("engine")]
+    weights = 2 * 1_235_814_400
+    assert [one.n_bytes for one in engine] == [weights, 12 * 10**9 - weights]
+    assert f"at most {(12 * 10**9 - weights) // text:,} texts" in engine[1].note
+    step = parts(awake)["policy: its step"]
+    assert awake.needed - asleep.needed == step  # the engine's share is the larger moment
+    assert "policy: generation" not in parts(asleep)
+    shorter = parts(train(answer=64))["policy: its step"]
+    assert step - shorter > 3 * 2 * 8 * (255 - 64) * 128_256  # logits, three times
 
 
 @pytest.mark.parametrize(
@@ -103,6 +167,12 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
         (("dpo", {}, None, "gpt-2-124m"), "--reward gpt-2-124m: dpo has no reward model"),
         (("dpo", {"zero": 3, "data_parallel": 2}), "zero = 3: not known with --trainer dpo"),
         (("dpo", {}, "gpt-7"), "gpt-7"),
+        (("dpo", {"loss_chunks": 4}), "loss_chunks = 4: not known with --trainer dpo"),
+        (("dpo", {}, None, None, "24GB", None, None, 1024), "--answer 1024: no tokens of a text"),
+        (("grpo", {}, None, None, None, None, None, None, 0.3), "--engine-share 0.3: allowed with"),
+        (("grpo", {}, None, None, "1GB", None, None, None, 0.2), "--engine-share 0.2: too little"),
+        (("grpo", {}, None, None, None, None, None, None, None, True), "--engine-sleeps: of no"),
+        (("grpo", {}, None, None, "1GB", None, None, None, 3.0), "a number between 0 and 1"),
     ],
 )
 def test_what_a_trainer_does_not_know_is_one_line(call, line):

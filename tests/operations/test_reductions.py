@@ -41,6 +41,7 @@ CASES = [
     Case("safe_softmax", lambda x: torch.ops.aten._safe_softmax(x, -1), ops.safe_softmax, "abc"),
     # On meta its gradient is laid out as the result's.
     Case("log_softmax", lambda x: F.log_softmax(x, -1), ops.log_softmax, "abc", devices=("cpu",)),
+    Case("logsumexp", lambda x: torch.logsumexp(x, -1), ops.logsumexp, "abc"),
     Case("topk", lambda x: torch.topk(x, 2), lambda x: ops.topk(x, 2), "abc", AT_LEAST_TWO),
     Case("topk of all", lambda x: torch.topk(x, 2), lambda x: ops.topk(x, 2), "abc", {"c": (2,)}),
     Case("sort", lambda x: torch.sort(x.detach()), ops.sort, "a"),

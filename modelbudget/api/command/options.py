@@ -138,6 +138,17 @@ ReferenceOf = Annotated[
 RewardOf = Annotated[
     str | None, typer.Option("--reward", metavar="MODEL", help="Of --trainer grpo: its model.")
 ]
+AnswerOf = Annotated[
+    int | None,
+    typer.Option("--answer", min=1, help="Of --trainer: tokens of a text that are its answer."),
+]
+EngineShare = Annotated[
+    float | None,
+    typer.Option("--engine-share", metavar="SHARE", help="Of --trainer grpo: vLLM's, of the card."),
+]
+EngineSleeps = Annotated[
+    bool, typer.Option("--engine-sleeps", help="With --engine-share: while others compute.")
+]
 FileOf = Annotated[
     Literal["gguf"] | None,
     typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),

@@ -58,6 +58,9 @@ def run(
     trainer: options.TrainerOf = None,
     reference: options.ReferenceOf = None,
     reward: options.RewardOf = None,
+    answer: options.AnswerOf = None,
+    engine_share: options.EngineShare = None,
+    engine_sleeps: options.EngineSleeps = False,
     reserve: options.Reserved = None,
     accelerators: options.OwnFile = None,
     devices: options.Devices = 1,
@@ -103,7 +106,9 @@ def run(
             as_json, as_csv, as_markdown,
         )  # fmt: skip
         return
-    for option, value in (("reference", reference), ("reward", reward)):
+    of_trainer = {"reference": reference, "reward": reward, "answer": answer,
+                  "engine-share": engine_share, "engine-sleeps": engine_sleeps or None}  # fmt: skip
+    for option, value in of_trainer.items():
         if value is not None and trainer is None:
             raise InputError([f"--{option} {value}: of no trainer; allowed: with --trainer"])
     if trainer is not None:
@@ -113,7 +118,8 @@ def run(
             raise InputError([f"--trainer {trainer}: allowed without --devices, --inference"])
         trainer_table.show(
             model_with(name, settings, {}).trainer(
-                trainer, settings, reference, reward, fit, reserve, accelerators
+                trainer, settings, reference, reward, fit, reserve, accelerators,
+                answer, engine_share, engine_sleeps,
             ),
             as_json, as_csv, as_markdown,
         )  # fmt: skip
