@@ -23,6 +23,12 @@ _CONSTRAINTS = (
         "allowed: at most {n_ctx:,}",
         when="position == 'learned'",
     ),
+    Constraint(
+        "query_bias == key_bias and key_bias == value_bias",
+        "projections = '{projections}': only some of query, key and value have a bias; "
+        "allowed: separate",
+        when="projections != 'separate'",
+    ),
     *(
         Constraint(
             "gated",

@@ -1,10 +1,16 @@
 """Tiny decoders of each kind run: forward, backward, one token after another."""
 
+import itertools
+
 import pytest
 import torch
 
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.step.arrange import arrange
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.position import DistanceBuckets, alibi, shift
@@ -223,3 +229,16 @@ def test_buckets_are_those_of_t5(n_bucket):
     with torch.no_grad():
         ours.weight.copy_(torch.arange(n_bucket)[:, None])
         assert torch.equal(ours(length)[0].long(), theirs)
+
+
+@pytest.mark.parametrize("biases", [*itertools.product([False, True], repeat=3)])
+def test_what_no_linear_layer_can_be_is_refused(biases):
+    """Only this sees an answer about one matrix of query, key and value that torch cannot have."""
+    fields = dict(zip(("query_bias", "key_bias", "value_bias"), biases, strict=True))
+    a, run = Decoder(**BASE, **fields), RunConfig(batch=1, length=4, projections="packed")
+    try:
+        arrange(build(a, "meta", run.dtype), run)
+        is_possible = True
+    except ValueError:
+        is_possible = False
+    assert (run_mistake(a, run) is None) == is_possible
