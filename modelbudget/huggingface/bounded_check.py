@@ -31,6 +31,11 @@ def read_by_class(kind: str, keys: list[str]) -> list[str]:
     return _ask("read_by_class", (kind, keys)) if keys else []
 
 
+def ties_head(config: dict[str, Any]) -> bool:
+    """Return whether a class ties the head, whatever its config says. Raises ValueError."""
+    return _ask("ties_head", config)
+
+
 def check(a: Architecture) -> None:
     """Raise ValueError if the class of a record rejects its config."""
     # Pydantic makes frozen records hashable, which its types do not show.

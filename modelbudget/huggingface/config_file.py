@@ -11,6 +11,7 @@ from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, translate
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.file_keys import without_code
 from modelbudget.huggingface.quantization import weight_format
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 
@@ -112,9 +113,24 @@ def _without_formula(
             fields = bounded_check.fields_of_built(config)
         except ValueError:
             raise why from None
+    notes += _tied_nevertheless(config, fields)
     lines = str(why).splitlines() if why else ()
     notes += [Note(f"{line}; measured without a formula: {kind} is counted") for line in lines]
     return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])
+
+
+def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[Note]:
+    """Return a note if the class ties a head that the file has for itself (UMT5)."""
+    key, kind = "tie_word_embeddings", fields["kind"]
+    try:
+        is_tied = config.get(key) is False and bounded_check.ties_head(without_code(config))
+    except ValueError:  # what the class rejects is reported where it is built
+        return []
+    n_more = fields.get("n_vocab", 0) * fields.get("d_model", 0)
+    if not is_tied or not n_more:
+        return []
+    line = f"{key} = false: {kind} ties the head nevertheless; with its own it has {n_more:,} more"
+    return [Note(f"{line} parameters")]
 
 
 def _unread_keys(kind: str, config: dict[str, Any]) -> list[str]:

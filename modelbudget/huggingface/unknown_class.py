@@ -73,6 +73,14 @@ def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def ties_head(config: dict[str, Any]) -> bool:
+    """Return whether the config class has a tied head, whatever the file says (T5 and relatives).
+
+    Raises ValueError if the class rejects the config.
+    """
+    return bool(getattr(_built(config), "tie_word_embeddings", False))
+
+
 def configuration(record):
     """Return the config object of a record. Raises ValueError if the class rejects it."""
     config = json.loads(record.config)
@@ -86,13 +94,7 @@ def configuration(record):
             part["tie_word_embeddings"] = record.tied
     if record.n_layer and record.n_layer != before:
         stretch(place, before, record.n_layer)
-    try:
-        return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
-    except MemoryError:
-        raise
-    except Exception as error:  # each class raises its own errors
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{record.kind} does not accept its config: {reason}") from None
+    return _built(config, record.kind)
 
 
 def check(record) -> None:
@@ -116,6 +118,16 @@ def build(record):
     from modelbudget.huggingface.construct import construct  # imports torch, which takes a second
 
     return construct(record.kind, configuration(record))
+
+
+def _built(config: dict[str, Any], kind: str = "the class") -> Any:
+    try:
+        return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
+    except MemoryError:
+        raise
+    except Exception as error:  # each class raises its own errors
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ValueError(f"{kind} does not accept its config: {reason}") from None
 
 
 def _config_class(config: dict[str, Any]) -> Any:

@@ -109,7 +109,7 @@ def left_out(kind: str, a) -> int:
         return a.n_expert * sum(parts[i % len(parts)] == "moe" for i in range(a.n_layer))
     if kind in BUFFERS and a.router_bias == "selection":
         return a.n_expert * (a.n_layer - a.n_dense_layer)
-    if kind == "T5ForConditionalGeneration":
+    if kind in ("MT5ForConditionalGeneration", "T5ForConditionalGeneration"):
         return 0 if a.tied else a.n_vocab * a.d_model
     if kind.startswith(("Marian", "Pegasus")):
         return -a.n_ctx * a.d_model
