@@ -572,7 +572,7 @@ def main(path: str) -> None:
         INTRODUCTION.format(tools=tools, of=of), *lines(), SPEED.format(machine=machine),
         *of_gguf_files(),
     )  # fmt: skip
-    Path(path).write_text("\n".join(text), encoding="utf-8")
+    Path(path).write_text("\n".join(text) + "\n", encoding="utf-8")
     print("\n".join(text))
 
 

@@ -15,6 +15,7 @@ FULL = ("float32", "float64")
 WEIGHTS = ("dtype", *FORMATS, "unknown")
 """Formats of weights (`configs/weight_formats/`)."""
 WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
+WITH_GROUPS = [word for word, known in FORMATS.items() if known.format.groups]
 WHOLE: dict[str, tuple] = {
     "zero": (0, 1),
     "tensor_parallel": (1,),
@@ -100,9 +101,7 @@ class Step(Record):
     )
     weight_group: Size = Field(
         128,
-        description="weights: "
-        f"{', '.join(word for word, known in FORMATS.items() if known.format.groups)}: input "
-        "channels that share a scale; 0: all",
+        description=f"weights: {', '.join(WITH_GROUPS)}: input channels that share a scale; 0: all",
     )
     weight_block: Size = Field(
         0,
@@ -119,6 +118,12 @@ class Step(Record):
         "weights",
         description="weights: a second format, of the matrices of routed experts; weights: the "
         "first is theirs too, where weights_of says so",
+    )
+    expert_weight_group: Size = Field(
+        0, description="expert_weights: weight_group of that format; 0: that of weights"
+    )
+    expert_weight_block: Size = Field(
+        0, description="expert_weights: weight_block of that format; 0: that of weights"
     )
     vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16"] = Field(
         "dtype",
@@ -201,6 +206,15 @@ class Step(Record):
             "weights_of: {weights_of}; allowed: weights: a format of other matrices",
             when="expert_weights != 'weights'",
         ),
+        *(
+            Constraint(
+                f"expert_weights in {tuple(words)}",
+                f"expert_weight_{size} = {{expert_weight_{size}:,}}: expert_weights: "
+                f"{{expert_weights}} has no {size}s; allowed: 0",
+                when=f"expert_weight_{size} > 0",
+            )
+            for size, words in (("block", WITH_BLOCKS), ("group", WITH_GROUPS))
+        ),
         Constraint(
             f"weights in {tuple(WITH_BLOCKS)}",
             "weight_block = {weight_block:,}: weights: {weights} has no blocks; allowed: 0",
@@ -208,11 +222,12 @@ class Step(Record):
         ),
         *(
             Constraint(
-                f"weight_block in {tuple(stored.blocks)}",
-                f"weight_block = {{weight_block:,}}: {word} has blocks of "
-                f"{', '.join(map(str, stored.blocks))}; 0: {stored.block}",
-                when=f"weight_block > 0 and weights == '{word}'",
+                f"{of}weight_block in {tuple(stored.blocks)}",
+                f"{of}weight_block = {{{of}weight_block:,}}: {word} has blocks of "
+                f"{', '.join(map(str, stored.blocks))}; 0: {zero or stored.block}",
+                when=f"{of}weight_block > 0 and {of}weights == '{word}'",
             )
+            for of, zero in (("", ""), ("expert_", "weight_block"))
             for word, stored in WITH_BLOCKS.items()
             if stored.blocks
         ),

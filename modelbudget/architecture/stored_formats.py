@@ -142,15 +142,23 @@ def file_is_known(weights: str) -> bool:
     return weights not in FORMATS or FORMATS[weights].library.file_is_known
 
 
-def sizes_of(stored: StoredFormat, rows, columns, has_bias, r) -> dict[str, Any]:
-    """Return the values of the names in expressions, for sizes of any reading."""
-    group = r.weight_group + (1 - positive(r.weight_group)) * columns
+def sizes_of(stored: StoredFormat, rows, columns, has_bias, r, is_second=0) -> dict[str, Any]:
+    """Return the values of the names in expressions, for sizes of any reading.
+
+    `is_second`: the format is that of routed experts, which may have groups and blocks of its own.
+    """
+    group, block = r.weight_group, r.weight_block
+    if is_second:
+        own_group, own_block = r.expert_weight_group, r.expert_weight_block
+        group = own_group + (1 - positive(own_group)) * group
+        block = own_block + (1 - positive(own_block)) * block
+    group = group + (1 - positive(group)) * columns
     if stored.group_divisors:
         group = columns
         for divisor in reversed(stored.group_divisors):
             fits = divides(columns, divisor)
             group = fits * divisor + (1 - fits) * group
-    block = r.weight_block + (1 - positive(r.weight_block)) * stored.block
+    block = block + (1 - positive(block)) * stored.block
     return {
         "rows": rows, "columns": columns, "has_bias": has_bias, "letters": len(r.dtype),
         "block": block, "group": largest(1, group),

@@ -63,7 +63,7 @@ def matrix_bytes(m: Matrix, r, in_file: bool = False):
     if word is None:
         return dense
     stored = FORMATS[word].format
-    sizes = sizes_of(stored, m.d_out, m.d_in, m.bias, r)
+    sizes = _sizes(m, r)
     tensors = stored.tensors_in_file if in_file else stored.tensors
     packed = sum(one.n_bytes(sizes, size) for one in tensors.values())
     packed = packed + (not stored.has_bias) * size * m.bias * m.d_out
@@ -80,8 +80,15 @@ def fit(matrices: list[Matrix], r):
         word = format_of(r, m.routed, m.name == HEAD)
         stored = FORMATS[word].format if word else None
         if stored and stored.needs and stored.otherwise != "dtype":
-            result = result * value_of(stored.needs, sizes_of(stored, m.d_out, m.d_in, m.bias, r))
+            result = result * value_of(stored.needs, _sizes(m, r))
     return result
+
+
+def _sizes(m: Matrix, r) -> dict[str, Any]:
+    """Return the values of the names in expressions, of a matrix that has a format."""
+    word = format_of(r, m.routed, m.name == HEAD) or r.weights
+    is_second = m.routed and r.expert_weights != "weights"
+    return sizes_of(FORMATS[word].format, m.d_out, m.d_in, m.bias, r, is_second)
 
 
 def misfit(matrices: list[Matrix], r) -> str:
@@ -113,7 +120,7 @@ class StoredWeights:
     """
 
     def __init__(self, r, word: str | None = None):
-        self.r, self.compute_dtype = r, r.dtype
+        self.r, self.compute_dtype, self.is_second = r, r.dtype, word is not None
         self.stored = FORMATS[word or r.weights].format
         has_another = word is None and r.expert_weights != "weights"
         self.of_experts = StoredWeights(r, r.expert_weights) if has_another else self
@@ -158,4 +165,4 @@ class StoredWeights:
         return made.n_numbers(self._sizes(d_in, d_out)), made.dtype
 
     def _sizes(self, d_in, d_out, has_bias: bool = False):
-        return sizes_of(self.stored, d_out, d_in, int(has_bias), self.r)
+        return sizes_of(self.stored, d_out, d_in, int(has_bias), self.r, self.is_second)

@@ -126,17 +126,19 @@ def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]
 def _second(of_parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the second format of a run, of the experts, and leave it out of the parts.
 
-    Nothing if they have the format of the others, or none. Groups and blocks are those of both.
+    Nothing if they have the format of the others, or none, or whole rows as groups where the others
+    have smaller ones.
     """
     experts, dense = of_parts.get("experts"), of_parts.get("dense")
     if not experts or not dense or experts == dense:
         return {}
-    shared = experts.keys() & dense.keys() - {"weights"}
-    if any(experts[name] != dense[name] for name in shared):
+    others = {name: value for name, value in experts.items() if value != dense.get(name)}
+    if 0 in others.values():
         return {}
     del of_parts["experts"]
-    sizes = {name: value for name, value in experts.items() if name not in ("weights", *dense)}
-    return sizes | {"expert_weights": experts["weights"]}
+    return {f"expert_{name}": value for name, value in others.items()} | {
+        "expert_weights": experts["weights"]
+    }
 
 
 def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:

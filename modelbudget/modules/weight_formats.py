@@ -111,9 +111,14 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         of_run = {"dense": not routed, "experts": routed}.get(run.weights_of, True)
         is_converted = of_library if run.weights_of == "library" else of_run
         stored = known.format
+        own = run
         if routed and run.expert_weights != "weights":
             is_converted, stored = True, FORMATS[run.expert_weights].format
-        if is_converted and (packed := _stored(name, layer, stored, run)):
+            group, block = run.expert_weight_group, run.expert_weight_block
+            sizes = {"weight_group": group} if group else {}
+            sizes |= {"weight_block": block} if block else {}
+            own = run.model_copy(update=sizes)
+        if is_converted and (packed := _stored(name, layer, stored, own)):
             model.set_submodule(name, packed)
 
 

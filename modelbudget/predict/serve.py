@@ -13,7 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
-from modelbudget.components.weight_formats import converts
+from modelbudget.components.weight_formats import format_of
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.of_point import terms_or_reason
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
@@ -131,15 +131,20 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
 
     vLLM cannot load such shards (vllm-project/vllm, issues 25292 and 52997).
     """
-    if run.weights not in FORMATS or not (stored := FORMATS[run.weights].format).groups:
+    if run.weights not in FORMATS:
         return
-    block = run.weight_block or stored.block
     for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
-        sizes = (whole.d_in, part.d_in, run.weight_group), (whole.d_out, part.d_out, block)
+        word = format_of(run, part.routed)
+        if word is None or not (stored := FORMATS[word].format).groups:
+            continue
+        is_second = part.routed and run.expert_weights != "weights"
+        group = (is_second and run.expert_weight_group) or run.weight_group
+        block = (is_second and run.expert_weight_block) or run.weight_block or stored.block
+        sizes = (whole.d_in, part.d_in, group), (whole.d_out, part.d_out, block)
         for size, share, together in sizes:
-            if together and converts(run, part.routed) and share != size and share % together:
+            if together and share != size and share % together:
                 raise ValueError(
-                    f"{part.name}: {share:,} of {size:,} channels on each device: {run.weights} "
+                    f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
                     f"needs a multiple of {together}"
                 )
 

@@ -102,19 +102,28 @@ def test_peaks_of_inference_with_stored_experts_and_head(weights, of, kernel):
     assert inference(program, a, run).peaks == measured
 
 
-@pytest.mark.parametrize("others", ["mxfp4", "bnb-4bit-double", "int4-group"])
-def test_experts_in_a_second_format(others):
-    """Catches experts in the format of all else, in bytes or in the copy of a product."""
+@pytest.mark.parametrize(
+    ("weights", "others", "sizes"),
+    [
+        ("fp8-channel", "mxfp4", {}),
+        ("fp8-channel", "int4-group", {"weight_group": 64}),
+        ("int4-group", "int4-group", {"weight_group": 64, "expert_weight_group": 32}),
+        ("bnb-4bit", "bnb-4bit-double", {"weight_block": 64, "expert_weight_block": 128}),
+    ],
+    ids=str,
+)
+def test_experts_in_a_second_format(weights, others, sizes):
+    """Catches experts in the format of all else, or in its groups and blocks."""
     a = Decoder(**EXPERTS | {"up_bias": False, "down_bias": False})
-    run = RunConfig(weights="fp8-channel", expert_weights=others, weight_group=64, length=8,
-                    dtype="bfloat16")  # fmt: skip
+    run = RunConfig(weights=weights, expert_weights=others, length=8, dtype="bfloat16", **sizes)
     with uninitialised():
         model = build(a, "meta", run.dtype)
     measured = infer(model, run, {"peak_inference_bytes"})["peak_inference_bytes"]
     assert inference(program, a, run).peaks == measured
     held = sum(p.nbytes for p in model.parameters())
     assert total(predicted("parameter_bytes", a, run)) == held
-    both = run.model_copy(update={"expert_weights": "weights"})
+    same = {"expert_weights": "weights", "expert_weight_group": 0, "expert_weight_block": 0}
+    both = run.model_copy(update=same)
     assert total(predicted("parameter_bytes", a, both)) != held
 
 

@@ -184,8 +184,9 @@ def test_experts_alone_are_converted_as_in_a_published_file(tmp_path):
     assert model.predict("file_bytes", {"implementation": "modelbudget"}).total // 10**9 == 594
 
 
-def test_experts_have_a_format_of_their_own(tmp_path):
-    """Experts in int4 by groups of 32, all else in FP8 by rows: two formats were refused.
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_experts_have_a_format_of_their_own(tmp_path, has_groups):
+    """Experts in int4 by groups of 32, all else in FP8 by rows or int4 by groups of 128: refused.
 
     By hand: each number of an expert has half a byte and 2 / 32 of a scale, each tensor two int64.
     """
@@ -194,11 +195,17 @@ def test_experts_have_a_format_of_their_own(tmp_path):
            "input_activations": {"num_bits": 8, "type": "float", "dynamic": True}}  # fmt: skip
     int4 = {"targets": ["re:.*mlp.experts.*"], "format": "pack-quantized",
             "weights": INT4["weights"] | {"group_size": 32}}  # fmt: skip
-    groups = {"group_0": int4, "group_1": fp8}
+    others = {"targets": ["Linear"], "format": "pack-quantized", "weights": INT4["weights"]}
+    groups = {"group_0": int4, "group_1": others if has_groups else fp8}
     given = COMPRESSED | {"config_groups": groups, "format": "mixed-precision"}
     (tmp_path / "config.json").write_text(json.dumps(KIMI_K2 | {"quantization_config": given}))
     run = (model := mb.model(tmp_path)).run()
-    assert (run.weights, run.expert_weights, run.weight_group) == ("fp8-channel", "int4-group", 32)
+    assert run.weights == ("int4-group" if has_groups else "fp8-channel")
+    assert (run.expert_weights, run.expert_weight_group, run.weight_group) == (
+        "int4-group",
+        32,
+        128,
+    )
     found = model.predict("parameter_bytes", {"implementation": "modelbudget"})
     names = {"layer.moe.gate", "layer.moe.up", "layer.moe.down"}
     of_experts = sum(part.value for part in found.components if part.name in names)

@@ -5,8 +5,8 @@ from modelbudget.architecture.run_values import division
 
 OWN = (
     "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
-    "expert_kernel", "gate_and_up", "gathered_states", "gradient_accumulation_fusion",
-    "implementation",
+    "expert_kernel", "expert_weight_block", "expert_weight_group", "gate_and_up",
+    "gathered_states", "gradient_accumulation_fusion", "implementation",
     "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "norm_kernel",
     "outputs", "projections", "rope_dtype", "rope_layout", "rope_tables", "score_cap",
     "softmax_dtype", "targets", "weight_group",
