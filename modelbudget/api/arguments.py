@@ -92,7 +92,8 @@ def checked(**arguments: Argument) -> Callable[[Function], Function]:
             try:
                 bound = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise InputError([f"{function.__name__}(): {error}"]) from None
+                allowed = ", ".join(f"{name}: {a.allowed}" for name, a in arguments.items())
+                raise InputError([f"{function.__name__}(): {error} ({allowed})"]) from None
             mistakes = [
                 f"{function.__name__}(): {name} = {show(bound[name])}: allowed: {argument.allowed}"
                 for name, argument in arguments.items()

@@ -9,7 +9,7 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.suggestions import MAX_LISTED, offered
+from modelbudget.common.suggestions import MAX_LISTED, nearest, offered
 from modelbudget.common.validation_messages import show
 from modelbudget.families import families
 from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
@@ -53,13 +53,15 @@ def _allowed(name: str) -> str:
     """Return what to write in place of an unknown name."""
     if series := models_of_series(name):
         return f"a series; allowed: {series}"
+    known = [base.name for base in named_models.Catalogue(CATALOGUE).bases.values() if base.model]
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        near = nearest(name.partition("/")[2], known, 1)
+        similar = f"; the nearest is {near[0]}" if near else ""
         config = f"https://huggingface.co/{name}/resolve/main/config.json"
         return (
-            "no such folder and no published model here; if huggingface.co has it: "
+            f"no such folder and no published model here{similar}; if huggingface.co has it: "
             f"curl -fLO {config} && modelbudget config.json"
         )
-    known = [base.name for base in named_models.Catalogue(CATALOGUE).bases.values() if base.model]
     paths = "or a config.json, a folder with one, or package.file:function"
     return f"no published model{offered(name, known, '`modelbudget models`')}; {paths}"
 

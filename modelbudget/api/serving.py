@@ -91,6 +91,12 @@ class Serving(Frames):
             for name, n_bytes, how, note in rows
         ]  # fmt: skip
 
+    def __repr__(self) -> str:
+        return (
+            f"<Serving of {self.model} on {self.devices} × {self.accelerator.name}: "
+            f"{self.requests:,} requests of {self.run.length:,} tokens>"
+        )
+
     def _repr_html_(self) -> str:
         return html_table(f"{self.model} served on {self.accelerator.name}", self.rows())
 

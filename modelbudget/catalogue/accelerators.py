@@ -112,13 +112,14 @@ def _repeated(devices: list[Accelerator], places: Iterable[int], field: str) -> 
 
 
 def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
-    """Return an accelerator by its name, with or without its memory: h100, h100-80gb, rtx-4090.
+    """Return an accelerator by its name, with or without its memory: h100, h100-80gb, 4090.
 
     Raises ValueError with all names.
     """
     for device in known:
         plain = _plain(device.name)
-        if _plain(name) in (plain, f"{plain}{device.bytes // GB}gb"):
+        short = plain.removeprefix("rtx").removeprefix("tpu")
+        if _plain(name) in (plain, short, f"{plain}{device.bytes // GB}gb"):
             return device
     raise ValueError(f"unknown accelerator {show(name)} (allowed: {', '.join(map(_label, known))})")
 

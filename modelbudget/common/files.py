@@ -134,6 +134,8 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError([f"{path}: not readable as UTF-8: {error}"]) from None
+    except FileNotFoundError:
+        raise InputError([f"{path}: no such file"]) from None
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}"]) from None
     except ValueError as error:  # of a name that no file can have

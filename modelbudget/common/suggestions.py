@@ -38,12 +38,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def offered(name: str, known: Collection[str], rest: str) -> str:
     """Return '; did you mean n_vocab? (allowed: …)'.
 
-    Lists every known name if they are few; otherwise the most similar ones, and that the others are
-    in `rest`.
+    Lists every known name if they are few or in no other place; otherwise the most similar ones,
+    and that the others are in `rest`.
     """
     listed = ", ".join(known)
     near = nearest(name, known, MOST_NEAREST)
-    if len(listed) > MAX_LISTED:
+    if rest and len(listed) > MAX_LISTED:
         more = f"all {len(known):,} are in {rest}"
         listed = f"{', '.join(near)}; {more}" if near else more
     return f"{f'; did you mean {near[0]}?' if near else ''} (allowed: {listed})"

@@ -131,5 +131,5 @@ def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
             return
         if number not in log.numbers:
             log.numbers.append(number)
-    if pattern.tool not in log.tools:
-        log.tools.append(pattern.tool)
+        if pattern.tool not in log.tools:
+            log.tools.append(pattern.tool)

@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from helpers.project import ROOT
 
 import modelbudget as mb
 from modelbudget.api.command import app
+from modelbudget.api.find import find
+from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.named_models import Catalogue
 
 MODULE = """
@@ -54,6 +57,11 @@ def command(monkeypatch, capsys, tmp_path):
         ("lock gpt-2-124m -o .", ".: a folder; allowed: a file to write"),
         ("measure gpt-2-124m --device tpu", "'meta', 'auto', 'cpu', 'cuda'"),
         ("llama-5-8b", "did you mean llama-3-8b?"),
+        ("google/gemma-3-4b-it", "no published model here; the nearest is gemma-3-4b; if "),
+        ("llama-3-8b --rank 8", "--rank 8: of no adapter; allowed: with --adapter"),
+        ("llama-3-8b --batch 1.5", "batch = '1.5': must be a whole number"),
+        ("llama-3-8b --serve h100 --train", "--serve h100: allowed without --train"),
+        ("check", "budget.lock: no such file"),
         (
             "Qwen/Qwen9-8B",
             "curl -fLO https://huggingface.co/Qwen/Qwen9-8B/resolve/main/config.json "
@@ -127,6 +135,8 @@ def test_short_dtypes_are_understood_in_python():
         ("meta-llama/Llama-3.1-8B-Instruct", "llama-3-8b"),
         ("deepseek-r1", "deepseek-v3"),
         ("Qwen/Qwen3-8B", "qwen-3-8b"),
+        ("gpt2", "gpt-2-124m"),
+        ("bert-base-uncased", "bert-base"),
     ],
 )
 def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, base):
@@ -147,6 +157,47 @@ def test_a_name_of_equal_shape_stands_for_one_model():
     assert len(without_owner) == sum("/" in name for name in shapes)
     for base in models:
         assert without_owner.get(base.name, base.name) == base.name
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("gpt2", transformers.GPT2Config()),
+        ("bert-base-uncased", transformers.BertConfig()),
+        ("gpt-j-6B", transformers.GPTJConfig()),
+        ("gpt-neox-20b", transformers.GPTNeoXConfig()),
+        ("google-t5/t5-small", transformers.T5Config()),
+    ],
+)
+def test_a_name_whose_sizes_are_defaults_of_a_class_has_them(name, config):
+    """The source of these names is read here: a wrong line of `same_shape` is seen."""
+    fields = find(name).fields
+    assert fields["d_model"] == config.hidden_size
+    assert fields["n_head"] == config.num_attention_heads
+    assert fields.get("n_layer", fields.get("n_encoder_layer")) == config.num_hidden_layers
+
+
+def test_help_is_what_the_command_alone_prints_and_no_line_of_it_is_cut(command, monkeypatch):
+    """A user's first screen: of 80 columns, with line breaks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    alone, asked = command(), command("--help")
+    assert (alone.code, alone.err) == (0, "")
+    assert alone.out == asked.out
+    assert "\n  show " in alone.out
+    assert "..." not in alone.out.partition("Options:")[2]
+
+
+def test_where_no_request_is_served_the_reason_is_given(command):
+    """By hand: 141 GB of weights; the cache of a token is 2 · 80 · 8 · 128 numbers."""
+    weights = command("llama-3-70b", "--serve", "h100")
+    assert "no request fits: weights and the rest need 145 GB of 78.1 GB" in weights.err
+    cache = command("llama-3-70b", "--serve", "160GB", "--length", "100000")
+    assert "one of 100,000 tokens needs 32.8 GB" in cache.err
+
+
+@pytest.mark.parametrize("name", ["4090", "RTX 4090", "rtx-4090-24gb"])
+def test_a_card_is_found_by_its_number(name):
+    assert mb.model("gpt-2-124m").fit(name).accelerator.name == "RTX 4090"
 
 
 def test_what_was_not_measured_is_named_where_nothing_was_compared(command):
@@ -216,6 +267,9 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
     assert both.code == 0, both.err
     shared = "training by zero: 3, data_parallel: 2; inference by tensor_parallel: 2"
     assert f"H100, each of 2: {shared}" in both.out
+    assert "KV cache" not in both.out
+    assert "not known of shards" not in both.err
+    assert "zero: 3; also: --inference" in command("llama-3-8b", "--devices", "2").err
     alone = command(*words, "--inference", "--json")
     assert alone.code == 0, alone.err
     (fit,) = json.loads(alone.out)["fit"]
@@ -263,6 +317,16 @@ def test_a_users_own_file_of_accelerators(command, tmp_path):
     ("construct", "line"),
     [
         (lambda: mb.RunConfig(batch=-1), "batch = -1: must be at least 1"),
+        (
+            lambda: mb.model("gpt-2-124m").memory(batch=4),
+            "memory(): got an unexpected keyword argument 'batch' "
+            "(settings: a RunConfig, keys with values, or None)",
+        ),
+        (
+            lambda: mb.model("gpt-2-124m").memory()["zzz"],
+            "quantity = 'zzz': not among the predictions (allowed: "
+            f"{', '.join(name for name in QUANTITIES if name.endswith('_bytes'))})",
+        ),
         (lambda: mb.RunConfig(8), "RunConfig(): 8 has no name; allowed: batch=8, length=4096, …"),
         (lambda: mb.Model("gpt-2"), "Model(): base = 'gpt-2': must be a base; allowed: "
          "model('gpt-2')"),

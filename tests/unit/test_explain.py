@@ -188,6 +188,18 @@ def test_numbers_of_others_are_explained_or_asked_for(tmp_path, name):
     assert asks or not any(one.n_bytes for one in known) or found.share > 0.7
 
 
+def test_a_log_is_named_after_the_tool_of_its_numbers(tmp_path):
+    """A dtype that another tool prints too names no tool; thousands may have commas."""
+    path = tmp_path / "server.log"
+    path.write_text(
+        "server_args=ServerArgs(model_path='Qwen/Qwen3-8B', dtype=torch.bfloat16, tp_size=1)\n"
+        "KV Cache is allocated. #tokens: 7,282, K size: 0.50 GB, V size: 0.50 GB\n"
+    )
+    found = explain(path)
+    assert found.title.startswith("SGLang; ")
+    assert {line.verdict for line in found.lines} == {"exact"}
+
+
 def test_a_number_that_is_a_multiple_of_the_formula_says_so(tmp_path):
     path = tmp_path / "post.md"
     path.write_text("| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n")

@@ -35,6 +35,7 @@ def test_llama_70b_on_two_devices_by_hand():
     left = one.usable - sum(terms(found).values())
     assert one.blocks == left // one.block_bytes - 1
     assert found.requests == one.blocks // 512 == 28
+    assert repr(found).endswith(" on 2 × H100: 28 requests of 8,192 tokens>")
     assert found.most_requests == 29
     fp8 = mb.model("llama-3.1-70b").serve(
         "h100-80gb", LLAMA_70B | {"cache_dtype": "fp8"}, devices=2

@@ -21,7 +21,9 @@ class _ModelByDefault(TyperGroup):
     """Reads `modelbudget palm-540b` as `modelbudget show palm-540b`."""
 
     def parse_args(self, ctx, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, *GROUP_OPTIONS):
+        if not args:
+            args = ["--help"]
+        elif args[0] not in (*self.commands, *GROUP_OPTIONS):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -31,9 +33,7 @@ class _ModelByDefault(TyperGroup):
         return [*super().shell_complete(ctx, incomplete), *model.shell_complete(ctx, incomplete)]
 
 
-app = typer.Typer(
-    cls=_ModelByDefault, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
-)
+app = typer.Typer(cls=_ModelByDefault, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -44,7 +44,14 @@ def _main(
 ) -> None:
     """Show where the parameters, memory and FLOPs of a sequence model go.
 
-    `modelbudget MODEL` is short for `modelbudget show MODEL`.
+    `modelbudget MODEL` is short for `modelbudget show MODEL`:
+
+    \b
+      modelbudget llama-3-8b                            what is in it
+      modelbudget config.json --batch 8 --length 4096   your own model
+      modelbudget llama-3-8b --train --fit rtx-4090     does it fit
+      modelbudget llama-3-8b --serve rtx-4090           how many requests
+      modelbudget show --help                           all options
     """
 
 

@@ -16,7 +16,10 @@ def run(
     ] = None,
     totals: Annotated[bool, typer.Option("--totals", help="Compare only whole models.")] = False,
 ) -> None:
-    """Compare with budget.lock. Exit code 1 and a table of Markdown if something changed."""
+    """Compare with budget.lock.
+
+    Exit code 1 and a table of Markdown if something changed.
+    """
     changes = check(path, module, totals)
     if changes:
         typer.echo(table(changes))

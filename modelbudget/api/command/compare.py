@@ -34,6 +34,9 @@ def run(
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
+    optimizer: options.Optimizer = None,
+    train: options.OnlyTraining = False,
+    inference: options.OnlyInference = False,
     given: options.Given = None,
     of_a: OfA = None,
     of_b: OfB = None,
@@ -44,9 +47,14 @@ def run(
     """Compare the predictions of two models or more."""
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
-    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
+    settings = options.settings(
+        given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+    )
+    wanted = quantities(train, inference)
     of_models = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
-    models = [_predicted(name, settings, of) for name, of in zip(names, of_models, strict=True)]
+    models = [
+        _predicted(name, settings, of, wanted) for name, of in zip(names, of_models, strict=True)
+    ]
     if as_json:
         output.print_json({"models": [as_dict(model) for model in models]})
     elif as_csv:
@@ -57,13 +65,15 @@ def run(
             notes(model)
 
 
-def _predicted(name: str, settings: dict[str, Any], of_model: dict[str, Any]) -> Predictions:
+def _predicted(
+    name: str, settings: dict[str, Any], of_model: dict[str, Any], wanted: list[str]
+) -> Predictions:
     """Predict a model, whose label gets the fields that it alone is given."""
     model = model_with(name, settings | of_model, {})
     shown = (f"{field} {show(value).strip(chr(39))}" for field, value in of_model.items())
     label = ", ".join([model.label, *shown])
     labelled = replace(model, base=model.base._replace(label=label))
-    return labelled.predictions(quantities(True, True), settings | of_model)
+    return labelled.predictions(wanted, settings | of_model)
 
 
 def _settings(models: list[Predictions]) -> str:

@@ -16,7 +16,7 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Count a model's parameters and FLOPs per training token as papers and training code do."""
+    """Count parameters and FLOPs of a training token as papers do."""
     settings = options.settings(given, length=length)
     counts = model_with(name, settings, {}).conventions(settings)
     if as_json:

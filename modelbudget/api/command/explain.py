@@ -26,7 +26,7 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Explain each number of a file: exact, bounded, or unexplained by so many bytes.
+    """Explain each number of a file, such as a server's log.
 
     Nothing is guessed: what the file does not say is asked for by name.
     """

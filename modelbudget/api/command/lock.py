@@ -18,13 +18,16 @@ def run(
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
+    optimizer: options.Optimizer = None,
     given: options.Given = None,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
-    """Write counts, bytes and FLOPs of models by component to budget.lock."""
+    """Write counts, bytes and FLOPs of models to budget.lock."""
     lock(
         names,
-        options.settings(given, batch, length, dtype, implementation, weights, adapter, rank),
+        options.settings(
+            given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+        ),
         path,
     )
     typer.echo(f"{path}: written")

@@ -19,7 +19,7 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """List published models, with their predicted parameters and family."""
+    """List published models, with their parameters and family."""
     wanted = [word.casefold() for word in words or ()]
     bases = [base for base in Catalogue(CATALOGUE).bases.values() if base.model]
     matching = [base for base in bases if all(word in _text(base) for word in wanted)]

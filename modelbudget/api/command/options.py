@@ -27,24 +27,24 @@ def known_names(incomplete: str) -> list[str]:
 
 def settings(
     given: list[str] | None,
-    batch: int | None = None,
-    length: int | None = None,
+    batch: str | None = None,
+    length: str | None = None,
     dtype: str | None = None,
     implementation: str | None = None,
     weights: str | None = None,
     adapter: str | None = None,
-    rank: int | None = None,
+    rank: str | None = None,
     optimizer: str | None = None,
 ) -> dict[str, Any]:
     """Return the fields that the command line sets. Raises InputError."""
     named = {
-        "batch": batch,
-        "length": length,
+        "batch": batch and _value(batch),
+        "length": length and _value(length),
         "dtype": dtype,
         "implementation": implementation,
         "weights": weights,
         "adapter": adapter,
-        "adapter_rank": rank,
+        "adapter_rank": rank and _value(rank),
         "optimizer": optimizer,
     }
     settings_by_name: dict[str, Any] = {
@@ -77,8 +77,8 @@ Model = Annotated[
     ),
 ]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", autocompletion=known_names)]
-Batch = Annotated[int | None, typer.Option(help="Sequences in one step.", show_default=False)]
-Length = Annotated[int | None, typer.Option(help="Tokens in each sequence.", show_default=False)]
+Batch = Annotated[str | None, typer.Option(metavar="N", help="Sequences in one step.")]
+Length = Annotated[str | None, typer.Option(metavar="N", help="Tokens in each sequence.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, …", show_default=False)]
 Implementation = Annotated[
     str | None,
@@ -91,21 +91,27 @@ Weights = Annotated[
 Adapter = Annotated[
     str | None, typer.Option(help="Train an adapter alone: lora, dora, vera, …", show_default=False)
 ]
-Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.", show_default=False)]
+Rank = Annotated[str | None, typer.Option(metavar="N", help="With --adapter: its rank.")]
 Optimizer = Annotated[
     str | None,
     typer.Option(help="adamw, adamw-8bit, muon, … (docs/optimizers.md)", show_default=False),
 ]
+OnlyTraining = Annotated[bool, typer.Option("--train", help="Only training.")]
+OnlyInference = Annotated[bool, typer.Option("--inference", help="Only inference.")]
 Given = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Any field of docs/fields.md; repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with exact numbers.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print one row for each component × quantity.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV with exact numbers.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print tables for pasting.")]
 OwnFile = Annotated[
     str | None,
-    typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
+    typer.Option(
+        "--accelerators",
+        metavar="FILE",
+        help="With --fit: a file with names and memory of your own.",
+    ),
 ]
 Devices = Annotated[
     int,
@@ -115,28 +121,37 @@ Devices = Annotated[
     ),
 ]
 FitTo = Annotated[
-    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
+    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="Does it fit? h100-80gb, 24GB, …")
 ]
 ServeOn = Annotated[
     str | None,
-    typer.Option("--serve", metavar="ACCELERATOR", help="Requests that it serves: h100-80gb, …"),
+    typer.Option(
+        "--serve", metavar="ACCELERATOR", help="How many requests does it serve? h100-80gb, 24GB, …"
+    ),
 ]
 DraftOf = Annotated[
-    str | None, typer.Option("--draft", metavar="MODEL", help="Of --serve: a draft model, or mtp.")
+    str | None,
+    typer.Option("--draft", metavar="MODEL", help="With --serve: a draft model, or mtp."),
 ]
 Reserved = Annotated[
-    str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
+    str | None,
+    typer.Option(
+        "--reserve", metavar="SIZE", help="With --fit or --serve: bytes kept free, 2GB, …"
+    ),
 ]
 TrainerOf = Annotated[
     str | None,
-    typer.Option("--trainer", metavar="dpo|grpo", help="Of TRL, with all of its models."),
+    typer.Option(
+        "--trainer", metavar="dpo|grpo", help="A step of TRL's trainer, with all of its models."
+    ),
 ]
 ReferenceOf = Annotated[
     str | None,
-    typer.Option("--reference", metavar="MODEL", help="Of --trainer: a model, copy, or none."),
+    typer.Option("--reference", metavar="MODEL", help="With --trainer: a model, copy, or none."),
 ]
 RewardOf = Annotated[
-    str | None, typer.Option("--reward", metavar="MODEL", help="Of --trainer grpo: its model.")
+    str | None,
+    typer.Option("--reward", metavar="MODEL", help="With --trainer grpo: the reward model."),
 ]
 AnswerOf = Annotated[
     int | None,
@@ -154,8 +169,8 @@ FileOf = Annotated[
     typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),
 ]
 FormatOf = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="Of --file: Q4_K_M, IQ4_XS, …")
+    str | None, typer.Option("--format", metavar="FORMAT", help="With --file: Q4_K_M, IQ4_XS, …")
 ]
 HasImatrix = Annotated[
-    bool, typer.Option("--imatrix", help="Of --file: quantised with an importance matrix.")
+    bool, typer.Option("--imatrix", help="With --file: quantised with an importance matrix.")
 ]

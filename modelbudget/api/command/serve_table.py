@@ -19,6 +19,20 @@ def show(serving: Serving, as_json: bool, as_csv: bool, as_markdown: bool) -> No
         for term in serving.of_device.terms:
             if term.how == "read" or term.note.startswith(NOT_KNOWN):
                 output.print_note(f"{term.name}: {term.note}")
+        if not serving.requests:
+            output.print_note(too_small(serving))
+
+
+def too_small(serving: Serving) -> str:
+    """Return why no request is served."""
+    of_device, length = serving.of_device, count(serving.run.length)
+    needed = sum(term.n_bytes for term in of_device.terms)
+    if needed >= of_device.usable:
+        why = f"weights and the rest need {si_bytes(needed)} of {si_bytes(of_device.usable)}"
+    else:
+        left, request = si_bytes(of_device.cache_bytes), si_bytes(of_device.request_bytes)
+        why = f"the cache of one of {length} tokens needs {request}, and {left} are left"
+    return f"no request fits: {why}; what helps: --devices N, --weights, a shorter --length"
 
 
 def of_serving(serving: Serving) -> Table:
@@ -46,7 +60,7 @@ def of_serving(serving: Serving) -> Table:
     ):
         of_tokens = f"of {count(of_device.block_tokens)} tokens, " if of_device.block_tokens else ""
         size = f"{of_tokens}{count(of_device.block_bytes)} bytes"
-        rows.append(("blocks, one apart", count(of_device.blocks), "exact", size))
+        rows.append(("blocks for requests", count(of_device.blocks), "exact", size))
         rows.append(("blocks of a request", count(of_device.request_blocks), "exact",
                      f"{count(run.length)} tokens"))  # fmt: skip
     else:
@@ -63,7 +77,8 @@ def of_serving(serving: Serving) -> Table:
     shared = f"tensor_parallel {run.tensor_parallel}"
     if run.expert_parallel > 1:
         shared += f", expert_parallel {run.expert_parallel}"
-    formats = f"weights {run.weights}, cache {run.cache_dtype}, dtype {run.dtype}"
+    weights, cache = (run.dtype if f == "dtype" else f for f in (run.weights, run.cache_dtype))
+    formats = f"weights {weights}, cache {cache}"
     several = f"{count(serving.devices)} × " if serving.devices > 1 else ""
     title = f"{serving.model} on {several}{serving.accelerator.name}, {shared}; {formats}"
     return Table(title, ("a device", "value", "how", "note"), rows, texts=("how", "note"))

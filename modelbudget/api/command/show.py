@@ -1,6 +1,6 @@
 """`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -50,8 +50,8 @@ def run(
     batch: options.Batch = None,
     length: options.Length = None,
     dtype: options.Dtype = None,
-    train: Annotated[bool, typer.Option("--train", help="Only training.")] = False,
-    inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
+    train: options.OnlyTraining = False,
+    inference: options.OnlyInference = False,
     fit: options.FitTo = None,
     serve: options.ServeOn = None,
     draft: options.DraftOf = None,
@@ -77,7 +77,7 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Predict parameters, memory and FLOPs of a model, by component.
+    """Predict a model's parameters, memory and FLOPs, by component.
 
     Of a folder or a file with safetensors, or a .gguf file, only the header is read and held
     against the formula: exit code 1 if it differs.
@@ -92,11 +92,14 @@ def run(
             model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
         )
         return
+    if rank is not None and settings.get("adapter", "none") == "none":
+        raise InputError([f"--rank {rank}: of no adapter; allowed: with --adapter"])
     if draft is not None and serve is None:
         raise InputError([f"--draft {draft}: of no engine; allowed: with --serve"])
     if serve is not None:
-        if fit is not None:
-            raise InputError([f"--serve {serve}: allowed without --fit {fit}"])
+        if others := [o for o, value in (("--fit", fit), ("--train", train),
+                                         ("--trainer", trainer)) if value]:  # fmt: skip
+            raise InputError([f"--serve {serve}: allowed without {', '.join(others)}"])
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
         serve_table.show(
@@ -131,7 +134,8 @@ def run(
     train = train or (is_tuned and not inference)
     shared = sharing(devices, training=not inference)
     model = model_with(name, settings, shared)
-    predicted = model.predictions(quantities(train, inference), shared | settings)
+    of_training = train or (devices > 1 and not inference)
+    predicted = model.predictions(quantities(of_training, inference), shared | settings)
     fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
@@ -164,6 +168,8 @@ def run(
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
+    if of_training and not (train or fit):
+        refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
     for line in (
         *refusals,
         *(f"{_not_solved(fit)}: {fit.why}" for fit in fits if fit.why),

@@ -32,6 +32,7 @@ UNITS = {
 } | {one.name: f"{one.unit} by the convention {one.name}" for one in CONVENTIONS}
 """Quantity → unit and what is counted, for axis titles and after a number."""
 
+_PREFIXES = tuple((prefix, 3 * (i + 1)) for i, prefix in reversed([*enumerate("kMGTPEZY")]))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -53,18 +54,17 @@ def scientific(value: int) -> str:
 
 def si_bytes(value: int) -> str:
     """Format bytes with SI units and three digits: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
-    unit, power = next(
-        (one for one in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]),
-        ("bytes", 0),
-    )
-    return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
+    return _si(value, "B") if value >= 1000 else f"{value:g} bytes"
 
 
 def si_flops(value: int) -> str:
     """Format FLOPs with SI units and three digits: 291648307200 → 292 GFLOP."""
-    units = (("EFLOP", 18), ("PFLOP", 15), ("TFLOP", 12), ("GFLOP", 9), ("MFLOP", 6))
-    unit, power = next((one for one in units if value >= 10 ** one[1]), ("FLOP", 0))
-    return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
+    return _si(value, "FLOP") if value >= 10**6 else f"{float(f'{value:.3g}'):,g} FLOP"
+
+
+def _si(value: int, unit: str) -> str:
+    prefix, power = next((p, n) for p, n in _PREFIXES if value >= 10**n)
+    return f"{float(f'{value / 10**power:.3g}'):,.10g} {prefix}{unit}"
 
 
 def amount(value: int, quantity: str) -> str:
