@@ -261,8 +261,3 @@ def computed_again(r) -> int:
 def drops_outputs(r):
     """1 where what each part of a layer adds has dropout."""
     return r.dropout * int(r.dropout_in != "attention")
-
-
-def mask_bytes(backend: str, dtype_bytes: int) -> int:
-    """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
-    return {"gpu": 1, "cpu": dtype_bytes}[backend]

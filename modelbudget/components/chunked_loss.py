@@ -4,18 +4,7 @@ As torchtitan's `ChunkedLossWrapper` (torchtitan/components/loss.py): no logits 
 backward pass begins, the gradients of the head and of the states it reads are there.
 """
 
-from types import SimpleNamespace
-
-from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_values import (
-    INDEX,
-    bytes_of,
-    exact_bytes,
-    tokens,
-)
-from modelbudget.components import loss
-from modelbudget.memory.timeline import Allocation, Timeline, live_bytes
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.autograd import backward, finish_node, make_leaf, start_node
 from modelbudget.operations.elementwise import add, div, to
 from modelbudget.operations.losses import cross_entropy
@@ -23,63 +12,6 @@ from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.tape import Tensor as ProgramTensor
 from modelbudget.operations.views import chunk, flatten
-
-
-def is_chunked(r: Run):
-    """1 where the run computes head and loss in chunks, else 0."""
-    return positive(r.loss_chunks - 1)
-
-
-def saved(a: Fields, r: Run):
-    """Bytes saved for backward: the gradient of the states that the head reads."""
-    return is_chunked(r) * bytes_of(r.dtype) * tokens(r) * a.d_model
-
-
-def held(r: Run, of_head):
-    """Return the bytes that are live when backward begins and that no operation saves.
-
-    The loss and its gradient, the targets, and the head's gradients (`of_head` bytes).
-    """
-    return is_chunked(r) * (2 * exact_bytes(r.dtype) + INDEX * tokens(r) + of_head)
-
-
-def forward(a: Fields, r: Run, n_rows, width):
-    """Return the peak bytes of all chunks, in addition to those live when backward begins.
-
-    `n_rows`: logits of a token; `width`: channels of the states that the head's matrix reads. The
-    states and the gathered gradient are live throughout; at the end the gradient is cast to the
-    dtype of the run.
-    """
-    one, exact, size = _one_chunk(r), exact_bytes(r.dtype), bytes_of(r.dtype)
-    gathered = exact * tokens(r) * a.d_model + loss.number(r) - exact
-    cast = int(exact != bytes_of(r.dtype)) * bytes_of(r.dtype) * tokens(r) * a.d_model
-    kept = int(r.outputs == "kept") * size * tokens(one) * n_rows
-    live = live_bytes(0, _timeline(a, one, n_rows, width))
-    return is_chunked(r) * (gathered + largest(cast + kept, *live))
-
-
-def _one_chunk(r: Run) -> SimpleNamespace:
-    """Return the run of the tokens of one chunk."""
-    length = ceil_div(tokens(r), r.loss_chunks)
-    return SimpleNamespace(**vars(r) | {"batch": 1, "length": length})
-
-
-def _timeline(a: Fields, r: Run, n_rows, width) -> Timeline:
-    """Return the timeline of a chunk after the first, which adds its gradients to those before."""
-    size, number, n = bytes_of(r.dtype), loss.number(r), tokens(r)
-    states, logits = size * n * width, size * n * n_rows
-    read = positive(a.d_emb) * states
-    cast = int(number != size) * number * n * n_rows
-    freed = int(r.outputs == "freed") * logits + cast + number
-    weight, bias = size * n_rows * width, size * n_rows * a.head_bias
-    of_projection = size * a.d_emb * a.d_model + positive(a.d_emb) * size * n * a.d_model
-    return [
-        Allocation("projected states", read),
-        Allocation("loss", logits + cast + number * (n * n_rows + 2), freed),
-        *loss.backward(r, n_rows),
-        Allocation("head gradients", weight + bias + states, logits + weight + bias + read),
-        Allocation("head projection gradients", of_projection, of_projection),
-    ]
 
 
 def program(model, r: Run, tokens: ProgramTensor, targets: ProgramTensor) -> ProgramTensor:

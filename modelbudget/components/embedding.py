@@ -10,7 +10,6 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import (
     INDEX,
-    accumulates,
     bytes_of,
     divides,
     fuses_gradients,
@@ -19,7 +18,7 @@ from modelbudget.architecture.run_values import (
     stored,
     tokens,
 )
-from modelbudget.components import chunked_loss, dropout, loss, norm, vocabulary_parallel
+from modelbudget.components import loss, norm, vocabulary_parallel
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
@@ -218,14 +217,14 @@ def saved(a: Fields, r: Run) -> dict:
     The indices of rows of embeddings, and the inputs of head and projections.
     """
     size, n = bytes_of(r.dtype), tokens(r)
-    whole, found = 1 - chunked_loss.is_chunked(r), saved_by_ends(a, r, width(a))
-    return found | {
+    return {
         "embedding": scale(r),
+        "embedding.token": INDEX * n,
         "embedding.position": _position_indices(a, r),
         "embedding.projection": size * n * a.d_emb,
-        "head.projection": whole * positive(a.d_emb) * size * n * a.d_model,
-        "head": whole * found["head"] + _cap(a, r),
-        "loss": whole * found["loss"] + chunked_loss.saved(a, r),
+        "head.projection": positive(a.d_emb) * size * n * a.d_model,
+        "head": size * n * width(a) + _cap(a, r),
+        "loss": loss.saved(r, rows(a)),
     }
 
 
@@ -233,16 +232,6 @@ def _position_indices(a: Fields, r: Run):
     """Bytes of the indices of learned positions, or of the bucket of each pair of tokens."""
     n = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
     return INDEX * n
-
-
-def saved_by_ends(a: Fields, r: Run, width) -> dict:
-    """Those of token embedding and head of such a width, and of the loss."""
-    size, n = bytes_of(r.dtype), tokens(r)
-    return {
-        "embedding.token": INDEX * n,
-        "head": size * n * width,
-        "loss": loss.saved(r, rows(a)),
-    }
 
 
 def _is_capped(r: Run) -> int:
@@ -263,52 +252,29 @@ def scale(r: Run):
 def held_apart(a: Fields, r: Run):
     """Bytes of embeddings that are held as local variables and are not the first layer's input.
 
-    That of tokens, where positions are added to it or dropout follows, and that of positions. A
-    norm after it saves it, or leaves a copy in its place.
+    That of tokens, where positions are added to it, and that of positions. A norm after it saves
+    it, or leaves a copy in its place.
     """
     if r.embeddings == "freed":
         return 0
     size, added = bytes_of(r.dtype), int(a.position in ("learned", "sinusoidal"))
-    summed = 1 - (1 - added) * (1 - dropout.of_embedding(r))
-    copied = (1 - summed) * a.embedding_norm * norm.copies_input(a, r)
-    return size * a.d_model * ((summed + copied) * tokens(r) + added * r.length)
+    copied = (1 - added) * a.embedding_norm * norm.copies_input(a, r)
+    return size * a.d_model * ((added + copied) * tokens(r) + added * r.length)
 
 
 def is_held_input(a: Fields, r: Run):
     """1 where the first layer's input is an embedding that is held as a local variable."""
     added = int(a.position in ("learned", "sinusoidal"))
-    summed = 1 - (1 - added) * (1 - dropout.of_embedding(r))
-    return int(r.embeddings == "held") * (1 - summed) * (1 - a.embedding_norm)
+    return int(r.embeddings == "held") * (1 - added) * (1 - a.embedding_norm)
 
 
 def saved_after_layers(a: Fields, r: Run):
     """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
     found, given = saved(a, r), INDEX * tokens(r)
-    of_head = found["head.projection"] + found["head"] + found["loss"] + held(a, r) - given
+    of_head = (
+        found["head.projection"] + found["head"] + found["loss"] + loss.held(r, rows(a)) - given
+    )
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
-
-
-def held(a: Fields, r: Run):
-    """Return the bytes of head and loss that are live when backward begins, and not saved."""
-    whole = (1 - chunked_loss.is_chunked(r)) * loss.held(r, rows(a))
-    of_head = (1 - accumulates(r)) * _head_gradients(a, r)
-    return whole + chunked_loss.held(r, of_head)
-
-
-def forward_end(a: Fields, r: Run) -> tuple:
-    """Return the bytes live at the peak of head and loss, and at the end of the loss.
-
-    In addition to those live when backward begins.
-    """
-    in_chunks = chunked_loss.forward(a, r, rows(a), width(a))
-    whole = 1 - chunked_loss.is_chunked(r)
-    return in_chunks, whole * loss.forward(r, rows(a))
-
-
-def _head_gradients(a: Fields, r: Run):
-    """Bytes of the gradients of the head: its matrix, bias and projection."""
-    numbers = token(a, width(a)) + a.head_bias * rows(a) + a.d_emb * a.d_model
-    return bytes_of(r.dtype) * numbers
 
 
 def final_norm(a: Fields, r: Run, others):
@@ -365,17 +331,13 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("tanh gradient", logits, 2 * logits),
         Allocation("gradient before the division", logits, logits),
     ]
-    freed = (1 - loss.holds_gradient(r)) * logits
-    of_logits = [
+    return [
         *loss.backward(r, rows(a)),
         *times(_is_capped(r), capped),
-        Allocation("head gradients", weight + bias + read, freed + read),
+        Allocation("head gradients", weight + bias + read, logits + read),
         Allocation("head gradients done", gradients=own),
         *all_reduce(r, read),
         *times(positive(a.d_emb), projection),
-    ]
-    return [
-        *times(1 - chunked_loss.is_chunked(r), of_logits),
         *times(a.final_norm, norm.backward(a, of_states(r))),
     ]
 
@@ -383,12 +345,11 @@ def head_backward(a: Fields, r: Run) -> Timeline:
 def backward(a: Fields, r: Run) -> Timeline:
     """Return the timeline of the backward pass of the embedding.
 
-    Norm; dropout; positions, summed over the batch; the projection; the token embedding; and with a
-    tied head the sum of both gradients of the matrix.
+    Norm; positions, summed over the batch; the projection; the token embedding; and with a tied
+    head the sum of both gradients of the matrix.
     """
     size, n, s = bytes_of(r.dtype), tokens(r), of_states(r)
     states, narrow = size * n * a.d_model, size * n * a.d_emb
-    of_part = size * tokens(s) * a.d_model
     of_table, is_learned = size * table(a), int(a.position == "learned")
     factorised = positive(a.d_emb)
     of_positions, of_rows = is_learned * size * r.length * a.d_model, size * position(a)
@@ -399,7 +360,6 @@ def backward(a: Fields, r: Run) -> Timeline:
             "embedding projection gradients", weight + narrow, states + narrow, gradients=weight
         )
     ]
-    dropped = [Allocation("dropout gradient", of_part, dropout.mask(a, s) + of_part)]
     whole = of_table * r.tensor_parallel
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
     share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
@@ -407,7 +367,6 @@ def backward(a: Fields, r: Run) -> Timeline:
     scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
         *times(a.embedding_norm, norm.backward(a, s)),
-        *times(dropout.of_embedding(r), dropped),
         *all_gather(r, states, freed=1),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
@@ -420,21 +379,13 @@ def backward(a: Fields, r: Run) -> Timeline:
 
 
 def _sum_of_gradients(r: Run, table, whole) -> Timeline:
-    """Sum both gradients of a tied matrix: in place where the head's is accumulated already.
+    """Sum both gradients of a tied matrix.
 
     `table`: bytes of a device's share of the matrix, of which it copies its share of the `whole`.
     """
-    new = (1 - chunked_loss.is_chunked(r)) * table
     share = divides(r) * table
-    freed = whole + share + new
-    return [Allocation("sum with the head's gradient", share + new, freed, gradients=new)]
-
-
-def dropped(a: Fields, r: Run) -> Timeline:
-    """Dropout of the embedding, in the forward pass of training."""
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
-    dropped = [Allocation("dropout", states + dropout.mask(a, r), states)]
-    return times(dropout.of_embedding(r), dropped)
+    freed = whole + share + table
+    return [Allocation("sum with the head's gradient", share + table, freed, gradients=table)]
 
 
 def forward(a: Fields, r: Run) -> Timeline:

@@ -14,7 +14,6 @@ from modelbudget.components.layers.layer_parts import (
     parts,
 )
 from modelbudget.components.layers.layer_saved import (
-    buffers,
     first_input_held,
     held,
     held_in_forward,
@@ -28,7 +27,6 @@ from modelbudget.components.layers.layer_training import training
 __all__ = [
     "LayerFields",
     "all_parts",
-    "buffers",
     "component_name",
     "fields_of_parts",
     "first_input_held",

@@ -31,26 +31,9 @@ def saved(r: Run, n_rows):
     """Return the bytes saved for backward; `n_rows`: logits of a token.
 
     The log-probability of each token of the vocabulary at each position, the targets, and the
-    number that their mean is divided by. In place, the softmax, a copy of the targets, and their
-    mask.
+    number that their mean is divided by.
     """
-    other = MASK * tokens(r) if is_in_place(r) else number(r)
-    return number(r) * tokens(r) * n_rows + targets(r) + other
-
-
-def is_in_place(r: Run) -> int:
-    """1 where the gradient of the logits is computed in the tensor that the loss reads."""
-    return int(r.loss_kernel == "in_place")
-
-
-def _is_apart(r: Run) -> int:
-    """1 where the logits are another tensor than the one that the loss saves."""
-    return 1 - is_in_place(r) * (1 - _is_cast(r))
-
-
-def holds_gradient(r: Run):
-    """1 where the caller holds the logits, and their gradient is written over them."""
-    return int(r.outputs == "kept") * (1 - _is_apart(r))
+    return number(r) * tokens(r) * n_rows + targets(r) + number(r)
 
 
 def targets(r: Run):
@@ -64,26 +47,19 @@ def held(r: Run, n_rows):
 
     The loss; labels of which the targets are a copy; logits that the forward pass has returned.
     """
-    labels = (int(r.targets == "shifted") + is_in_place(r)) * INDEX * tokens(r)
-    kept = int(r.outputs == "kept") * _is_apart(r)
-    return number(r) + labels + kept * _logits(r, n_rows)
+    labels = int(r.targets == "shifted") * INDEX * tokens(r)
+    return number(r) + labels + int(r.outputs == "kept") * _logits(r, n_rows)
 
 
 def forward(r: Run, n_rows):
     """Return the bytes that are live at the end of forward, and freed before backward begins.
 
-    The logits, their copy in single precision, the labels with one of padding, the summed loss. In
-    place, three numbers of each token: the logit of its target, the sum of the exponentials, and
-    its loss; and its index.
+    The logits, their copy in single precision, the labels with one of padding, the summed loss.
     """
-    if is_in_place(r):
-        freed = _is_cast(r) * int(r.outputs == "freed")
-        return freed * _logits(r, n_rows) + INDEX * tokens(r) + number(r) * (3 * tokens(r) - 1)
     cast, shifted = _is_cast(r), int(r.targets == "shifted")
-    kept = int(r.outputs == "kept")
     padded = positive(r.batch - 1) * INDEX * (tokens(r) + r.batch)
     return (
-        (1 - kept) * _logits(r, n_rows)
+        int(r.outputs == "freed") * _logits(r, n_rows)
         + cast * number(r) * tokens(r) * n_rows
         + shifted * (padded + number(r))
         + divides(r) * _divided_forward(r, n_rows)
@@ -109,22 +85,17 @@ def logits(r: Run, n_rows):
 
     In addition to those live when backward begins.
     """
-    kept, copied = int(r.outputs == "kept") * _is_apart(r), is_in_place(r)
-    labels = (int(r.targets == "shifted") + copied) * targets(r)
-    others = number(r) + MASK * tokens(r) if copied else 2 * number(r)
-    of_loss = number(r) * tokens(r) * n_rows + others + labels
-    return (1 - kept) * _logits(r, n_rows) - of_loss
+    labels = int(r.targets == "shifted") * targets(r)
+    of_loss = number(r) * tokens(r) * n_rows + 2 * number(r) + labels
+    return int(r.outputs == "freed") * _logits(r, n_rows) - of_loss
 
 
 def backward(r: Run, n_rows) -> Timeline:
     """Return the timeline to the gradient of the logits.
 
     It needs two tensors of the size of the saved log-probabilities besides these: their gradient,
-    and that of the logits. A copy of the targets is freed between them. In place, only two numbers
-    of each token and its index are needed, and a copy in the dtype of the logits.
+    and that of the logits. A copy of the targets is freed between them.
     """
-    if is_in_place(r):
-        return _backward_in_place(r, n_rows)
     wide, cast = number(r) * tokens(r) * n_rows, _is_cast(r)
     shifted = int(r.targets == "shifted")
     in_dtype = [Allocation("logits gradient in the run's dtype", _logits(r, n_rows), wide)]
@@ -139,19 +110,6 @@ def backward(r: Run, n_rows) -> Timeline:
         *times(shifted, mean),
         *times(1 - shifted, [Allocation("loss gradients", 2 * wide + more, 2 * wide + more)]),
         *times(cast, in_dtype),
-    ]
-
-
-def _backward_in_place(r: Run, n_rows) -> Timeline:
-    """Return the timeline of the gradient in place of the softmax."""
-    per_token, n = number(r) * tokens(r), tokens(r)
-    freed, temporary = (MASK + INDEX) * n, 2 * per_token + INDEX * n
-    in_dtype = _logits(r, n_rows), per_token * n_rows + freed
-    return [
-        Allocation("gradient of the mean", number(r) + per_token),
-        Allocation("1 less for each target", temporary, temporary + per_token),
-        *times(_is_cast(r), [Allocation("logits gradient in the run's dtype", *in_dtype)]),
-        *times(1 - _is_cast(r), [Allocation("logits gradient", 0, freed)]),
     ]
 
 

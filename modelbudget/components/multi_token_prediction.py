@@ -14,9 +14,9 @@ from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, of_states, tokens
-from modelbudget.architecture.terms import Term, Terms, part
-from modelbudget.components import embedding, norm
+from modelbudget.architecture.run_values import tokens
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import norm
 from modelbudget.components.contract import Values
 from modelbudget.components.layers import layer_program
 from modelbudget.memory.parameter_tensors import Tensor, matrix
@@ -108,21 +108,6 @@ def projection(a: Fields) -> Tensor:
 def flops(a: Fields, r: Run):
     """Count the FLOPs of the projection in a forward pass."""
     return 2 * tokens(r) * projection(a).numbers
-
-
-def saved(a: Fields, r: Run, in_layers: Terms) -> Terms:
-    """Return the bytes saved for backward, with those of head and loss of each layer.
-
-    The states that a layer begins with are saved by the norm or the head that read them before,
-    unless each norm saves a copy.
-    """
-    s = of_states(r)
-    states, one_norm = bytes_of(r.dtype) * tokens(s) * a.d_model, norm.saved(a, s)
-    found = of_layers(a, in_layers, one_norm, 2 * states)
-    shared = (1 - norm.copies_input(a, r)) * states
-    found["mtp.norm.states"] = Term(one_norm - shared, a.n_mtp_layer)
-    ends = embedding.saved(a, r)
-    return found | at_ends(a, {name: ends[name] for name in ("embedding.token", "head", "loss")})
 
 
 def at_ends(a: Fields, values: Values) -> Terms:

@@ -55,17 +55,16 @@ def saved(a, r, width=None, vectors=None):
 
     The statistics are mean and 1/σ (LayerNorm) or 1/rms (RMSNorm), in at least single precision.
 
-    A CPU composes RMSNorm of simpler operations and saves the unscaled output too. Written out, the
-    input is saved in single precision; so are, where the scale is multiplied in that too, the
-    unscaled output and 1 + the scale. `width`: channels of a token (d_model); `vectors`: how many
-    vectors are normalised (one for each token).
+    Written out, the unscaled output is saved too, and the input in single precision; so are, where
+    the scale is multiplied in that, the unscaled output and 1 + the scale. `width`: channels of a
+    token (d_model); `vectors`: how many vectors are normalised (one for each token).
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
     exact, copied = scales_exactly(a, r), copies_input(a, r)
-    unscaled = is_composed(a, r) * a.norm_scale * (1 + exact * copied) * states
+    unscaled = is_written_out(a, r) * a.norm_scale * (1 + exact * copied) * states
     return states + copied * states + statistics + unscaled + exact * _scale(r, width)
 
 
@@ -75,11 +74,6 @@ def saved_inside(a, r, states, copied, width):
     `states`: bytes of its input, of which something else saves all but `copied`.
     """
     return saved(a, r, width) - (1 - copies_input(a, r)) * (states - copied)
-
-
-def is_composed(a, r) -> int:
-    """1 where the norm is composed of simpler operations: RMSNorm on a CPU, or written out."""
-    return int(is_written_out(a, r) or (a.norm == "rmsnorm" and r.backend == "cpu"))
 
 
 def is_written_out(a, r) -> int:
@@ -136,7 +130,7 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     """
     states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
     of_scale = bytes_of(r.dtype) * parameters(a, width)
-    if is_composed(a, r):
+    if is_written_out(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
         if scales_exactly(a, r):
             return _exact_backward(a, r, states, rms, of_scale, given, residual, others)
@@ -239,14 +233,7 @@ def forward(a, r) -> Timeline:
             Allocation("scaled", scaled * states, scaled * states),
             Allocation("variance freed", 0, statistic + copied * exact),
         ]
-    if r.backend == "gpu":
-        return [Allocation("rms norm", states + statistic, statistic)]
-    return [
-        Allocation("squares and their mean", states + 2 * statistic, states + statistic),
-        Allocation("quotient", states),
-        Allocation("scaled", scaled * states, scaled * states),
-        Allocation("rms freed", 0, statistic),
-    ]
+    return [Allocation("rms norm", states + statistic, statistic)]
 
 
 def _exact_forward(a, r, states, statistic, scale) -> Timeline:

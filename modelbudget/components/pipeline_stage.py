@@ -30,11 +30,10 @@ def stage(
     model, is_last = timelines(a, one), pipeline_stages.is_last(r)
     logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
     left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
-    output = embedding.held(a, one) if is_last else model.states
-    overwritten = is_last * loss.holds_gradient(one) * logits
+    output = loss.held(one, embedding.rows(a)) if is_last else model.states
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
     input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states
-    first = _passes(a, one, model, output - left + overwritten, input_)
+    first = _passes(a, one, model, output - left, input_)
     again = first if accumulates(r) else pipeline_stages.added(first)
     saved = total(pipeline_stages.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
     return pipeline_stages.Stage(
@@ -61,9 +60,9 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     computed again needs more in backward.
     """
     is_last = pipeline_stages.is_last(r)
-    of_chunks, of_loss, *of_head = model.forward_end
+    of_loss, *of_head = model.forward_end
     found = [*of_head, loss.logits(r, embedding.rows(a))] if is_last else []
-    in_loss = [of_chunks, of_loss] if is_last else []
+    in_loss = [of_loss] if is_last else []
     if r.recompute == "full":
         return found, in_loss
     (last,) = model.layers

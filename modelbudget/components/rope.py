@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
 from modelbudget.operations.elementwise import (
     add,
@@ -103,51 +103,6 @@ def backward_other_channels(r, n_head, d_head) -> Timeline:
     """
     heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
     return [Allocation("RoPE other channels", heads, heads), *accumulate(heads)]
-
-
-def complex_table(r, d_rotary):
-    """Bytes of complex numbers for `length` positions, one for each pair of d_rotary channels."""
-    return exact_bytes(r.dtype) * r.length * d_rotary
-
-
-def complex_rows(r, d_rotary):
-    """Bytes of the rows of such a table for all tokens."""
-    return r.batch * complex_table(r, d_rotary)
-
-
-def forward_complex(r, n_heads, d_head) -> Timeline:
-    """Return the timeline of RoPE as a product of complex numbers, of queries and keys together.
-
-    The rows of the table and the rotated heads stay; in half precision copies of the heads and the
-    products are freed (torchtitan, models/common/rope.py, `ComplexRoPE`).
-    """
-    n, size, exact = tokens(r) * n_heads * d_head, bytes_of(r.dtype), exact_bytes(r.dtype)
-    heads, wide, cast = size * n, exact * n, int(size != exact)
-    return [
-        Allocation("RoPE rows of the table", complex_rows(r, d_head)),
-        Allocation("RoPE", wide + cast * (wide + heads), cast * 2 * wide),
-    ]
-
-
-def backward_complex(r, n_head, n_kv_head, d_head) -> Timeline:
-    """Return the timeline from the gradients of queries and keys after such a RoPE to those before.
-
-    Each product reads a conjugate copy of the rows of the table.
-    """
-    size, rows = bytes_of(r.dtype), complex_rows(r, d_head)
-    (query, of_query), (key, of_key) = (
-        (size * tokens(r) * n * d_head, exact_bytes(r.dtype) * tokens(r) * n * d_head)
-        for n in (n_head, n_kv_head)
-    )
-    cast = int(size != exact_bytes(r.dtype))
-    return [
-        Allocation("RoPE key gradient in single precision", cast * of_key, cast * key),
-        Allocation("RoPE query gradient in single precision", cast * of_query, cast * query),
-        Allocation("RoPE key product", rows + of_key, rows + of_key),
-        Allocation("RoPE query product", rows + of_query, 2 * rows + of_query),
-        Allocation("RoPE key gradient in half precision", cast * key, cast * of_key),
-        Allocation("RoPE query gradient in half precision", cast * query, cast * of_query),
-    ]
 
 
 def rotate(x: Tensor, d_rotary) -> Tensor:

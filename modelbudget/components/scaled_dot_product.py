@@ -12,7 +12,6 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     context_rank,
     exact_bytes,
-    mask_bytes,
     tokens,
 )
 from modelbudget.devices import exchanged_heads, ring_blocks
@@ -89,19 +88,19 @@ def saved_once_computed(h, r):
     """Bytes that backward needs once the core has been computed.
 
     Math: queries, keys and values, the last two repeated for each query head, and the softmax of
-    the scores, length² for each head; with dropout, the dropped softmax and the mask. Flash:
+    the scores, length² for each head; with dropout, the dropped softmax and a byte of each. Flash:
     queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022, §3.1);
     backward computes the scores and the dropout again. Efficient: as flash (Rabe & Staats 2021,
     §3), with keys and values repeated for each query head, and rows padded to a multiple of 32.
-    Written out: as math, all but the softmax in the dtype, and a copy of that in half precision;
-    the dropped softmax replaces that copy, and tanh of the scores is saved if it caps them.
+    Written out, without dropout: as math, all but the softmax in the dtype, and a copy of that in
+    half precision; tanh of the scores is saved if it caps them.
     """
     if r.attention_kernel == "written_out":
         b = _written_out_bytes(h, r)
-        return b.queries + b.keys_kept + b.values_kept + b.softmax + b.kept + b.mask + b.capped
+        return b.queries + b.keys_kept + b.values_kept + b.softmax + b.cast + b.capped
     if r.attention_kernel == "math":
-        b = _bytes(h, r)
-        return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + b.dropped)
+        b, n_score = _bytes(h, r), r.batch * h.n_head * r.length * r.length
+        return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + n_score)
     repeated = _repeated(h, r)
     repeats = repeated * (_keys_and_values(r, h, h.n_head) - _keys_and_values(r, h, h.n_kv_head))
     return inputs(h, r) + repeats + _result(h, r)
@@ -146,7 +145,7 @@ def _result(h, r):
     if r.attention_kernel == "efficient":
         sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
     else:
-        sums, seeds = exact_bytes(r.dtype) * r.length, int(r.backend == "gpu") * SEEDS
+        sums, seeds = exact_bytes(r.dtype) * r.length, SEEDS
     return _heads(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
 
 
@@ -171,9 +170,9 @@ def forward(h, r, hides=0) -> Timeline:
 def _computed(h, r, hides=0, keeps=1) -> Timeline:
     """To the result and what backward needs. With `keeps` 0 some of that is freed earlier."""
     if r.attention_kernel == "math":
-        return _unfused(_bytes(h, r, hides), r, 1, keeps)
+        return _unfused(_bytes(h, r, hides), 1, keeps)
     if r.attention_kernel == "written_out":
-        return _written_out(_written_out_bytes(h, r), r)
+        return _written_out(_written_out_bytes(h, r))
     made = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
     return [Allocation("fused attention", made)]
 
@@ -198,7 +197,7 @@ def backward(h, r, hides=0) -> Timeline:
     if r.attention_kernel == "math":
         return _unfused_backward(h, _bytes(h, r, hides), r, mask_of_window(r, hides))
     if r.attention_kernel == "written_out":
-        return _written_out_backward(_written_out_bytes(h, r), r)
+        return _written_out_backward(_written_out_bytes(h, r))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
     keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
@@ -237,7 +236,6 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         result=size * n * h.n_head * h.d_value,
         scores=exact * n_score,
         scores_given=size * n_score,
-        dropped=mask_bytes(r.backend, exact) * n_score,
         mask=(1 - hides) * positive(r.length - 1) * r.length * r.length,
         masked=positive(r.length - 1),
         exact=exact,
@@ -248,50 +246,41 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         keys_apart=(1 - h.rope) * split * (1 - repeated),
         values_apart=split * (1 - repeated),
         values_given=values_given,
-        in_python=r.dropout * int(r.backend == "gpu"),
     )
 
 
-def _unfused(b, r, whole, keeps=1) -> Timeline:
+def _unfused(b, whole, keeps=1) -> Timeline:
     """Attention as separate operations; the product with the values only if `whole`.
 
-    With `keeps` 0 nothing is saved: keys, the softmax and the dropout are freed once read. Torch
-    composes the operations in C++, where every intermediate tensor lives to the end; with a GPU's
-    dropout (`in_python`) they are composed in Python, where each is freed after its last use.
+    With `keeps` 0 nothing is saved: keys and the softmax are freed once read. Torch composes the
+    operations in C++, where every intermediate tensor lives to the end.
     """
-    in_torch = 1 - b.in_python
     few = b.keys + b.few_values
     copies = b.half * (b.queries + few)
-    causal = b.in_python * b.mask
     mask = b.exact * b.mask
     kept_values = b.half * (1 - b.repeated) * (1 - b.values_apart) * b.few_values
     temporary = (
         copies
         - kept_values
-        - b.in_python * b.half * (b.queries + b.repeated * few)
         + b.queries_apart * b.queries
-        + causal
         + mask
         + b.repeated * b.queries
-        + in_torch * b.half * b.scores_given
-        + b.in_python * b.scores
+        + b.half * b.scores_given
     )
-    dropout = r.dropout * (b.scores + b.dropped)
-    masking = in_torch * b.masked * b.scores
+    masking = b.masked * b.scores
     repeats = b.repeated * (b.queries + b.values)
     per_head = (b.queries_apart + b.keys_apart) * b.queries
     return [
         Allocation("single-precision copies of query, key, value", copies),
-        Allocation("scaled query", b.queries, b.in_python * b.half * b.queries),
-        Allocation("causal mask", causal + mask),
-        Allocation("repeated key and value", repeats, b.in_python * b.half * b.repeated * few),
+        Allocation("scaled query", b.queries),
+        Allocation("causal mask", mask),
+        Allocation("repeated key and value", repeats),
         Allocation("scaled key", b.queries),
         Allocation("query and key contiguous per head", per_head),
         Allocation("scores", b.scores, (b.keys_apart + 1 - keeps) * b.queries),
         Allocation("masked scores", masking, masking),
-        Allocation("softmax", b.scores, in_torch * b.scores),
-        Allocation("dropout", dropout, (1 - keeps) * dropout),
-        Allocation("softmax in the run's dtype", in_torch * b.half * b.scores_given),
+        Allocation("softmax", b.scores, b.scores),
+        Allocation("softmax in the run's dtype", b.half * b.scores_given),
         Allocation("value contiguous per head", b.values_apart * b.values),
         Allocation("weighted values", whole * b.values),
         Allocation(
@@ -324,12 +313,8 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
     return [
         *times(b.half, [Allocation("result gradient in single precision", b.values, b.result)]),
         Allocation("result gradient contiguous per head", per_head, per_head),
-        *(_unfused(b, r, 0) if selective else []),
-        Allocation(
-            "value and softmax gradients", b.values + b.scores,
-            b.values + values + r.dropout * b.scores,
-        ),
-        Allocation("dropout gradient", r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
+        *(_unfused(b, 0) if selective else []),
+        Allocation("value and softmax gradients", b.values + b.scores, b.values + values),
         Allocation("softmax gradient", b.scores, 2 * b.scores),
         Allocation("query and key gradients", 2 * b.queries, freed),
         Allocation("key gradient before the scale", b.queries, b.queries),
@@ -337,7 +322,7 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
         Allocation("query gradient before the scale", b.queries, b.queries),
         *times(b.half, to_half),
         *times(b.half, of_query),
-    ]  # fmt: skip
+    ]
 
 
 def _written_out_bytes(h, r) -> SimpleNamespace:
@@ -371,8 +356,6 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
         softmax=exact * n_score,
         copied=half * exact * n_score,
         cast=half * size * n_score,
-        kept=(1 - (1 - half) * (1 - r.dropout)) * size * n_score,
-        mask=r.dropout * mask_bytes(r.backend, size) * n_score,
         capped=is_capped * size * n_score,
         half=half,
         is_capped=is_capped,
@@ -384,9 +367,9 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
     )
 
 
-def _written_out(b, r) -> Timeline:
+def _written_out(b) -> Timeline:
     """Attention one operation at a time; its result is contiguous per token."""
-    dropped, copied = r.dropout * b.scores, (b.queries_apart + b.keys_copied) * b.queries
+    copied = (b.queries_apart + b.keys_copied) * b.queries
     cap = [
         Allocation("scores divided by their cap", b.scores, b.scores),
         Allocation("tanh", b.scores, b.scores),
@@ -401,7 +384,6 @@ def _written_out(b, r) -> Timeline:
         Allocation("masked scores", b.scores, b.scores),
         Allocation("softmax", b.softmax + b.copied, b.copied),
         Allocation("softmax in the dtype of products", b.cast, b.scores),
-        Allocation("dropout", dropped + b.mask, r.dropout * b.cast),
         Allocation("value contiguous per head", b.values_copied * b.values),
         Allocation("weighted values", b.values),
         Allocation(
@@ -410,7 +392,7 @@ def _written_out(b, r) -> Timeline:
     ]
 
 
-def _written_out_backward(b, r) -> Timeline:
+def _written_out_backward(b) -> Timeline:
     """Gradients of the operations, last first."""
     of_few = [
         Allocation("value gradient summed over groups", b.few_values, b.values),
@@ -427,9 +409,8 @@ def _written_out_backward(b, r) -> Timeline:
         Allocation(
             "softmax and value gradients",
             b.scores + b.values,
-            b.values + b.kept + kept_values,
+            b.values + b.cast + kept_values,
         ),
-        Allocation("dropout gradient", r.dropout * b.scores, r.dropout * b.scores + b.mask),
         Allocation("gradient in single precision", b.half * b.softmax, b.cast),
         Allocation("softmax gradient", b.softmax, 2 * b.softmax),
         Allocation("scores gradient in the run's dtype", b.cast, b.half * b.softmax),

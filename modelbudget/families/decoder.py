@@ -46,7 +46,9 @@ from modelbudget.components.contract import Part, Values
 from modelbudget.components.decoder import decoder_program, decoder_training_peaks
 from modelbudget.components.decoder.decoder_conditions import (
     OF_ONE_DEVICE,
+    OF_STEP,
     OF_TENSORS,
+    has_closed_step,
     is_of_stages,
     knows_shards,
 )
@@ -84,9 +86,9 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
-OF_STEP = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
+OF_KIND_OF_PRODUCTS = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
 """Quantities that the kind of products and of embedding decides."""
-READ_BY_PROGRAM = ("activation_bytes", "peak_training_bytes", "flops_forward", "flops_backward")
+OF_PRODUCTS = ("flops_forward", "flops_backward")
 """Quantities that no closed formula has with a fused head and loss."""
 
 
@@ -162,11 +164,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
-        if r.loss_kernel == "fused_linear" and quantity in READ_BY_PROGRAM:
+        if r.loss_kernel == "fused_linear" and quantity in OF_PRODUCTS:
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
-        holds = layer.has_formula(quantity, a, r)
-        if quantity in OF_STEP:
+        holds = has_closed_step(quantity, a, r) if quantity in OF_STEP else 1
+        if is_nothing(holds):
+            return 0
+        holds = holds * layer.has_formula(quantity, a, r)
+        if quantity in OF_KIND_OF_PRODUCTS:
             holds = holds * (1 - computes_as_megatron(r))
         if is_divided(r):
             holds = holds * (1 - divides(r) * (1 - tensor_parallel.known(quantity, a, r)))
@@ -176,8 +181,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if divides_context(r):
             known = OF_ONE_DEVICE if context_parallel.sends_heads(r) else OF_TENSORS
             holds = holds * (1 - exchanges_context(r) * (1 - int(quantity in known)))
-        if quantity == "peak_training_bytes":
-            holds = holds * multi_token_prediction.has_none(a)
         if is_pipelined(r) and not is_of_stages(quantity, a, r):
             return 0
         if is_sharded(r):
@@ -358,12 +361,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             of_microbatch = Decoder.activation_bytes(one, pipeline_stages.microbatch(alone))
             return pipeline_stages.activations(r, of_microbatch)
         a, s = share(a, r), of_states(r)
-        ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
-        found = around_layers(a, ends, norm.saved(a, s)) | saved_by_layers(a, r)
-        if not multi_token_prediction.is_absent(a):
-            of_layers = saved_by_layers(multi_token_prediction.own_layers(a), r)
-            found = merged(found, multi_token_prediction.saved(a, r, of_layers))
-        return layer.packed(r, found)
+        ends = embedding.saved(a, r) | {"dropout": dropout.saved_of_embedding(a, s)}
+        found = around_layers(a, ends, norm.saved(a, s))
+        return layer.packed(r, found | saved_by_layers(a, r))
 
     @staticmethod
     @pipeline_stages.by_stage

@@ -103,11 +103,9 @@ def activations(r: Run, of_microbatch: Terms) -> Terms:
     n = in_flight(r)
     found = scaled(without_ends(r, of_microbatch), n)
     rest = INDEX * (tokens(r) - n * tokens(microbatch(r)))
-    in_place = int(r.loss_kernel == "in_place")  # which copies the targets
-    views = {"embedding.token": 1, "loss": 1 - in_place}
     return found | {
-        name: Term(found[name].each + is_view * rest, found[name].instances)
-        for name, is_view in views.items()
+        name: Term(found[name].each + rest, found[name].instances)
+        for name in ("embedding.token", "loss")
         if name in found
     }
 

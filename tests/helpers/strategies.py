@@ -137,9 +137,13 @@ architectures = decoders() | hybrids()
 
 
 @st.composite
-def runs(draw) -> RunConfig:
-    """Every word, switch and size is drawn; the record is legal by construction."""
-    backend, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
+def runs(draw, closed: bool = False) -> RunConfig:
+    """Every word, switch and size is drawn; the record is legal by construction.
+
+    `closed`: only settings with which peaks have closed formulas.
+    """
+    backend = "gpu" if closed else draw(st.sampled_from(["gpu", "cpu"]))
+    attention = draw(st.sampled_from(KERNELS))
     allowed = {"math": [*FULL, *HALF], "flash": HALF, "efficient": ["float32", *HALF]}[attention]
     if backend == "cpu":
         attention, allowed = attention.replace("efficient", "math"), FULL
@@ -163,7 +167,7 @@ def runs(draw) -> RunConfig:
         fused=kernel == "fused",
         backend=backend,
         attention_kernel=attention,
-        dropout=drops and draw(st.booleans()),
+        dropout=drops and not closed and draw(st.booleans()),
         norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
         activation_kernel=draw(st.sampled_from(["fused", "written_out"])),
         rope_tables=draw(st.sampled_from(["layer", "model"])),
@@ -186,8 +190,8 @@ KERNELS = ["math", "flash", "efficient"]
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
-    """A mixer and a feed-forward part in every layer."""
-    a, run = draw(decoders_that_run(peaks=True))
+    """A mixer and a feed-forward part in every layer, and a run with a closed formula."""
+    a, run = draw(decoders_that_run(peaks=True, closed=True))
     there = {
         name: " ".join(word for word in getattr(a, name).split() if word != "none") or plain
         for name, plain in (("mixers", "attention"), ("mlps", "mlp"))
@@ -199,9 +203,9 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
 
 
 @st.composite
-def decoders_that_run(draw, peaks: bool = False) -> tuple[Decoder, RunConfig]:
-    """A decoder and a run for which there are formulas."""
-    a, run = draw(decoders(covered=True, peaks=peaks)), draw(runs())
+def decoders_that_run(draw, peaks: bool = False, closed: bool = False) -> tuple[Decoder, RunConfig]:
+    """A decoder and a run that programs know; `closed`: one with a closed formula of its peak."""
+    a, run = draw(decoders(covered=True, peaks=peaks)), draw(runs(closed=closed))
     if a.position in MASKS:
         recompute = "none" if run.recompute == "selective" or a.position != "relative" else "full"
         run = run.model_copy(update={"attention_kernel": "math", "recompute": recompute})
@@ -212,11 +216,15 @@ def decoders_that_run(draw, peaks: bool = False) -> tuple[Decoder, RunConfig]:
     if "mla" in a.mixers and run.attention_kernel == "flash":
         run = run.model_copy(update={"attention_kernel": "math"})
     a, run = fitting(a, run)
-    if run.targets == "given" and run.foreach:
+    if closed and run.activation_kernel == "fused_gate":
+        run = run.model_copy(update={"activation_kernel": "fused"})
+    if closed or run.targets == "shifted":
+        pass
+    elif run.foreach:
         n_token = run.batch * run.length
         n_chunk = next((n for n in range(2, n_token + 1) if n_token % n == 0), 1)
         run = run.model_copy(update={"loss_chunks": n_chunk})
-    elif run.targets == "given":
+    else:
         copies = run.loss_dtype == "float32" and run.dtype in HALF
         outputs = draw(st.sampled_from(["freed", "kept"])) if copies else "freed"
         run = run.model_copy(update={"loss_kernel": "in_place", "outputs": outputs})

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from helpers.training import PREDICTED, measured, predicted, without_zeros
-from helpers.why import why
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -39,7 +38,6 @@ def test_a_step_needs_what_is_predicted(settings, dtype, autocast, loss_dtype, o
         })  # fmt: skip
         found = measured(a, run)
         expected = predicted(a, run, (*PREDICTED, "peak_training_bytes"))
-        assert expected.pop("peak_training_bytes") == found["peak_training_bytes"], why(a, run)
         for quantity, values in expected.items():
             assert without_zeros(values) == without_zeros(found[quantity])
 

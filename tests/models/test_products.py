@@ -72,7 +72,8 @@ def test_random_products_are_predicted(seed):
     formulas, found = predicted(a, run), measured(a, run)
     assert programmed(a, run) == found, run
     assert formulas.items() <= found.items(), run
-    assert "peak_training_bytes" in formulas or run.virtual_stages > 1
+    by_program_alone = {"copied", "complex", "in_place", "fused_gate", "interleaved_1f1b"}
+    assert "peak_training_bytes" in formulas or by_program_alone & {*dict(run).values()}
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "PaLM", "Gemma 2"])

@@ -9,13 +9,12 @@ own class. All tokens of a step are one sequence without a dimension of batch.
 import pytest
 import torch
 from helpers.tiers import product_by_tier
-from helpers.training import measured
+from helpers.training import measured, predicted
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.step.train import train
@@ -116,11 +115,11 @@ def run_of(**settings) -> RunConfig:
 def differences(a: Decoder, run: RunConfig, traced) -> dict[str, int]:
     """Return what is predicted less what is traced, where the two are not equal."""
     found = {}
-    for quantity in sorted(QUANTITIES - {"peak_training_bytes"}):
-        predicted = total(getattr(a, quantity)(a, run))
-        found[quantity] = predicted - sum(traced[quantity].values())
-    for phase, term in a.peak_training_bytes(a, run).items():
-        found[phase] = term.total - traced["peak_training_bytes"][phase]
+    expected = predicted(a, run, QUANTITIES)
+    for phase, n_bytes in expected.pop("peak_training_bytes").items():
+        found[phase] = n_bytes - traced["peak_training_bytes"][phase]
+    for quantity, values in expected.items():
+        found[quantity] = sum(values.values()) - sum(traced[quantity].values())
     return {name: value for name, value in found.items() if value}
 
 
@@ -174,9 +173,3 @@ def test_complex_numbers_rotate_pairs_of_neighbours():
     first, second = q[..., 0::2], q[..., 1::2]
     expected = torch.stack((first * cos - second * sin, first * sin + second * cos), -1).flatten(-2)
     assert torch.allclose(rotated, expected)
-
-
-def test_single_tokens_have_no_formula():
-    a, run = Decoder.model_validate(SMALL), run_of(length=1, loss_chunks=1)
-    assert not a.has_formula_for("activation_bytes", a, run)
-    assert not a.has_formula_for("peak_training_bytes", a, run)

@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 from helpers.tiers import ALL, pairwise
 from helpers.training import PREDICTED, measured, predicted, without_zeros
-from helpers.why import why
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -46,15 +45,11 @@ def grid() -> list[RunConfig]:
 
 
 def disagreements(a, run: RunConfig) -> list[str]:
-    found, expected = measured(a, run), predicted(a, run)
-    expected["peak_training_bytes"] = {
-        phase: term.total for phase, term in a.peak_training_bytes(a, run).items()
-    }
+    found = measured(a, run)
     return [
-        f"{quantity}: {run}{f' {why(a, run)}' * (quantity == 'peak_training_bytes')}"
-        for quantity in (*PREDICTED, "peak_training_bytes")
-        if not a.has_formula_for(quantity, a, run)
-        or without_zeros(expected[quantity]) != without_zeros(found[quantity])
+        f"{quantity}: {run}"
+        for quantity, expected in predicted(a, run, (*PREDICTED, "peak_training_bytes")).items()
+        if without_zeros(expected) != without_zeros(found[quantity])
     ]
 
 

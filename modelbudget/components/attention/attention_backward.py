@@ -96,9 +96,7 @@ def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Time
 
 def _rope_backward(a: Fields, r: Run) -> Timeline:
     """RoPE of keys, and of queries."""
-    if r.rope_tables == "complex":
-        found = rope.backward_complex(r, a.n_head, a.n_kv_head, a.d_head)
-    elif own_tables(a, r):
+    if own_tables(a, r):
         of_keys, of_queries = (
             rope.backward(r, n_head, a.d_head, d_rotary(a)) for n_head in (a.n_kv_head, a.n_head)
         )
@@ -148,7 +146,7 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     of_one = size * (a.d_head if a.qk_norm == "shared" else width)
     of_scale, of_bias = a.norm_scale * of_one, a.qk_norm_bias * of_one
     states = size * tokens(r) * width
-    if norm.is_composed(a, r):
+    if norm.is_written_out(a, r):
         rms = exact_bytes(r.dtype) * n_vectors(a, tokens(r), n_head)
         return norm.composed_backward(a, r, states, rms, of_scale)
     apart = scaled_apart(a, r)

@@ -7,7 +7,6 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     exact_bytes,
     is_sharded,
-    tokens,
 )
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import (
@@ -53,11 +52,6 @@ def no_inner_norm(a: Fields, r: Run):
     return 1 - a.inner_norm
 
 
-def is_not_written_out(a: Fields, r: Run):
-    """Attention that is written out has no timeline of inference."""
-    return 1 - is_written_out(r)
-
-
 def rotates_whole_heads(a: Fields, r: Run):
     """With tables of the model or complex numbers, RoPE rotates all channels of a head."""
     in_part = positive(a.d_head - d_rotary(a))
@@ -69,11 +63,6 @@ def packs(a: Fields, r: Run):
     biases = a.query_bias, a.key_bias, a.value_bias
     equal = 1 - positive(sum(biases)) + biases[0] * biases[1] * biases[2]
     return 1 - is_packed(r) * (1 - equal * int(a.qk_norm == "none"))
-
-
-def copies_are_made(a: Fields, r: Run):
-    """Not with a single token, whose query, key and value are contiguous as they are."""
-    return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
 
 
 def single_tokens_are_viewed(a: Fields, r: Run):
@@ -108,7 +97,6 @@ SAVED_IF = (
     single_tokens_are_viewed,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
-    copies_are_made,
 )
 """Conditions of the bytes that are saved."""
 
@@ -122,6 +110,5 @@ PEAK_IF = (
     packs,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
-    copies_are_made,
 )
 """Conditions of the timelines."""

@@ -40,7 +40,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         hides * DISTANCE * r.length * r.length,
     )
     freed += int(r.recompute != "selective") * mask
-    joined, copies, shared = query + 2 * key, int(r.projections == "copied"), shares_storage(r)
+    joined, shared = query + 2 * key, shares_storage(r)
     gate = [
         Allocation("gate", query),
         Allocation("sigmoid", query, query),
@@ -48,7 +48,6 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
     return [
         Allocation("query, key, value", joined + held["query_norm"] + held["key_norm"]),
-        Allocation("their copies", copies * joined, copies * joined),
         *_rope_forward(a, r),
         Allocation("query and key before RoPE", 0, has_rope(a) * (1 - shared) * (query + key)),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
@@ -79,8 +78,6 @@ def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
 
 def _rope_forward(a: Fields, r: Run) -> Timeline:
     """RoPE of queries, and of keys."""
-    if r.rope_tables == "complex":
-        return times(has_rope(a), rope.forward_complex(r, a.n_head + a.n_kv_head, a.d_head))
     found = []
     for n_head in (a.n_head, a.n_kv_head):
         if own_tables(a, r):

@@ -35,11 +35,6 @@ def own_tables(a: Fields, r: Run) -> int:
     return int(r.rope_tables == "layer")
 
 
-def is_complex(a: Fields, r: Run) -> int:
-    """1 where RoPE multiplies complex numbers."""
-    return has_rope(a) * int(r.rope_tables == "complex")
-
-
 def rope_by_head(a: Fields, r: Run) -> int:
     """1 where RoPE ends with a concatenation, whose result is contiguous per head."""
     with_tables_of_model = r.rope_tables == "model" and r.rope_layout == "head"
@@ -86,4 +81,4 @@ def n_vectors(a: Fields, n_token, n_head):
 
 def scaled_apart(a: Fields, r: Run):
     """1 where the scale is a multiplication of its own after the norm, and saves its input."""
-    return int(a.qk_norm == "separate") * (1 - norm.is_composed(a, r)) * a.norm_scale
+    return int(a.qk_norm == "separate") * (1 - norm.is_written_out(a, r)) * a.norm_scale

@@ -14,7 +14,6 @@ from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
     heads,
-    is_complex,
     n_vectors,
     own_tables,
     position_of,
@@ -37,7 +36,6 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     result, gated = context_parallel.copied_result(heads(a, r), r), a.attention_gate
     gate = bytes_of(r.dtype) * tokens(r) * d_gate(a)
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(r, d_rotary(a))
-    tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
     copied = result + gated * (query - result)
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,

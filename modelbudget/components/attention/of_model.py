@@ -47,14 +47,5 @@ def model_frequencies(a: Fields, r: Run):
 
 
 def model_positions(a: Fields, r: Run, length):
-    """Bytes of the positions of `length` tokens, which are live as long as such tables.
-
-    For RoPE over complex numbers, of each sequence.
-    """
-    n_sequences = r.batch if r.rope_tables == "complex" else 1
-    return positive(_n_rope(a, r)) * INDEX * n_sequences * length
-
-
-def complex_tables(a: Fields, r: Run):
-    """Bytes of the buffers of complex numbers of all layers."""
-    return int(r.rope_tables == "complex") * _n_rope(a, r) * rope.complex_table(r, a.d_head)
+    """Bytes of the positions of `length` tokens, which are live as long as such tables."""
+    return positive(_n_rope(a, r)) * INDEX * length

@@ -1,10 +1,10 @@
-"""Conditions of a decoder's formulas that are about devices which share it."""
+"""Conditions of a decoder's closed formulas; where none holds, its program answers."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import is_interleaved, is_sharded, stays_gathered
-from modelbudget.components import chunked_loss, embedding, layer
+from modelbudget.components import embedding, layer, multi_token_prediction
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import shards
 
@@ -24,12 +24,34 @@ OF_ONE_DEVICE = (
 )
 """Quantities of one stage of a pipeline, or of one of several devices that compute one model."""
 
+OF_STEP = ("activation_bytes", "peak_training_bytes")
+OF_SETTINGS = {
+    "activation_kernel": ("fused", "written_out"),
+    "backend": ("gpu",),
+    "loss_kernel": ("torch",),
+    "projections": ("separate", "packed", "sliced"),
+    "rope_tables": ("layer", "model"),
+}
+"""Run settings with which these are closed: those of the page's calculator and its classes."""
+
+
+def has_closed_step(quantity: str, a: Fields, r: Run):
+    """1 where the bytes of a step may have a closed formula, else 0.
+
+    With dropout, what is saved has one, unless attention is written out.
+    """
+    if any(getattr(r, name) not in closed for name, closed in OF_SETTINGS.items()):
+        return 0
+    has_one_loss = (1 - positive(r.loss_chunks - 1)) * multi_token_prediction.has_none(a)
+    is_peak = quantity == "peak_training_bytes"
+    return has_one_loss * (1 - r.dropout * int(is_peak or r.attention_kernel == "written_out"))
+
 
 def knows_shards(quantity: str, a: Fields, r: Run):
     """1 where a quantity of a device's shards has a formula, else 0.
 
     The rows of each tensor are known; the peak, where all layers are of one group and there are at
-    least two, in each stage, and where head and loss are computed for all tokens at once.
+    least two, in each stage.
     """
     if quantity not in SHARDED:
         return 1
@@ -38,8 +60,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
         of_layers = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
-        of_layers *= int(r.embedding_scale == "none")
-        return of_layers * (1 - chunked_loss.is_chunked(r))
+        return of_layers * int(r.embedding_scale == "none")
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 

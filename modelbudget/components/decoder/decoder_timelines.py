@@ -21,6 +21,7 @@ from modelbudget.components import (
     norm,
     tensor_parallel,
 )
+from modelbudget.components.attention.of_model import model_frequencies
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
 from modelbudget.memory.parameter_tensors import Tensor
@@ -160,7 +161,7 @@ def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding.forward(a, r), *embedding.dropped(a, r), shared],
+        [*embedding.forward(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
     )
@@ -173,9 +174,10 @@ def forward_end(a: Fields, r: Run) -> tuple:
     """
     others = layer.held_in_forward(a, r) + layer.first_input_held(a, r)
     normed = embedding.final_norm(a, r, others)
-    return *embedding.forward_end(a, r), normed, embedding.gathered_for_head(a, r)
+    of_loss = loss.forward(r, embedding.rows(a))
+    return of_loss, normed, embedding.gathered_for_head(a, r)
 
 
 def buffers(a: Fields, r: Run):
-    """Bytes of the model's buffers."""
-    return layer.buffers(a, r) + embedding.scale(r)
+    """Bytes of the model's buffers: frequencies of RoPE, and the scale of the embedding."""
+    return model_frequencies(a, r) + embedding.scale(r)

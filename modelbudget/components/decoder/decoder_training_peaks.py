@@ -26,6 +26,7 @@ from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import (
     embedding,
     layer,
+    loss,
     pipeline_stage,
     tensor_parallel,
 )
@@ -63,7 +64,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     of_parameters = total(family.parameter_bytes(a, r)) + buffers(a, r)
     of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
     saved = of_parameters + total(family.activation_bytes(a, r)) - embedding.scale(r)
-    saved = saved + embedding.held(a, r) + layer.held(a, r)
+    saved = saved + loss.held(r, embedding.rows(a)) + layer.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
     if has_part_of_states(r):
         own = part = optimizer_states.of_part(r, trained)
@@ -136,7 +137,9 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
         (last,) = model.layers
         return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
     a = share(a, r)
-    saved = total(family.activation_bytes(a, r)) + embedding.held(a, r) + layer.held(a, r)
+    saved = (
+        total(family.activation_bytes(a, r)) + loss.held(r, embedding.rows(a)) + layer.held(a, r)
+    )
     parts = *gathered_together(a, r), ends_of_shards(a, r)
     return fsdp.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
 

@@ -92,16 +92,6 @@ def one_operation(a: Fields, r: Run):
     return int(a.activation not in ("relu2", "xielu"))
 
 
-def is_squared(a: Fields) -> int:
-    """1 where the activation is squared, an operation more."""
-    return int(a.activation == "relu2")
-
-
-def squares_alone(a: Fields, r: Run):
-    """Learned, the activation has no timeline; nor has a square of gate and up as one product."""
-    return (1 - is_learned(a)) * (1 - is_squared(a) * is_packed(r))
-
-
 def is_learned(a: Fields) -> int:
     """1 where the activation has parameters."""
     return int(a.activation == "xielu")
@@ -115,11 +105,6 @@ def learned_is_alone(a: Fields, r: Run):
 def is_packed(r: Run) -> int:
     """1 where gate and up are one matrix product."""
     return int(r.gate_and_up == "packed")
-
-
-def fuses_gate(r: Run) -> int:
-    """1 where a gated MLP's activation and product are one operation."""
-    return int(r.activation_kernel == "fused_gate")
 
 
 def packed_activation_is_known(a: Fields, r: Run):
@@ -141,11 +126,6 @@ def parameters(a: Fields, d_ff=None) -> Values:
         **({"norm": a.inner_norm * norm.parameters(a, d_ff)} if knows_norm(a) else {}),
         **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
     }
-
-
-def is_not_factored(a: Fields, r: Run):
-    """GELU with x factored out has a program alone."""
-    return 1 - int(a.activation == "gelu" and r.activation_kernel == "written_out_factored")
 
 
 def shards_are_separate(a: Fields, r: Run):
@@ -177,7 +157,7 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
-@valid_if(is_not_factored, learned_is_alone)
+@valid_if(learned_is_alone)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
     if is_learned(a):
@@ -197,16 +177,14 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
 
     The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
     of the down projection. GELU written out, x / 2 · (1 + tanh(…)), also saves both of its factors
-    and the hyperbolic tangent. One operation with the gate's product saves the factors' tensor
-    alone.
+    and the hyperbolic tangent.
     """
     # ReLU saves its value and not the gate, which an up projection of the same tensor keeps.
     gate = packed * a.gated * int(a.activation in ("relu", "relu2"))
     if a.activation == "relu":
         return {"": (1 + a.gated + gate) * states, "down": a.gated * states}
     factors = 3 * is_written_out(a, r)
-    saved_by_product = (2 - fuses_gate(r)) * a.gated
-    return {"": (1 + saved_by_product + gate + factors) * states, "down": states}
+    return {"": (1 + 2 * a.gated + gate + factors) * states, "down": states}
 
 
 def _normalised(a: Fields, r: Run, inside: Values) -> Values:
@@ -273,7 +251,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-@valid_if(is_not_factored, squares_alone, packed_activation_is_known, has_no_norm)
+@valid_if(one_operation, packed_activation_is_known, has_no_norm)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -331,25 +309,8 @@ def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeli
     activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
     if is_written_out(a, r):
         activation = _gelu_backward(inside)
-    if is_squared(a):
-        activation = _square_backward(inside)
-    if fuses_gate(r):
-        return inside, [], [Allocation("gradients of gate and up", 2 * inside, 3 * inside)]
     joined = [Allocation("gradients of gate and up joined", 2 * inside, 2 * inside)]
     return saved_by_down, times(a.gated, product), activation + times(packed, joined)
-
-
-def _square_backward(inside) -> Timeline:
-    """Return the backward timeline of ReLU, squared, which torch computes as a power.
-
-    Its temporary tensors live to the end of one expression.
-    """
-    return [
-        Allocation("value to the power of 1", inside),
-        Allocation("twice the value", inside),
-        Allocation("gradient of the square", inside, 3 * inside),
-        Allocation("activation gradient", inside, 2 * inside),
-    ]
 
 
 def _gelu_backward(inside) -> Timeline:

@@ -203,7 +203,7 @@ def matrices(a: Fields) -> list[Matrix]:
     ]
 
 
-@valid_if(mlp.is_not_factored, gathering_is_known)
+@valid_if(gathering_is_known)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward, with each token k = n_expert_per_token times where it is routed.
 
@@ -321,7 +321,6 @@ def _gathered_outputs(a: Fields, r: Run, place: Place):
     gathering_is_known,
     gathered_rows_outweigh_indices,
     mlp.one_operation,
-    mlp.is_not_factored,
 )
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""

@@ -5,10 +5,9 @@ from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import (
     computed_again,
-    drops_outputs,
     of_states,
 )
-from modelbudget.components import dropout, norm
+from modelbudget.components import norm
 from modelbudget.components.contract import Part
 from modelbudget.components.layers.by_component import shared_norm, sublayer
 from modelbudget.components.layers.layer_fields import AFTER, BEFORE, NORM_OF_OUTPUT
@@ -38,18 +37,18 @@ def _saved_by(a: Fields, r: Run, group: LayerGroup):
         )
     ]
     held.append(shared_norm(a, norm.saved(a, s)))
-    return sum(sum(values.values()) for values in held) + 2 * dropout.saved(a, s)
+    return sum(sum(values.values()) for values in held)
 
 
 def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     """From the input, which is live, to all that is saved.
 
-    The mixer with its dropout or sum, and the end of the layer, may take more than backward does
-    later. Everything else is one allocation of the bytes that stay.
+    The mixer with its sum, and the end of the layer, may take more than backward does later.
+    Everything else is one allocation of the bytes that stay.
     """
     mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
     s = of_states(r)
-    states, masks = states_bytes(a, r), dropout.saved(a, s)
+    states = states_bytes(a, r)
     before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
     again = computed_again(r)
@@ -70,7 +69,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     second_normed = second_gathers * before * (1 - a.parallel) * states
     of_output = int(a.norm_placement in NORM_OF_OUTPUT)
     # The norm of an output is live with what it saves, which includes as much as itself.
-    in_sum = 0 if _norm_of_output(a, r) else masks + of_output * norm.saved(a, s)
+    in_sum = 0 if _norm_of_output(a, r) else of_output * norm.saved(a, s)
     # Computed before the layer is: the cast at the end of a norm saves nothing.
     output_gradient = 2 * norm.copies_input(a, r) * states
     output_gradient = again * after * norm.scales_exactly(a, r) * output_gradient
@@ -82,35 +81,32 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
         *_norm_of_output(a, r),
-        Allocation("dropout or residual sum", states + in_sum, states + in_sum + input_freed),
+        Allocation("residual sum", states + in_sum, states + in_sum + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
     then = second.forward(a, r, place)
     # At the end are live: the output, what the part still holds, and in a parallel layer the
-    # mixer's output; then dropout's result and the layer's output. A repeated forward pass ends
-    # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
-    # saves a factor before it multiplies.
-    at_end = masks + after * norm.saved(a, s)
+    # mixer's output; then the layer's output. A repeated forward pass ends with what a norm saves
+    # of it, or else with what is read last.
+    at_end = after * norm.saved(a, s)
     outputs = (1 - place.stops) * states + a.parallel * states
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
     residual = (1 - a.parallel * again) * unsaved + held + own_held + output_gradient
     residual += gathers * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
-    dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
-    dropped = (1 - of_output) * dropped
     normed_output = _norm_of_output(a, r, again)
-    ended = (1 - again) * states + again * dropped * states + in_sum
+    ended = (1 - again) * states + in_sum
     return [
         *mixed,
-        Allocation("saved by norms and dropout, parallel output", between),
+        Allocation("saved by norms, parallel output", between),
         Allocation("norm of the second part", of_norm, of_norm),
         Allocation("normalised states", second_normed),
         *within(group.feed_forward, then),
         Allocation("normalised states, freed", 0, second_normed),
         *normed_output,
         Allocation(
-            "dropout, norm and residual sum",
+            "norm and residual sum",
             ended,
             outputs + residual + ended - at_end + change(normed_output),
         ),
@@ -126,14 +122,10 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
         return []
     states = states_bytes(a, r)
     saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
-    unsaved, masks = norm.copies_input(a, r) * states, dropout.saved(a, r)
+    unsaved = norm.copies_input(a, r) * states
     again = stops * (states + norm.scales_exactly(a, r) * temporary)
-    dropped = Allocation("dropout", drops_outputs(r) * states + masks, drops_outputs(r) * states)
     made = saved + unsaved + temporary
-    return [
-        dropped,
-        Allocation("norm of the output", made - again, made - again - (1 - stops) * saved),
-    ]
+    return [Allocation("norm of the output", made - again, made - again - (1 - stops) * saved)]
 
 
 def _parts_of(group: LayerGroup) -> list[Part]:

@@ -6,8 +6,6 @@ from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import dropout, embedding, norm
 from modelbudget.components.attention.of_model import (
-    complex_tables,
-    model_frequencies,
     model_mask,
     model_masks,
     model_positions,
@@ -55,11 +53,6 @@ def first_input_held(a: Fields, r: Run):
     """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
     unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * states_bytes(a, r)
     return (1 - computed_again(r)) * embedding.is_held_input(a, r) * unsaved
-
-
-def buffers(a: Fields, r: Run):
-    """Bytes of buffers: frequencies of RoPE for all layers of a stage, or the table of each."""
-    return r.virtual_stages * model_frequencies(a, r) + complex_tables(a, r)
 
 
 def held(a: Fields, r: Run):

@@ -5,16 +5,15 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     computed_again,
     divides,
-    drops_outputs,
     of_states,
     tokens,
 )
-from modelbudget.components import dropout, norm
+from modelbudget.components import norm
 from modelbudget.components.contract import Place
 from modelbudget.components.layers.layer_fields import AFTER, BEFORE
 from modelbudget.components.layers.layer_parts import all_parts
 from modelbudget.components.mixers import mixers
-from modelbudget.memory.timeline import Allocation, Timeline, all_gather, times
+from modelbudget.memory.timeline import Timeline, all_gather, times
 
 
 def place_of(a: Fields, r: Run, name: str) -> Place:
@@ -24,10 +23,9 @@ def place_of(a: Fields, r: Run, name: str) -> Place:
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
     _, given = output_backward(a, r, name)
-    drops = drops_outputs(r)
     if name in mixers():
         return Place(given=given, others=alone * (shared + straight), is_first=straight)
-    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - drops)
+    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER))
     # Divided over the length, each gathers a copy, and saves it.
     own = 1 - shared * (1 - r.sequence_parallel)
     return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
@@ -48,14 +46,10 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     }[a.norm_placement]
     output = states_bytes(a, r)
     own = int(a.norm_placement in ("output", "both"))
-    dropped = [Allocation("dropout gradient", output, dropout.saved(a, s) + own * output)]
-    drops = drops_outputs(r)
-    own = 1 - (1 - own) * (1 - drops)
     whole, gathers = whole_states_bytes(a, r), r.sequence_parallel * is_summed(r, name)
     at_first = gathers_first(a, r, name)
     gathered = times((1 - at_first) * gathers, all_gather(r, whole, own))
-    found = [*normed, *times(drops, dropped), *gathered]
-    return found, gathers * whole + (1 - gathers) * own * output
+    return [*normed, *gathered], gathers * whole + (1 - gathers) * own * output
 
 
 def is_summed(r: Run, name: str):
@@ -66,12 +60,11 @@ def is_summed(r: Run, name: str):
 def gathers_first(a: Fields, r: Run, name: str):
     """1 where a layer's backward pass begins with gathering the length of the output's gradient.
 
-    That reads nothing saved, and comes before a repeated forward pass; a norm or dropout reads.
+    That reads nothing saved, and comes before a repeated forward pass; a norm reads.
     `name`: of the part. A layer without a second one gathers for the first.
     """
     is_second = int(name not in mixers()) * is_summed(r, name)
-    plain = int(a.norm_placement == "pre") * (1 - drops_outputs(r))
-    return is_second * r.sequence_parallel * plain
+    return is_second * r.sequence_parallel * int(a.norm_placement == "pre")
 
 
 def first_gathered(a: Fields, r: Run, name: str) -> Timeline:

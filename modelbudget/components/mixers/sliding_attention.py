@@ -10,10 +10,10 @@ from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_conditions import (
     PEAK_IF,
     SAVED_IF,
-    is_not_written_out,
     no_mask_on_scores,
     no_sinks,
 )
+from modelbudget.components.attention.attention_layout import is_written_out
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
@@ -89,13 +89,13 @@ def flops_decode(a: Fields, r: Run) -> Values:
 @valid_if(*PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.forward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
+    return attention.forward(a, r, place, (1 - is_written_out(r)) * _hides(a, r))
 
 
 @valid_if(*PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.backward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
+    return attention.backward(a, r, place, (1 - is_written_out(r)) * _hides(a, r))
 
 
 def program(a: Fields, r: Run):
