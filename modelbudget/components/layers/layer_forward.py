@@ -8,7 +8,6 @@ from modelbudget.architecture.run_values import (
     of_states,
 )
 from modelbudget.components import norm
-from modelbudget.components.contract import Part
 from modelbudget.components.layers.by_component import shared_norm, sublayer
 from modelbudget.components.layers.layer_fields import AFTER, BEFORE, NORM_OF_OUTPUT
 from modelbudget.components.layers.layer_parts import all_parts
@@ -126,7 +125,3 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
     again = stops * (states + norm.scales_exactly(a, r) * temporary)
     made = saved + unsaved + temporary
     return [Allocation("norm of the output", made - again, made - again - (1 - stops) * saved)]
-
-
-def _parts_of(group: LayerGroup) -> list[Part]:
-    return [all_parts()[name] for name in (group.mixer, group.feed_forward)]
