@@ -245,6 +245,9 @@ def test_one_side_of_a_comparison_is_varied(command):
     assert "| head |  | 38,597,376 |" in found.out
     first = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-a", "batch=2", "--json").out
     assert [one["run"]["batch"] for one in json.loads(first)["models"]] == [2, 1]
+    lines = found.err.splitlines()
+    assert len(lines) == len(set(lines)), "what holds of both is printed once"
+    assert "gradients" not in command("compare", "gpt-2-124m", "gpt2", "--inference").out
 
 
 def test_what_fits_names_its_grade_and_margins(command):

@@ -61,8 +61,7 @@ def run(
         output.print_csv([row for model in models for row in model.rows()])
     else:
         output.print_tables([_of_components(models), of_totals(models)], as_markdown)
-        for model in models:
-            notes(model)
+        notes(*models)
 
 
 def _predicted(

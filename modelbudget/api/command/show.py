@@ -409,10 +409,14 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
     ]
 
 
-def notes(predicted: Predictions) -> None:
+def notes(*several: Predictions) -> None:
     """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
-    for why in dict.fromkeys(predicted.missing.values()):
-        names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
-        output.print_note(f"{', '.join(names)}: {why}")
-    for note in (*predicted.notes, *predicted.notes_of_file):
-        output.print_note(f"{predicted.model.name}: {note}")
+    lines = []
+    for predicted in several:
+        for why in dict.fromkeys(predicted.missing.values()):
+            names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
+            lines.append(f"{', '.join(names)}: {why}")
+        about = (*predicted.notes, *predicted.notes_of_file)
+        lines += [f"{predicted.model.name}: {note}" for note in about]
+    for line in dict.fromkeys(lines):
+        output.print_note(line)
