@@ -6,7 +6,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.of_program import terms_by_program
-from modelbudget.serving.cache_formats import UNKNOWN, state_numbers
+from modelbudget.serving.cache_formats import UNKNOWN, check_in_llama, state_numbers
 from modelbudget.serving.cache_layouts import cache_terms
 from modelbudget.serving.kinds import Kind, kinds_of
 
@@ -42,6 +42,7 @@ def _of_llama(kind: Kind, a: Architecture) -> Kind:
     if not kind.state:
         return kind
     mixers = {*getattr(a, "mixers", a.name()).split()} - {"attention", "sliding_attention", "mla"}
+    check_in_llama({a.name(), *mixers})
     if len(mixers) != 1:
         raise ValueError(UNKNOWN.format(", ".join(sorted(mixers))))
     (mixer,) = mixers

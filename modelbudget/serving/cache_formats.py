@@ -1,6 +1,6 @@
 """Bytes of keys and values in a cache's format, from `configs/cache_formats.yaml`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from modelbudget.common.strict import Strict, read_strict
 
 PATH = CONFIGS / "cache_formats.yaml"
 UNKNOWN = "cache_layout = cells: llama.cpp's recurrent states are not known of {}"
+NOT_THERE = "cache_layout = cells: llama.cpp (00395eb) has no model with {}"
 
 
 class CacheFormat(Strict):
@@ -38,6 +39,7 @@ class CacheFormatsFile(Strict):
 
     formats: dict[str, CacheFormat]
     llama_states: dict[str, list[str]]
+    not_in_llama: list[str]
 
 
 @cache
@@ -59,6 +61,12 @@ def state_numbers(name: str, sizes: Mapping[str, Any]) -> tuple[int, int]:
         raise ValueError(UNKNOWN.format(name))
     of_convolution, of_recurrence = map(Expression, _file().llama_states[name])
     return of_convolution(sizes), of_recurrence(sizes)
+
+
+def check_in_llama(names: Iterable[str]) -> None:
+    """Raise ValueError if a family or a mixer is of no model of llama.cpp."""
+    for name in sorted({*names} & {*_file().not_in_llama}):
+        raise ValueError(NOT_THERE.format(name))
 
 
 def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> int:

@@ -121,6 +121,17 @@ def test_quantised_caches_of_transformers(row):
     assert total([layers(6, 2, 64)], run) == int(row["storage_bytes"])
 
 
+def test_a_state_of_kimi_linear_in_llama_cpp():
+    """Two comments of llama-hparams.cpp: 3 convolutions of 4,096 channels, 524,288 numbers."""
+    shape = {"n_layer": 4, "mixers": "kimi_delta kimi_delta kimi_delta attention"}
+    sizes = {"n_linear_head": 32, "n_linear_key_head": 32, "d_linear_convolution": 4}
+    channels = {"d_linear_key": 128, "d_linear_value": 128}
+    a = mb.model("gpt-2-124m").architecture.model_copy(update=shape | sizes | channels)
+    run = RunConfig(cache_layout="cells", dtype="bfloat16", length=256)
+    (state,) = (kind for kind in kinds(a, run) if kind.state)
+    assert (state.n_layer, state.state) == (3, 4 * (3 * 3 * 4096 + 524_288))
+
+
 def test_vllms_latent_format_has_656_bytes_a_token():
     run = RunConfig(dtype="bfloat16", cache_dtype="fp8-latent", length=1)
     assert total(kinds_named("deepseek-v3", run), run) == 61 * 656
@@ -148,7 +159,7 @@ def test_a_request_is_one_sequence_of_the_batch():
             {"cache_dtype": "int4-group"},
             "blocks of 64 do not divide a head of 80 channels",
         ),
-        ("zamba2-1.2b", {"cache_layout": "cells"}, "llama.cpp's recurrent states are not known"),
+        ("zamba2-1.2b", {"cache_layout": "cells"}, "has no model with zamba2"),
         ("gpt-2-124m", {"cache_dtype": "fp8", "cache_layout": "static"}, "have the dtype"),
     ],
 )
