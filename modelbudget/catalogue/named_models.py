@@ -5,6 +5,7 @@ config.json from a model page.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
 
@@ -155,12 +156,13 @@ class Catalogue:
             raise InputError(mistakes)
 
     def __getitem__(self, name: str) -> Base:
-        """Return a base. Raises ValueError with similar names."""
-        if name not in self.bases:
+        """Return a base, or that whose shape has the name. Raises ValueError with similar names."""
+        base = self.bases.get(name) or _of_same_shape(self.bases.values(), name)
+        if base is None:
             raise ValueError(
                 f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
             )
-        return self.bases[name]
+        return base
 
 
 def find(folder: Path, name: str) -> Base:
@@ -182,15 +184,19 @@ def find(folder: Path, name: str) -> Base:
 def of_same_shape(folder: Path, name: str) -> Base | None:
     """Return the model whose shape a model of another name has, under that name."""
     for path in yaml_files(folder):
-        if name.casefold() in read_text(path).casefold():
-            for base in _bases(path):
-                if base.model and base.model.has_shape_of(name):
-                    line = f"has the shape of {base.name} ({base.model.same_shape_source})"
-                    return base._replace(
-                        name=name,
-                        label=f"{name} (shape of {base.label})",
-                        notes=(*base.notes, Note(line)),
-                    )
+        if name.casefold() in read_text(path).casefold() and (
+            base := _of_same_shape(_bases(path), name)
+        ):
+            return base
+    return None
+
+
+def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
+    for base in bases:
+        if base.model and base.model.has_shape_of(name):
+            line = f"has the shape of {base.name} ({base.model.same_shape_source})"
+            label = f"{name} (shape of {base.label})"
+            return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
     return None
 
 

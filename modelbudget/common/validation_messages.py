@@ -84,6 +84,12 @@ def _bound(error: dict) -> str | None:
             return f"must be at least {context['ge']:,}"
         case "less_than_equal":
             return f"must be at most {context['le']:,}"
+        case "greater_than":
+            return f"must be more than {context['gt']:,}"
+        case "too_short" | "too_long":
+            bound, key = ("least", "min") if error["type"] == "too_short" else ("most", "max")
+            n = context[f"{key}_length"]
+            return f"must have at {bound} {n:,} item{'s' if n > 1 else ''}"
         case "literal_error":
             expected = context["expected"]
             if len(expected) <= MAX_LISTED:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
@@ -274,6 +274,13 @@ class Sweep(Strict):
         True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
     )
 
+    @field_validator("base", mode="before")
+    @classmethod
+    def is_one_base(cls, base: Any) -> Any:
+        if isinstance(base, list):
+            raise ValueError("must be one; several are an axis, as grid: {base: [a, b]}")
+        return base
+
     @property
     def predicts_alone(self) -> bool:
         """Whether nothing is instantiated."""
@@ -334,6 +341,12 @@ class Sweep(Strict):
             yield {"solve", "measure"}, f"{what}; allowed: auto, meta"
         if "base" in self.grid and self.base is not None:
             yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"
+        first: dict[Any, int] = {}
+        for i, point in enumerate(self.points):
+            same = first.setdefault(point.get("label", tuple(sorted(point.items()))), i)
+            if same != i:
+                what = f".label = {show(point['label'])}" if "label" in point else ""
+                yield {"points"}, f"points[{i}]{what}: is that of points[{same}] too; keep one"
         in_points = {name for point in self.points for name in point}
         for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
             what = f"derive.{name}: is set by fixed, grid or points too; keep one"

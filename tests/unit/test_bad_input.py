@@ -130,9 +130,21 @@ ONE_MISTAKE = {
         ["n_vocab: missing"],
     ),
     "unknown base in a grid": ("grid: {base: [palm, gtp-2]}", ["grid.base[1] = 'gtp-2'", "gpt-2?"]),
+    "several bases": ("base: [palm, gpt-2]\ngrid: {tied: [true]}", ["as grid: {base: [a, b]}"]),
+    "two points of one label": (
+        "base: palm-8b\npoints: [{n_layer: 1, label: a}, {n_layer: 2, label: a}]",
+        ["points[1].label = 'a': is that of points[0] too; keep one"],
+    ),
+    "a point given twice": (
+        "base: palm-8b\npoints: [{n_layer: 1, tied: true}, {tied: true, n_layer: 1}]",
+        ["points[1]: is that of points[0] too"],
+    ),
     "two ways to a base": ("base: palm\ngrid: {base: [palm]}", ["base = 'palm'", "keep one"]),
     "empty sweep": ("base: palm\n", ["grid and points are both empty"]),
-    "empty axis": ("base: palm\ngrid: {n_layer: []}", ["grid.n_layer = []", "at least 1"]),
+    "empty axis": (
+        "base: palm\ngrid: {n_layer: []}",
+        ["grid.n_layer = []: must have at least 1 item"],
+    ),
     "value given twice": ("base: palm-8b\ngrid: {n_layer: [2, 2]}", ["grid.n_layer", "2 2 times"]),
     "all points dropped": (
         GOOD + "constraints: [n_layer > 5]",
@@ -197,6 +209,7 @@ ONE_MISTAKE = {
         GOOD + "measure: {timeout_s: 0}",
         ["measure.timeout_s = 0", "must be at least 1"],
     ),
+    "no memory": (GOOD + "measure: {memory_gb: 0}", ["memory_gb = 0: must be more than 0"]),
     "workspace without a device": (
         GOOD + "measure: {device: auto, quantities: [workspace_bytes]}",
         ["device = 'auto'", "workspace_bytes is of a CUDA device", "allowed: cuda"],

@@ -50,6 +50,13 @@ def test_a_grid_may_go_over_bases(sweep):
     assert points[0].axes == {"base": "gpt-2-124m", "n_layer": 1}
 
 
+def test_a_base_may_have_a_name_that_the_command_knows(sweep):
+    """Only here: a sweep takes the names of models of equal shape, as README's commands do."""
+    (point,) = sweep("points: [{base: llama-3.1-8b}]").points
+    assert point.label == "llama-3.1-8b (shape of Llama 3 8B)"
+    assert point.architecture == sweep("points: [{base: llama-3-8b}]").points[0].architecture
+
+
 def test_what_is_chosen_comes_before_what_follows(sweep):
     """Chosen values before a sweep's derive, that before the base, that before the family."""
 
