@@ -217,6 +217,8 @@ def test_a_page_of_one_sweep_opens_with_its_question_chart_and_table(
     ids = tab.eval_on_selector_all("main > section", "all => all.map((one) => one.id)")
     assert ids == ["sweep", "verdict", "appendix"]
     assert tab.is_visible("#sweep .question")
+    finding = tab.inner_text("#sweep figcaption h3")  # once, and not in the summary too
+    assert tab.inner_text("#sweep").count(finding) == 1
     for place in ("#sweep [data-chart]", "#sweep .components table"):
         assert tab.query_selector(place).is_visible() or "components" in place
     assert tab.messages == []
