@@ -52,9 +52,9 @@ def _answered(value, points: pl.DataFrame):
     """Replace conditions on sizes by their value if it is the same for all points."""
 
     def answer(part):
-        names = sorted(symbol.name for symbol in part.free_symbols)
-        rows = points.select(names).unique().iter_rows(named=True)
-        answers = {part.subs(row) for row in rows}
+        sizes = sorted(part.free_symbols, key=str)
+        rows = points.select(size.name for size in sizes).unique().iter_rows()
+        answers = {part.subs(zip(sizes, row, strict=True)) for row in rows}
         return answers.pop() if len(answers) == 1 else part
 
-    return sympy.sympify(value).replace(lambda part: isinstance(part, sympy.Piecewise), answer)
+    return sympy.sympify(value).replace(lambda part: isinstance(part, symbols.CONDITIONS), answer)

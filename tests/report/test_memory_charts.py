@@ -151,6 +151,54 @@ def test_the_cache_exceeds_the_weights_from_a_length_on():
     assert sorted(drawn) == sorted(size * n / 9_000 for size in (7, 50) for n in LENGTHS)
 
 
+def test_many_lines_are_counted_by_what_they_find():
+    """Eight clauses of a title, one for each line, were not read."""
+    lines = {name: lambda n: 50 * n for name in "abc"} | {"d": lambda n: n * n, "e": lambda n: n}
+    _, table = along("activation_bytes", lines)
+    found = by_length(table, "activation_bytes").description
+    assert "in 1 of 5 lines length² dominates from" in found
+    assert "In 4 of 5 lines nothing grows with length²" in found
+
+
+def test_a_cache_without_weights_is_no_question_of_length_squared():
+    axes, table = along("cache_bytes", {"a": lambda n: 7 * n})
+    chart = charts_of_sweep(axes, table, DEVICES)["cache-bytes-total"]
+    assert "grows from 896 bytes to 14.3 kB" in chart.description
+
+
+def test_a_grid_has_a_chart_of_each_peak_and_none_of_what_does_not_vary():
+    """A sweep over ranks of LoRA opened with "no share changes", and drew no memory at all."""
+    ranks, targets = [1, 4, 16, 64, 256], ["all-linear", "query value"]
+    points = [
+        (
+            f"adapter_rank = {rank}, adapter_targets = {target}",
+            {"adapter_rank": rank, "adapter_targets": target},
+            {
+                "parameters": {"embedding.token": 700, "layer.mlp.up": 300}
+                | ({"layer.mlp.up.lora_A": 0} if target == "all-linear" else {}),
+                "optimizer_bytes": {"layer.mlp.up.lora_A": rank * len(target)},
+                "peak_training_bytes": {
+                    "second.forward_backward": 5_000 + rank,
+                    "second.optimizer": 2_000 * rank,
+                },
+            },
+        )
+        for rank, target in itertools.product(ranks, targets)
+    ]
+    axes = {"adapter_rank": ranks, "adapter_targets": targets}
+    drawn = charts_of_sweep(axes, comparison(points), DEVICES)
+    assert list(drawn) == ["peak-training-bytes-every-point", "optimizer-bytes-every-point"]
+    peak, states = (" ".join(chart.to_dict()["title"]["subtitle"]) for chart in drawn.values())
+    assert "512 kB of peak training memory, 102 × that of adapter_rank = 1" in peak
+    assert f"{256 * 11 / 1_000:.3g} kB of optimizer state, 282 × that" in states
+    (alone,) = charts_of_sweep({"adapter_rank": ranks}, comparison(points[::2]), DEVICES).keys() - {
+        "optimizer-bytes-every-point"
+    }
+    assert alone == "peak-training-bytes-every-point"
+    for chart in drawn.values():
+        vl_convert.vegalite_to_svg(json.dumps(chart.to_dict()))
+
+
 def test_amounts_of_one_group_are_drawn_as_amounts():
     """Shares of one group are all 100 %."""
     caches = [("one", 500), ("two", 20_000), ("three", 3_000)]

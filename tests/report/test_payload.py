@@ -16,6 +16,7 @@ from modelbudget.report import payload
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
+from modelbudget.sweeps.points_table import points_table
 
 
 @pytest.fixture
@@ -172,6 +173,18 @@ def test_formulas_hold_for_every_point(grid, quantity):
     assert set(rows["component"]) == shown.keys()
     head = {"parameters": "dmodel·nvocab·(1-tied)", "activation_bytes": "2·dmodel·length"}
     assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
+
+
+def test_a_condition_on_a_sum_of_conditions_is_settled_by_the_sizes(sweep):
+    """bitsandbytes' tables exist if any tensor is large enough: SymPy folded 2^n cases of it, and a
+    sweep with an 8-bit optimizer had no page.
+    """
+    text = (
+        "base: gpt-2-124m\nfixed: {optimizer: adamw-8bit, foreach: false}\ngrid: {n_layer: [1, 2]}"
+    )
+    (kind,) = general_formulas(points_table(sweep(text)), ["optimizer_bytes"])
+    tables = re.sub("<[^>]*>", "", kind["formulas"]["optimizer_bytes"]["model"])
+    assert tables == "2048"  # two maps of 256 numbers in float32
 
 
 def test_a_peak_has_no_formula_in_the_table(opened_grid):

@@ -9,6 +9,9 @@ from sympy.printing.mathml import MathMLPresentationPrinter
 from modelbudget.architecture.operations import ceil_div, largest_of, positive
 from modelbudget.architecture.terms import Term
 
+CONDITIONS = sympy.Piecewise, sympy.Heaviside
+"""What `positive` is, of a term and of a sum of terms with conditions."""
+
 
 def namespace(family, categories: dict[str, str], fixed: dict | None = None) -> SimpleNamespace:
     """One symbol for each size and switch of a family, except those `fixed` to a value.
@@ -23,7 +26,7 @@ def namespace(family, categories: dict[str, str], fixed: dict | None = None) -> 
 def answered(expression, values: dict[str, int]):
     """Replace each condition (`positive`) of an expression by its value for the given sizes."""
     return sympy.sympify(expression).replace(
-        lambda part: isinstance(part, sympy.Piecewise),
+        lambda part: isinstance(part, CONDITIONS),
         lambda part: part.subs({symbol: values[symbol.name] for symbol in part.free_symbols}),
     )
 
@@ -102,6 +105,10 @@ def _(x, y):
 
 @positive.register(sympy.Basic)
 def _(x):
+    if x.has(
+        sympy.Piecewise
+    ):  # which Piecewise would combine in every way: 2 to the number of them
+        return sympy.Heaviside(x, 0)  # pyright: ignore[reportArgumentType]
     return sympy.Piecewise((1, x > 0), (0, True))
 
 

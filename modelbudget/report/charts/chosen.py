@@ -48,9 +48,9 @@ def every_point(comparison: pl.DataFrame, fields: list[str], quantity: str) -> a
     by_number = sorted(fields, key=lambda field: len(values(rows, field)))
     sizes = [field for field in by_number if rows[field].dtype.is_integer()]
     x = sizes[-1] if sizes else by_number[-1]
-    facet, *others = [field for field in by_number if field != x]
-    colour = others[0] if others else None
-    return _chart(rows, quantity, x, colour, facet, tuple(others[1:]))
+    others = [field for field in by_number if field != x]
+    facet, colour = (*others, None, None)[:2]
+    return _chart(rows, quantity, x, colour, facet, tuple(others[2:]))
 
 
 def _amounts(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:

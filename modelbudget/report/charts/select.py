@@ -39,6 +39,19 @@ DRAWN = ("parameters", "activation_bytes", "cache_bytes", "flops_forward")
 """Quantities with charts by component. Gradients and optimizer state are distributed as
 parameters, and a backward pass as a forward pass, so they have none.
 """
+WHOLE = (
+    "peak_training_bytes", "peak_inference_bytes", "optimizer_bytes", "request_bytes",
+    "flops_decode",
+)  # fmt: skip
+"""Quantities of a grid that have a chart of every point where no other chart shows them."""
+CACHE = {"cache_bytes"}
+SHOWN_BY = {
+    "devices": {*WHOLE},
+    "peak-parts": {"peak_training_bytes", "optimizer_bytes"},
+    "inference-parts": {"peak_inference_bytes", "flops_decode"},
+    "checkpointing": {"peak_training_bytes"},
+}
+"""What charts of several quantities show of these."""
 
 
 def charts_of_sweep(
@@ -53,14 +66,31 @@ def charts_of_sweep(
     found = _of_several(axes, comparison, devices, measured)
     # What a device computes of its own sequences does not depend on their number.
     constant = {"activation_bytes", "flops_forward"} if "devices" in found else set()
+    varying = {quantity for quantity in measured if _varies(comparison, quantity)}
+    if axes and varying:
+        constant |= measured - varying
+        shown = set[str]().union(*(SHOWN_BY.get(name, ()) for name in found))
+        whole = [name for name in WHOLE if name in varying - shown]
+    else:
+        whole = []
     for quantity in DRAWN:
         if quantity in measured - constant:
             for name, chart in charts(axes, comparison, quantity).items():
                 found.setdefault(_name(quantity, name), chart)
+    fields = [field for field in axes if len(values(comparison, field)) > 1]
+    found |= {_name(name, EVERY): every_point(comparison, fields, name) for name in whole}
     if measured and "devices" not in found and (many := _moving(axes, comparison)):
         first = next((name for name in DRAWN if name in measured), min(measured))
         found[EVERY] = every_point(comparison, many, first)
     return found | resident_memory_charts(comparison)
+
+
+def _varies(comparison: pl.DataFrame, quantity: str) -> bool:
+    """Return whether the values of a quantity's components differ among points."""
+    rows = comparison.filter(pl.col("quantity") == quantity, value() != 0)
+    points = pl.col("point").n_unique()
+    differs = (value().n_unique().over("component") > 1) | (points.over("component") < points)
+    return bool(rows.select(differs.any()).item())
 
 
 def _moving(axes: dict[str, list], comparison: pl.DataFrame) -> list[str]:
@@ -84,6 +114,11 @@ def charts_of_classes(
 
 def _name(quantity: str, chart: str) -> str:
     return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
+
+
+def is_of_whole(name: str) -> bool:
+    """Return whether a chart is there because no other shows its quantity."""
+    return name in {_name(quantity, EVERY) for quantity in WHOLE}
 
 
 def _of_several(
@@ -111,7 +146,9 @@ def _of_several(
     if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
         found["checkpointing"] = checkpointing.memory_against_flops(comparison, list(axes))
     if len(axes.get("length", [])) > SIDE_BY_SIDE:
-        for quantity in [one for one in vs_length.TITLES if one in measured]:
+        # A cache is drawn as a share of the weights.
+        lengths = vs_length.TITLES.keys() & measured
+        for quantity in sorted(lengths if "parameter_bytes" in measured else lengths - CACHE):
             found[_name(quantity, "total")] = vs_length.by_length(comparison, quantity)
     return found
 

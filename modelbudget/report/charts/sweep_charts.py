@@ -10,7 +10,7 @@ from modelbudget.report.charts.chosen import chosen_charts
 from modelbudget.report.charts.frontier import solve_charts
 from modelbudget.report.charts.layouts_of_devices import layouts_charts
 from modelbudget.report.charts.published_models import zoo_charts
-from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
+from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep, is_of_whole
 
 
 def sweep_charts(
@@ -33,7 +33,14 @@ def sweep_charts(
         charts = solve_charts(solutions, frontier, published, summary["solve"]["best"])
     else:
         charts = chosen_charts(summary, comparison)
-        charts |= charts_of_sweep(summary["axes"], comparison, devices)
+        others = charts_of_sweep(summary["axes"], comparison, devices)
+        answers = summary["answered_by"]
+        has_choice = bool(charts or answers)
+        charts |= {
+            name: chart
+            for name, chart in others.items()
+            if name in answers or not (has_choice and is_of_whole(name))
+        }
     if zoo is not None:
         charts |= zoo_charts(zoo, comparison)
     if not traces.is_empty():

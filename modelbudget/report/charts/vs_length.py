@@ -25,6 +25,8 @@ TITLES = {
     "cache_bytes": "KV cache or recurrent state by sequence length",
 }
 """Quantities that grow with length, and the titles of their charts."""
+MOST_NAMED = 4
+"""Up to this number of lines a finding names each; of more it counts those of one finding."""
 LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 """The part of a point's label that the axis already shows."""
 
@@ -136,18 +138,29 @@ def _through(*points: tuple[int, int]) -> list[Fraction]:
 
 def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Find and mark where the part that grows with length² becomes larger than the rest."""
-    found, texts = [], []
+    found: list[dict] = []
+    lines_by_text: dict[str, list[str]] = {}
     shortest, longest = least_and_most(rows, "length")
     for name, (constant, slope, square) in _of_each_series(rows):
         if not square:
-            texts.append(f"with {name} nothing grows with length²")
+            lines_by_text.setdefault("nothing grows with length²", []).append(name)
             continue
         root = math.sqrt(float(slope**2 + 4 * square * constant))
         crossing = math.ceil((float(slope) + root) / float(2 * square))
         text = f"length² dominates from {count(crossing)}"
-        texts.append(f"with {name} {text} tokens on")
+        lines_by_text.setdefault(f"{text} tokens on", []).append(name)
         if shortest < crossing < longest:
             found.append({"length": crossing, "text": text})
+    n = rows["series"].n_unique()
+    texts = [
+        part
+        for text, names in lines_by_text.items()
+        for part in (
+            [f"with {name} {text}" for name in names]
+            if n <= MOST_NAMED
+            else [f"in {len(names)} of {n} lines {text}"]
+        )
+    ]
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not found:
         return [], finding
