@@ -105,9 +105,7 @@ def _(x, y):
 
 @positive.register(sympy.Basic)
 def _(x):
-    if x.has(
-        sympy.Piecewise
-    ):  # which Piecewise would combine in every way: 2 to the number of them
+    if x.has(sympy.Piecewise):  # Piecewise would combine n of them in 2^n cases
         return sympy.Heaviside(x, 0)  # pyright: ignore[reportArgumentType]
     return sympy.Piecewise((1, x > 0), (0, True))
 
