@@ -10,7 +10,7 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, amount, count
+from modelbudget.report.charts.format import UNITS, amount, brief, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
 MOST_VALUES = 60
@@ -49,7 +49,7 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     first = totals.filter(pl.col("axis") == axes[0])
     low, high = least_and_most(first, "least", "most")
     finding = (
-        f"{count(sum(first['models']))} predictions, from {amount(low, quantity)} to "
+        f"{count(sum(first['models']))} predictions, from {brief(low, quantity)} to "
         f"{amount(high, quantity)}. Bands: from minimum to maximum over all values of the other "
         "axes."
     )
