@@ -31,8 +31,11 @@ def join(*names: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def component_of(path: str) -> str:
-    """Return the component of a path: layer.3.mlp.up.weight belongs to layer.mlp.up."""
-    names = [name for name in path.split(".") if not name.isdecimal()]
+    """Return the component of a path: layer.3.mlp.up.weight belongs to layer.mlp.up.
+
+    So does layer.3.mlp.up.original.weight, the frozen original next to a copy.
+    """
+    names = [name for name in path.split(".") if not name.isdecimal() and name != "original"]
     return ".".join(names[:-1] if names[-1] in ("weight", "bias") else names)
 
 

@@ -66,5 +66,6 @@ def _parameters(
             named.append((component if is_of_component else join(component, name), parameter))
     for name, part in module._modules.items():
         if part is not None:
-            _parameters(part, component if name.isdecimal() else join(component, name), named)
+            is_of_component = name.isdecimal() or name == "original"  # as in `component_of`
+            _parameters(part, component if is_of_component else join(component, name), named)
     return named

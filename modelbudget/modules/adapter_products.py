@@ -13,7 +13,9 @@ def singular_values(layer, x):
     result = layer.of_base(x)
     ranks = layer.ranknum + 1e-5
     x = x.to(layer.dtype)
-    result += (layer.drop(x) @ (layer.lora_A * layer.lora_E).T @ layer.lora_B.T) * FACTOR / ranks
+    result += (
+        (layer.lora_dropout(x) @ (layer.lora_A * layer.lora_E).T @ layer.lora_B.T) * FACTOR / ranks
+    )
     return result
 
 
@@ -22,7 +24,7 @@ def hadamard_of_weight(layer, x):
     dtype = result.dtype
     product = torch.mm(layer.hira_A.T, layer.hira_B.T)
     x = x.to(layer.dtype)
-    dropped = layer.drop(x)
+    dropped = layer.lora_dropout(x)
     change = F.linear(dropped, layer.weight * product.T)
     result = result + change
     return result.to(dtype)
@@ -31,7 +33,7 @@ def hadamard_of_weight(layer, x):
 def normalised(layer, x):
     before, result = x.dtype, layer.of_base(x)
     change = torch.zeros_like(result)
-    dropped = layer.drop(x)
+    dropped = layer.lora_dropout(x)
     h = F.linear(dropped * layer.delora_w_norm, layer.delora_A)
     of_rows = torch.clamp(layer.delora_A.norm(dim=1), min=1e-4)
     of_columns = torch.clamp(layer.delora_B.norm(dim=0), min=1e-4)
@@ -48,7 +50,7 @@ def sampled_vectors_of_shared(layer, x):
     down = layer.shared["pvera_A"][:, : x.shape[-1]]
     up = layer.shared["pvera_B"][: result.shape[-1]]
     x = x.to(layer.dtype)
-    of_rank = layer.pvera_lambda_d * F.linear(layer.drop(x), down)
+    of_rank = layer.pvera_lambda_d * F.linear(layer.lora_dropout(x), down)
     mean, log_variance = of_rank.chunk(2, dim=-1)
     del of_rank
     result = result + layer.pvera_lambda_b * F.linear(_sampled(mean, log_variance), up)
@@ -121,7 +123,7 @@ def summed_shards(layer, x):
     block = layer.miss_block
     x = x.to(layer.dtype)
     shards = (*x.shape[:-1], x.shape[-1] // block.shape[0], block.shape[0])
-    result = result + torch.sum(layer.drop(x).reshape(shards), dim=-2) @ block
+    result = result + torch.sum(layer.lora_dropout(x).reshape(shards), dim=-2) @ block
     return result.to(before)
 
 

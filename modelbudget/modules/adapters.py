@@ -58,7 +58,7 @@ class Adapted(nn.Module):
         for name in method.tensors:
             tensor = torch.empty(method.shape(name, values), dtype=self.dtype, device=device)
             self.register_parameter(name, nn.Parameter(tensor, name not in method.frozen))
-        self.drop: Any = nn.Dropout(RATE * run.adapter_dropout)
+        self.lora_dropout: Any = nn.Dropout(RATE * run.adapter_dropout)
         for name in method.indices:
             places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
             self.register_buffer(name, places, persistent=False)
@@ -75,17 +75,15 @@ class Adapted(nn.Module):
         raise ValueError("adapter: only its parameters are known")
 
     def low_rank(self, x):
-        result = self.of_base(x)
+        result, drop = self.of_base(x), self.lora_dropout
         dtype = result.dtype
         if self.is_stored:
             result = result.clone() if self.is_cloned else result
             x = x.to(self.dtype)
-            product = (F.linear(F.linear(self.drop(x), self.lora_A), self.lora_B) * SCALING).to(
-                dtype
-            )
+            product = (F.linear(F.linear(drop(x), self.lora_A), self.lora_B) * SCALING).to(dtype)
             return result + product
         x = x.to(self.dtype)
-        result = result + F.linear(F.linear(self.drop(x), self.lora_A), self.lora_B) * SCALING
+        result = result + F.linear(F.linear(drop(x), self.lora_A), self.lora_B) * SCALING
         return result.to(dtype)
 
     def weight_decomposed(self, x):
@@ -97,8 +95,8 @@ class Adapted(nn.Module):
 
     def _with_change(self, x, result):
         base_result = result
-        if self.drop.p:
-            x, base_result = self.drop(x), None
+        if self.lora_dropout.p and self.training:
+            x, base_result = self.lora_dropout(x), None
         return result + self._decomposed(x, base_result)
 
     def _decomposed(self, x, base_result):
@@ -131,7 +129,7 @@ class Adapted(nn.Module):
         up = self.shared["vera_B"][: result.shape[-1]]
         x = x.to(self.dtype)
         result = result + self.vera_lambda_b * F.linear(
-            self.vera_lambda_d * F.linear(self.drop(x), down), up
+            self.vera_lambda_d * F.linear(self.lora_dropout(x), down), up
         )
         return result.to(dtype).to(before)
 
@@ -298,8 +296,13 @@ def _widths(part: Any) -> tuple[int, int]:
     return d_in, d_out
 
 
+def _only_counted(*_: Any) -> None:
+    raise ValueError("adapter: of stacked experts only its parameters are known")
+
+
 def _adapt_experts(moe: Any, run: RunConfig) -> None:
     """Add what PEFT adds to stacked experts and their router: gate and up are one matrix there."""
+    vars(moe)["forward"] = _only_counted
     n_expert, d_model = moe.router.weight.shape
     d_expert = moe.down.weight.shape[-1]
     stacks = {"router": (1, d_model, n_expert), "down": (n_expert, d_expert, d_model)}
@@ -309,6 +312,7 @@ def _adapt_experts(moe: Any, run: RunConfig) -> None:
         parts = 2 if name == "gate_up" else 1
         rank = n * parts * run.adapter_rank
         if getattr(moe, name, None) is None:
+            vars(moe).pop(name, None)
             moe.add_module(name, nn.Module())
         for of, shape in (("lora_A", (rank, d_in)), ("lora_B", (parts * d_out, rank))):
             tensor = torch.empty(shape, dtype=dtype_of(run), device=moe.router.weight.device)

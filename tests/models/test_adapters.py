@@ -62,10 +62,17 @@ def test_every_allocation_with_adapters_is_the_traces(decoder_and_run):
         return
     assert not first_difference(programmed(a, run), traced(a, run)), (a, run)
     with uninitialised():
-        values = train(build(a, "meta", run.dtype), run, {"peak_training_bytes"})
+        values = train(
+            build(a, "meta", run.dtype), run, {"peak_training_bytes", "activation_bytes"}
+        )
     assert step.peaks == values["peak_training_bytes"]
-    for name in ("gradient_bytes", "optimizer_bytes"):
-        assert +getattr(step, name) == {k: n for k, n in values[name].items() if n}
+    by_component = {
+        "gradient_bytes": step.gradient_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
+        "activation_bytes": step.saved,
+    }
+    for name, predicted in by_component.items():
+        assert +predicted == {k: n for k, n in values[name].items() if n}, name
 
 
 LLAMA = {
@@ -73,6 +80,28 @@ LLAMA = {
     "d_head": 8, "d_ff": 40, "gated": True, "activation": "silu", "norm": "rmsnorm",
     "position": "rotary", "tied": False,
 }  # fmt: skip
+
+
+EXPERTS = {"mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 8}
+WITHOUT_STEP = ["parameters", "parameter_bytes"]
+OF_INFERENCE = ["cache_bytes", "flops_decode", "peak_inference_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "quantities"),
+    [
+        ("lora", {}, WITHOUT_STEP + OF_INFERENCE),
+        ("dora", {}, WITHOUT_STEP + OF_INFERENCE),
+        ("vera", {}, WITHOUT_STEP + OF_INFERENCE),
+        ("lora", EXPERTS, WITHOUT_STEP),
+    ],
+)
+def test_what_is_held_and_computed_without_training(method, fields, quantities):
+    """Only here: adapters that are not trained, originals next to copies, experts with a gate."""
+    of_run = {"adapter_dropout": True, "modules_to_save": "head norms", "attention_kernel": "math"}
+    model = mb.model("decoder", **LLAMA, **fields)
+    found = model.measure({"adapter": method, "batch": 2, "length": 8, **of_run}, quantities)
+    assert found.agrees, (found.differences, found.failed)
 
 
 ON_THE_HOST = ("aten.rand", "aten.gt")
