@@ -166,6 +166,7 @@ class Devices(Record):
             loss_chunks=(1,),
             targets=("given",),
             weights=("dtype",),
+            vocabulary_dtype=("dtype",),
             tensor_parallel=(1,),
             context_parallel=(1,),
             expert_parallel=(1,),
@@ -242,7 +243,13 @@ class Devices(Record):
             "true, or gradient_casts: accumulated",
             when="(foreach or fused) and tensor_parallel > 1",
         ),
-        *known_only_with("zero = 1", "zero == 1", gradient_casts=("accumulated",)),
+        *known_only_with(
+            "zero = 1",
+            "zero == 1",
+            gradient_casts=("accumulated",),
+            weights=("dtype",),
+            vocabulary_dtype=("dtype",),
+        ),
         Constraint(
             "zero in (2, 3) or gradient_casts == 'accumulated'",
             "tensor_parallel = {tensor_parallel} with zero = {zero}: master_weights: true is known "
@@ -287,6 +294,7 @@ class Devices(Record):
             "expert_parallel > 1",
             zero=(0, 2, 3),
             weights=("dtype",),
+            vocabulary_dtype=("dtype",),
             autocast=("none",),
             expert_kernel=("scattered",),
         ),

@@ -51,6 +51,14 @@ def test_quantised_shards_without_an_adapter_have_no_bytes_of_the_dtype():
     assert why_not("parameter_bytes", Decoder(**SMALL | LLAMA), run)
 
 
+@pytest.mark.parametrize("stored", [{"weights": "bnb-4bit"}, {"vocabulary_dtype": "float32"}])
+def test_a_part_of_the_states_has_weights_in_the_dtype(stored):
+    """Devices are measured with weights in the dtype, and had predicted bytes of others."""
+    zero_1 = {"zero": 1, "data_parallel": 2, "dtype": "bfloat16", "master_weights": True}
+    with pytest.raises(InputError, match="zero = 1: not known yet with"):
+        RunConfig(**zero_1, gradient_casts="accumulated", **stored)
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

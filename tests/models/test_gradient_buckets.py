@@ -96,6 +96,8 @@ REFUSED = {
     "yet with zero: 3; allowed: 0",
     "gradient_buckets: copied, data_parallel: 2, tensor_parallel: 2": "not known yet with "
     "tensor_parallel: 2; allowed: 1",
+    "gradient_buckets: views, data_parallel: 2, vocabulary_dtype: float32": "not known yet with "
+    "vocabulary_dtype: float32; allowed: dtype",
 }
 
 

@@ -252,6 +252,15 @@ SPARSE = SIZES | {
 }  # fmt: skip
 
 
+def test_an_indexer_gets_no_gradient():
+    """Only this sees its closed formula, of all parameters."""
+    a, run = Decoder(**SPARSE, n_selected=2), RunConfig(batch=1, length=5)
+    known = ("gradient_bytes", "optimizer_bytes")
+    found, expected = predicted(a, run, known), measured(a, run, quantities=known)
+    for quantity in known:
+        assert without_zeros(found[quantity]) == without_zeros(expected[quantity]), quantity
+
+
 def test_an_indexer_that_selects_all_tokens_changes_nothing():
     """Otherwise a token attends `n_selected` tokens: others before it have no influence."""
     torch.manual_seed(0)

@@ -188,6 +188,16 @@ def test_predicted_peaks_are_the_real_ones(fields, words):
         )
 
 
+@pytest.mark.parametrize("name", ["grouped", "window", "experts"])
+def test_scores_written_out_are_the_real_ones(name):
+    """Only here: programs had peaks of runs that the module refused."""
+    a = Decoder(**SIZES | KINDS[name])
+    run = RunConfig(batch=2, length=9, dtype="bfloat16", attention_kernel="written_out")
+    found = measured_inference(a, run)
+    for quantity in ("cache_bytes", "flops_decode", "peak_inference_bytes"):
+        assert predicted_inference(a, run, quantity) == found[quantity], quantity
+
+
 WIDE = {
     "an MLP": {"d_ff": 400},
     "experts": {"mlps": "moe", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 200},

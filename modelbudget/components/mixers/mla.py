@@ -131,6 +131,11 @@ def parameters(a: Fields) -> Values:
     }
 
 
+def trained_parameters(a: Fields) -> Values:
+    """All but the indexer's, through which no gradient flows (`_indexer`)."""
+    return {name: n for name, n in parameters(a).items() if not name.startswith("index_")}
+
+
 @valid_if(no_indexer)
 def tensors(a: Fields) -> list[Tensor]:
     """One matrix for the queries, or two and a norm; then the others in the order of parameters."""

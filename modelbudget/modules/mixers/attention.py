@@ -113,7 +113,7 @@ class Attention(nn.Module):
             start = self.cache.length if self.cache else self.start
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
         if self.cache:
-            if bias is not None or self.relative:
+            if self.relative or not (bias is None or isinstance(bias, Mask)):
                 raise ValueError("no cache where something is added to the scores")
             k, v = self.cache.append(k, v)
         if self.relative:
