@@ -111,11 +111,12 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
     buffer = accumulates(r) * copies
     master = r.master_weights * exact_bytes(r.dtype) * (trained if own is None else own)
     is_early = optimizer_named(r.optimizer).states_from == "start"
-    peaks = {"first.forward_backward": forward_backward((states if is_early else master) + buffer)}
+    of_pass = forward_backward(0)  # over what the optimizer holds
+    peaks = {"first.forward_backward": of_pass + ((states if is_early else master) + buffer)}
     if temporaries is not None:
         stepping = held + size * trained + copies + states + temporaries
         peaks["first.optimizer"] = stepping
-    peaks["second.forward_backward"] = forward_backward(states + buffer)
+    peaks["second.forward_backward"] = of_pass + (states + buffer)
     if temporaries is not None:
         peaks["second.optimizer"] = stepping
     return part("", peaks)

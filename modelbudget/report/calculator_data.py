@@ -8,6 +8,7 @@ evaluates without eval.
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ from modelbudget.report.config_translation import (
     translation_data,
 )
 from modelbudget.report.page_programs import Programs
+from modelbudget.report.read_settings import OnceForReadSettings
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
@@ -208,6 +210,16 @@ def _upper_bounds() -> list[Constraint]:
     ]
 
 
+@dataclass(eq=False, slots=True)
+class _Value:
+    """A quantity, its components, where it is known, and the number of its budget."""
+
+    whole: Any
+    parts: Terms
+    holds: Any
+    budget: int | None = None
+
+
 class _Formulas:
     """The nodes of all groups of models; equal expressions are one node.
 
@@ -221,6 +233,7 @@ class _Formulas:
         self.columns = RunColumns()
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
+        self.once = OnceForReadSettings()
 
     def form(self, categories: dict[str, str], classes: list[str], peaks: bool) -> dict:
         """Return the nodes of the decoders with these categorical fields.
@@ -229,6 +242,7 @@ class _Formulas:
         """
         a = graph.namespace(Decoder, categories)
         vars(a).update(ABSENT)
+        self.once = OnceForReadSettings()  # of these fields
         all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
         found = {
             "categories": categories,
@@ -300,24 +314,27 @@ class _Formulas:
         is_alone = choices | _alone() == choices
         same = tuple(choices.items()), tuple(of_class.items())
         training = _run_of(*same, divided=True)
+        if training is not None:
+            training = training._replace(settings=_with_foreach(record, training.settings))
         inference = _run_of(*same, divided=False) if is_alone else None
         found, sums = {}, {}
         for quantity in quantities:
             run = inference if quantity in OF_INFERENCE else training
             if run is None:
                 continue
-            if quantity not in OF_INFERENCE:
-                run = run._replace(settings=_with_foreach(record, run.settings))
-            sums[quantity], parts, holds = self._read(quantity, record, run.settings, sums)
-            holds = self.graph.node(run.holds * holds)
+            value = self._read(quantity, record, run.settings, sums)
+            sums[quantity] = value.whole
+            holds = self.graph.node(run.holds * value.holds)
             if self.graph.constant(holds) != 0:
-                found[quantity] = [self._budget(sums[quantity], parts), holds]
+                if value.budget is None:
+                    value.budget = self._budget(value.whole, value.parts)
+                found[quantity] = [value.budget, holds]
         if "optimizer_bytes" in found:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
         return found
 
-    def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> tuple[Any, Terms, Any]:
+    def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> _Value:
         """Return a quantity, its components, and where it is known.
 
         The peak of inference: parameters, caches, and what its program has beyond. `sums`: of the
@@ -325,17 +342,22 @@ class _Formulas:
         """
         if quantity == BY_PROGRAM:
             beyond, holds = self.programs.beyond(record, r)
-            holds = holds * self._read("cache_bytes", record, r, sums)[2]
+            holds = holds * self._read("cache_bytes", record, r, sums).holds
             held = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
-            return held + beyond, {}, holds
+            return _Value(held + beyond, {}, holds)
+        return self.once(quantity, lambda r: self._closed(quantity, record, r), r)
+
+    def _closed(self, quantity: str, record, r) -> _Value:
+        """Return what `_read` does of a quantity with closed formulas, or of caches."""
         a, holds = self._with_formula(quantity, record, r)
         if self.graph.constant(self.graph.node(holds)) != 0:
             terms = getattr(Decoder, quantity)(a, r)
         else:
             terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
         if quantity in PEAKS:
-            return largest(*(term.total for term in terms.values())) if terms else 0, {}, holds
-        return total(terms), terms, holds
+            peak = largest(*(term.total for term in terms.values())) if terms else 0
+            return _Value(peak, {}, holds)
+        return _Value(total(terms), terms, holds)
 
     def _with_formula(self, quantity: str, a, r) -> tuple[Any, Any]:
         """Return the fields, and where the formula holds: at least where no first layer is dense.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.catalogue import catalogue_of
 from helpers.project import ROOT
 
 from modelbudget.catalogue.named_models import Catalogue
@@ -23,6 +24,7 @@ def mistakes(tmp_path, monkeypatch):
     for name in ("models", "accelerators.yaml"):
         (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("modelbudget.plan.chosen_sweeps.Catalogue", catalogue_of)
 
     def mistakes_of(**files: str) -> list[str]:
         for name, text in files.items():
