@@ -51,8 +51,7 @@ def largest_of(first, *others):
 
 def largest(*values):
     """Return the maximum of numbers and expressions, in any order."""
-    # singledispatch selects by the first argument, so an expression must be first.
-    return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
+    return largest_of(*_numbers_last(values))
 
 
 @by_reading
@@ -63,7 +62,15 @@ def highest_of(first, *others):
 
 def highest(*values):
     """Return the maximum of moments, in any order."""
-    return highest_of(*sorted(values, key=lambda value: isinstance(value, int)))
+    return highest_of(*_numbers_last(values))
+
+
+def _numbers_last(values: tuple) -> tuple:
+    """Return expressions first: an implementation is selected by the first argument."""
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) in (0, len(values)):
+        return values
+    return (*(value for value in values if not isinstance(value, int)), *numbers)
 
 
 @by_reading

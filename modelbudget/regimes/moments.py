@@ -180,9 +180,13 @@ def _places(monomials: Iterable[Monomial]) -> dict[Monomial, int]:
 
 def _filled(rows: Sequence[Terms], places: dict[Monomial, int]) -> np.ndarray:
     """Return coefficients as a matrix: of Python's integers if 64 bits may not hold their sums."""
-    total = sum(abs(c) for row in rows for c in row.values())
-    matrix = np.zeros((len(rows), len(places)), np.int64 if total < LARGEST_INT64 else object)
+    numbers, columns, coefficients = [], [], []
     for number, row in enumerate(rows):
         for names, c in row.items():
-            matrix[number, places[names]] = c
+            numbers.append(number)
+            columns.append(places[names])
+            coefficients.append(c)
+    dtype = np.int64 if sum(map(abs, coefficients)) < LARGEST_INT64 else object
+    matrix = np.zeros((len(rows), len(places)), dtype)
+    matrix[numbers, columns] = coefficients
     return matrix

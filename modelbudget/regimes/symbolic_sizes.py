@@ -86,9 +86,10 @@ def _once(operation: Callable) -> Callable:
     def run(self, other):
         results = Symbols.active.results
         key = (name, id(self), id(other)) if other.__class__ is Size else (name, id(self), 0, other)
-        if key not in results:
-            results[key] = operation(self, other)
-        return results[key]
+        result = results.get(key)
+        if result is None:
+            result = results[key] = operation(self, other)
+        return result
 
     return run
 
@@ -118,6 +119,7 @@ class Size:
     def __neg__(self):
         return self * -1
 
+    @_once
     def __sub__(self, other):
         return self + -other
 
@@ -156,15 +158,18 @@ class Size:
     def __rmod__(self, other):
         return other - self * (other // self)
 
+    @_once
     def __eq__(self, other):
         return self is other or (isinstance(other, Size | int) and asked(self - other, "="))
 
     def __ne__(self, other):
         return not self == other
 
+    @_once
     def __gt__(self, other):
         return asked(self - other, ">")
 
+    @_once
     def __lt__(self, other):
         return asked(other - self, ">")
 

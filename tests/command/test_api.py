@@ -9,6 +9,7 @@ import pytest
 import sympy
 import torch
 from helpers.project import ROOT
+from helpers.tiers import some
 from torch import nn
 
 import modelbudget as mb
@@ -44,13 +45,14 @@ def test_importing_the_package_loads_nothing_and_concerns_no_rule():
     ],
 )
 def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path, quantities):
-    """Every model with a sweep's defaults by component, as the command prints it."""
+    """Every fourth model with a sweep's defaults by component, as the command prints it."""
     path = tmp_path / "all.yaml"
     path.write_text("title: All\nquestion: Why?\nmodels: all\n")
     points = points_table(expand(path, catalogue))
+    assert points.height > 200
+    points = points[some(range(points.height), 4)]
     table = predict(points, quantities).drop_nulls("component")
     by_model = table.partition_by("architecture", "run", as_dict=True)
-    assert points.height > 200
     for row in points.iter_rows(named=True):
         of_pipeline: dict[str, dict[str, int]] = {}
         for one in by_model[row["architecture"], row["run"]].iter_rows(named=True):

@@ -4,7 +4,6 @@ from copy import copy
 from pathlib import Path
 
 from helpers.project import ROOT
-
 from modelbudget.catalogue.named_models import Catalogue
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")

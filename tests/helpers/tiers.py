@@ -14,6 +14,17 @@ def examples(n: int) -> int:
     return n if ALL else -(-n // 3)
 
 
+def seeds(n: int) -> list:
+    """Return the numbers of random cases, of which the second half is marked `slow`."""
+    half = -(-n // 2)
+    return [*range(half), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(half, n))]
+
+
+def some(items: Sequence, of: int, start: int = 0) -> list:
+    """Return each `of`-th item in `make test`, from one on that tests choose in turn; else all."""
+    return list(items) if ALL else list(items[start % of :: of])
+
+
 def pairwise(combinations_: Sequence[tuple]) -> list[tuple]:
     """Return few of the combinations, with each pair of values that any of them has."""
     left = {pair for one in combinations_ for pair in _pairs(one)}

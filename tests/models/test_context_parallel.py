@@ -11,6 +11,7 @@ import torch.distributed as dist
 from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.gloo import of_all_ranks, steps_of_all_ranks
 from helpers.readings import in_first_row
+from helpers.tiers import seeds
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -63,7 +64,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     return Decoder(**SMALL | shape), RunConfig(**run)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None

@@ -11,6 +11,7 @@ import torch
 from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.gloo import of_all_ranks, steps_of_all_ranks
 from helpers.readings import in_first_row
+from helpers.tiers import seeds
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -54,7 +55,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     return Decoder(**SMALL | shape), RunConfig(**run)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None
@@ -84,7 +85,7 @@ def random_shards(seed: int) -> tuple[Decoder, RunConfig]:
     return a.model_copy(update=shape), run.model_copy(update=sharded)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_random_shards_are_predicted(seed):
     a, run = random_shards(seed)
     assert run_mistake(a, run) is None

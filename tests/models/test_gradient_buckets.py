@@ -10,6 +10,7 @@ from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.divided import LLAMA, SHAPES, SMALL
 from helpers.gloo import steps_of_all_ranks
 from helpers.readings import in_first_row
+from helpers.tiers import seeds
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -38,7 +39,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     return Decoder(**SMALL | shape), RunConfig(**run)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from helpers.tiers import product_by_tier
 from helpers.training import measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
@@ -200,22 +201,25 @@ def test_values_of_keys_choose_settings(kind, keys, autocast):
         assert of_model(quantity, terms) == of_model(quantity, of_class)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize(("dtype", "kernel"), KERNELS)
-@pytest.mark.parametrize("kind", CLASSES)
-def test_a_class_needs_what_is_predicted(kind, dtype, kernel, batch):
+@pytest.mark.parametrize(
+    ("kind", "of_kernel", "batch"), product_by_tier([*CLASSES], KERNELS, [1, 3])
+)
+def test_a_class_needs_what_is_predicted(kind, of_kernel, batch):
+    dtype, kernel = of_kernel
     run = run_of(
         kind, batch=batch, length=48, dtype=dtype, attention_kernel=kernel, foreach=True
     )  # fmt: skip
     compare(kind, run)
 
 
+CHANGED = [(True, "none"), (False, "full"), (True, "full")]
+
+
 @pytest.mark.parametrize(
-    ("dropout", "recompute"), [(True, "none"), (False, "full"), (True, "full")]
+    ("kind", "dtype", "changed"), product_by_tier([*CLASSES], ["float32", "bfloat16"], CHANGED)
 )
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", CLASSES)
-def test_with_dropout_and_checkpointing(kind, dtype, dropout, recompute):
+def test_with_dropout_and_checkpointing(kind, dtype, changed):
+    dropout, recompute = changed
     kernel = {"float32": "efficient", "bfloat16": "flash"}[dtype]
     run = run_of(
         kind, batch=2, length=40, dtype=dtype, attention_kernel=kernel, dropout=dropout,
@@ -342,14 +346,18 @@ def test_a_sweep_measures_what_is_predicted(kind, quantities):
         assert {n: v for n, v in found[quantity].items() if v and n != "setup"} == expected
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
+OF_AUTOCAST = [
+    ("flash", False, 500), ("efficient", True, 100), ("math", True, 500), ("math", False, 20)
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("kernel", "dropout", "vocab_size"),
-    [("flash", False, 500), ("efficient", True, 100), ("math", True, 500), ("math", False, 20)],
+    ("kind", "settings", "recompute"),
+    product_by_tier([*WITH_SDPA], OF_AUTOCAST, ["none", "full"]),
 )
-@pytest.mark.parametrize("kind", WITH_SDPA)
-def test_autocast_needs_what_is_predicted(kind, kernel, dropout, vocab_size, recompute):
+def test_autocast_needs_what_is_predicted(kind, settings, recompute):
     """The peak is in the loss, in the forward pass, or in the layers; of class and module alike."""
+    kernel, dropout, vocab_size = settings
     run = run_of(
         kind, batch=3, length=48, autocast="bfloat16", attention_kernel=kernel, dropout=dropout,
         recompute=recompute, foreach=True,

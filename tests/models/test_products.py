@@ -11,6 +11,7 @@ from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.divided import LLAMA, SHAPES, SMALL
 from helpers.gloo import steps_of_all_ranks
 from helpers.readings import in_first_row
+from helpers.tiers import seeds
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -65,7 +66,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     return Decoder(**shape), RunConfig(**run | (BUFFER if 1 in product else {}))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_random_products_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None

@@ -1,6 +1,7 @@
 """Bytes that an allocator hands out in training, read from a real one: the CPU's."""
 
 import pytest
+from helpers.tiers import some
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.one_model import measure_one
@@ -25,30 +26,31 @@ def read_from(device: str, architecture, run: RunConfig) -> dict[str, int]:
     return measure_one(architecture, run, quantities, ENOUGH).values
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("gpt-2-124m", GPT_2),
-        ("llama-3-8b", LLAMA),
-        ("mixtral-8x7b", LLAMA | {"d_expert": 256}),
-        ("palm-8b", SMALL | {"n_kv_head": 1}),
-    ],
-)
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"attention_kernel": "flash"},
-        {"optimizer": "sgd"},
-        {"optimizer": "momentum", "foreach": True},
-        {"dropout": True},
-        {"recompute": "selective"},
-        {"recompute": "full"},
-    ],
-    ids=str,
-)
-def test_a_real_allocator_hands_out_what_is_predicted_and_traced(catalogue, name, sizes, settings):
+MODELS = [
+    ("gpt-2-124m", GPT_2),
+    ("llama-3-8b", LLAMA),
+    ("mixtral-8x7b", LLAMA | {"d_expert": 256}),
+    ("palm-8b", SMALL | {"n_kv_head": 1}),
+]
+SETTINGS = [
+    {},
+    {"attention_kernel": "flash"},
+    {"optimizer": "sgd"},
+    {"optimizer": "momentum", "foreach": True},
+    {"dropout": True},
+    {"recompute": "selective"},
+    {"recompute": "full"},
+]
+
+
+@pytest.mark.parametrize("number", range(len(SETTINGS)))
+def test_a_real_allocator_hands_out_what_is_predicted_and_traced(catalogue, number):
     """No mode of torch's dispatcher is on: autograd sums gradients up in place wherever it may."""
+    for name, sizes in some(MODELS, 2, number):
+        _is_what_is_predicted(catalogue, name, sizes, SETTINGS[number])
+
+
+def _is_what_is_predicted(catalogue, name: str, sizes: dict, settings: dict) -> None:
     published = named_architecture(catalogue[name])
     a = type(published)(**(published.model_dump() | sizes))
     run = RunConfig(batch=2, length=64, backend="cpu", **settings)

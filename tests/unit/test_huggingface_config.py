@@ -84,7 +84,13 @@ def compared(expanded) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("kind", TRANSLATIONS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if number % 3 == 0 else pytest.param(kind, marks=pytest.mark.slow)
+        for number, kind in enumerate(TRANSLATIONS)
+    ],
+)
 def test_a_file_as_its_own_class_writes_it(from_config, kind):
     """Formula, own module and transformers' class agree on the class's own config.json."""
     config_class = getattr(transformers, kind).config_class
