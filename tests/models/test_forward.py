@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.strategies import architectures
+from helpers.tiers import examples
 from hypothesis import given, settings
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -17,7 +18,7 @@ TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 
 
 @given(architectures)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_logits_are_finite_and_gradients_reach_every_parameter(architecture):
     torch.manual_seed(0)
     model = build(architecture, "cpu", "float32")

@@ -9,7 +9,7 @@ import torch
 from helpers.devices import compared, measured, predicted, programmed
 from helpers.gloo import steps_of_all_ranks
 from helpers.strategies import decoders_that_run
-from helpers.tiers import some
+from helpers.tiers import examples, some
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
@@ -144,7 +144,7 @@ def test_a_program_has_the_peak_where_no_closed_formula_has(name):
     assert programmed(a, run) == measured(a, run)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(decoders_that_run(), st.sampled_from([2, 3]), st.sampled_from([2, 7]), st.booleans())
 def test_random_decoders_by_program(drawn, zero, devices, is_mixed):
     """All mixers, experts, kernels and chunks of the loss, which no shape above has together."""

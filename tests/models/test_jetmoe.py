@@ -11,6 +11,7 @@ from helpers.allocations import (
     traced_inference,
 )
 from helpers.inference import logits_at_once_and_in_turn
+from helpers.tiers import examples
 from helpers.training import predicted
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ def models(draw) -> tuple[Decoder, RunConfig]:
 
 
 @given(models())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_each_allocation_is_that_of_the_module(model):
     """Of both new parts: what a program allocates in another order only this sees."""
     a, run = model

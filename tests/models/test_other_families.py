@@ -33,7 +33,7 @@ def test_predicted_equals_measured(architecture):
 
 
 @given(any_shape)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
@@ -56,7 +56,7 @@ def gradients(model, output) -> dict:
 
 
 @given(any_shape)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_logits_are_finite_and_gradients_reach_every_parameter(architecture):
     torch.manual_seed(0)
     model = build(architecture, "cpu", "float32")

@@ -32,7 +32,7 @@ def test_formulas_equal_modules_component_by_component(architecture):
 
 
 @given(architectures)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_components_are_the_paths_that_torch_names(architecture):
     model = nn.ModuleDict({"model": build(architecture, "meta", "float32")})
     model["list"] = nn.ParameterList([torch.empty(2), torch.empty(3)])
@@ -42,7 +42,7 @@ def test_components_are_the_paths_that_torch_names(architecture):
 
 
 @given(decoders())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_meta_and_cpu_hold_the_same(architecture):
     meta = count(build(architecture, "meta", "bfloat16"))
     cpu = count(build(architecture, "cpu", "bfloat16"))

@@ -10,6 +10,7 @@ import torch
 from helpers.inference import cache_is_known, measured_inference, predicted_inference
 from helpers.other_families import SHAPES, TINY_MODELS, TOKENS, architectures
 from helpers.strategies import decoders, hybrids
+from helpers.tiers import examples
 from helpers.transformers_models import mamba, mamba2, rwkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +62,7 @@ def test_a_token_at_a_time_says_what_all_at_once_say(name, prompt):
 
 
 @given(families.flatmap(architectures) | hybrids(), st.integers(1, 3), st.integers(1, 5))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_predicted_states_are_the_real_ones(a, batch, length):
     switches = [{}, {"state_dtype": "float32"}] if isinstance(a, STATE_SPACE) else [{}]
     for dtype, switch in itertools.product(("float32", "bfloat16"), switches):
@@ -72,7 +73,7 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_cache_is_known_where_something_is_kept(a):
     _, holds = formula(type(a), "cache_bytes", a, RunConfig())
     assert holds == cache_is_known(a)

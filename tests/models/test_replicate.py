@@ -2,6 +2,7 @@
 
 import torch
 from helpers.strategies import decoders
+from helpers.tiers import examples
 from hypothesis import given, settings
 
 from modelbudget.families.decoder import Decoder
@@ -17,7 +18,7 @@ def described(module):
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(a=decoders())
 def test_a_twin_is_what_the_constructor_gives(a: Decoder):
     kind = a.mixers.split()[0], a.mlps.split()[0]

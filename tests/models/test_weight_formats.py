@@ -5,6 +5,7 @@ from collections import Counter
 import polars as pl
 import pytest
 import torch
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -131,7 +132,7 @@ def layers_of(rows, columns, has_bias=False):
 SIZE = st.one_of(st.integers(1, 300), st.integers(1, 40).map(lambda n: 32 * n))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(FORMATS), SIZE, SIZE, st.sampled_from([0, 32, 64, 128]), st.booleans())
 def test_any_matrix_in_any_format(weights, rows, columns, group, has_bias):
     """The formula's arithmetic against tensors that are made and counted; both refuse the same."""

@@ -8,6 +8,7 @@ from helpers.allocations import (
     traced,
     traced_inference,
 )
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,7 +189,7 @@ def long_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
     return a.model_copy(update=fields), run.model_copy(update={"length": n_token})
 
 
-few_examples = settings(max_examples=6, deadline=None)
+few_examples = settings(max_examples=examples(6), deadline=None)
 
 
 @pytest.mark.parametrize("mixer", SIZES)

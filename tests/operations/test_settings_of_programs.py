@@ -4,6 +4,7 @@ import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.catalogue import CATALOGUE
 from helpers.strategies import decoders_that_run
+from helpers.tiers import examples
 from hypothesis import given, settings
 
 from modelbudget.architecture.run_config import RunConfig
@@ -79,7 +80,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(drawn=decoders_that_run())
 def test_every_allocation_of_a_program_is_the_traces(change, drawn):
     fields, of_run = change(*drawn)

@@ -10,6 +10,7 @@ import polars as pl
 import psutil
 import pytest
 from helpers.config_files import LLAMA, XLNET
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -306,7 +307,7 @@ def configs(draw, kind: str) -> dict:
 
 @pytest.mark.parametrize("kind", TRANSLATIONS)
 @given(st.data())
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 def test_there_and_back(kind, data):
     """A tiny config and what it means: formula and class agree, and the way back loses nothing."""
     config = data.draw(configs(kind))

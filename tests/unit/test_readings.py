@@ -31,7 +31,7 @@ from modelbudget.sweeps.derive import named_architecture
 
 
 @given(architectures)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
@@ -39,7 +39,7 @@ def test_columns_and_symbols_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_products_equal_integers(architecture):
     """All sizes and switches by name, or half of them as numbers."""
     family = type(architecture)
@@ -51,7 +51,7 @@ def test_products_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_bounds_hold(architecture):
     """The number itself, and that of each number's double, are within; and what cannot fit 64
     bits is known.
@@ -68,7 +68,7 @@ def test_bounds_hold(architecture):
 
 
 @given(architectures)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_a_graph_equals_integers(architecture):
     assert as_nodes(architecture) == sum(as_integers(architecture).values())
 

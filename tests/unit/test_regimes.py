@@ -8,6 +8,7 @@ import sympy
 from helpers.catalogue import CATALOGUE
 from helpers.readings import of_graph, of_symbols
 from helpers.strategies import decoders_that_run
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def larger(draw, a, run):
 
 
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_a_regime_equals_runs_of_the_program_with_numbers(data):
     """In its example, and wherever its guards hold: only this sees a comparison without guard."""
     a, run = data.draw(decoders_that_run())

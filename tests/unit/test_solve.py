@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import yaml
 from helpers.project import ROOT
+from helpers.tiers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -117,7 +118,7 @@ def dominates(one: dict, other: dict, best: dict) -> bool:
 
 
 @given(questions(), st.sampled_from([8, 2**17]))
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 def test_all_shapes_within_the_bounds_and_the_best_of_them(
     tmp_path, catalogue, monkeypatch, question, rows
 ):
@@ -152,7 +153,7 @@ def test_all_shapes_within_the_bounds_and_the_best_of_them(
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 6)] * 4), min_size=1, max_size=60), st.integers(0, 60))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_frontier_is_that_of_the_definition_in_one_table_or_two(rows, cut):
     best = {"a": "most", "b": "least", "c": "most"}
     table = pl.DataFrame(rows, ["a", "b", "c", "other"], orient="row")
