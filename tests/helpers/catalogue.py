@@ -5,6 +5,7 @@ from pathlib import Path
 
 from helpers.project import ROOT
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.sweeps.check_models import check_models
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 
@@ -16,3 +17,9 @@ def catalogue_of(folder: Path) -> Catalogue:
     named = copy(CATALOGUE)
     named.folder = folder
     return named
+
+
+def check_other_models(catalogue: Catalogue) -> None:
+    """Check models as a run does; those of the project `models/test_catalogue.py` checks."""
+    if catalogue.bases is not CATALOGUE.bases:
+        check_models(catalogue)

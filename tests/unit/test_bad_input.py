@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.catalogue import catalogue_of
+from helpers.catalogue import catalogue_of, check_other_models
 from helpers.project import ROOT
 
 from modelbudget.catalogue.named_models import Catalogue
@@ -24,7 +24,9 @@ def mistakes(tmp_path, monkeypatch):
     for name in ("models", "accelerators.yaml"):
         (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("modelbudget.plan.chosen_sweeps.Catalogue", catalogue_of)
+    of_sweeps = "modelbudget.plan.chosen_sweeps"
+    monkeypatch.setattr(f"{of_sweeps}.Catalogue", catalogue_of)
+    monkeypatch.setattr(f"{of_sweeps}.check_models", check_other_models)
 
     def mistakes_of(**files: str) -> list[str]:
         for name, text in files.items():
