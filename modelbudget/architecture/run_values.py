@@ -203,11 +203,6 @@ def tokens(r):
     return r.batch * r.length
 
 
-def one_token(r):
-    """Return the run of one decoding step: one new token for each sequence, on one device."""
-    return SimpleNamespace(batch=r.batch, length=1, routing="even", **ONE_DEVICE)
-
-
 def bytes_of(dtype: str) -> int:
     """Bytes of one element."""
     return BYTES[dtype]

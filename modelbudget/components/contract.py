@@ -103,10 +103,6 @@ class Part(Protocol):
         """FLOPs that checkpointing repeats in the backward pass."""
         ...
 
-    def flops_decode(self, a: Fields, r: Run) -> Values:
-        """FLOPs of one more token for each sequence, after `length` tokens."""
-        ...
-
     def forward(self, a: Fields, r: Run, place: Place) -> Timeline:
         """From the input, which is live, to the output and all that is saved.
 
@@ -139,7 +135,6 @@ FUNCTIONS = {
     "flops_backward": ("flops_backward", "flops_recomputed"),
     "peak_training_bytes": ("tensors", "saved", "forward", "backward"),
     "cache_bytes": ("cache",),
-    "flops_decode": ("flops_decode",),
 }
 """Functions that a part must provide for the formula of a quantity.
 

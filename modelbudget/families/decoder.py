@@ -24,7 +24,6 @@ from modelbudget.architecture.run_values import (
     is_pipelined,
     is_sharded,
     of_states,
-    one_token,
     own_tokens,
     stays_gathered,
     stored,
@@ -58,7 +57,6 @@ from modelbudget.components.decoder.decoder_terms import (
     flops_of,
     in_own_rows,
     in_shards,
-    of_model,
     of_tensors,
     parameters_of,
     saved_by_layers,
@@ -398,13 +396,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             for name, one in layer.parts(a).items()
         }
         return merged(*held.values())
-
-    @staticmethod
-    def flops_decode(a: Fields, r: Run) -> Terms:
-        """FLOPs of one more token for each sequence, after `length` tokens."""
-        a = share(a, r)
-        held = {name: one.flops_decode(a, r) for name, one in layer.parts(a).items()}
-        return layer.packed(r, of_model(a, embedding.flops(a, one_token(r)), held))
 
     @classmethod
     def program(cls):

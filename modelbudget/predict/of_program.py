@@ -59,7 +59,7 @@ READINGS: dict[Use, Mapping[str, Callable[[Any], Mapping]]] = {
 OF_PRODUCTS = ("flops_forward", "flops_backward", "flops_decode")
 OF_WEIGHTS = {"weights": "dtype", "vocabulary_dtype": "dtype"}
 """Settings on which neither products nor caches depend."""
-PLAIN = OF_WEIGHTS | {"autocast": "none"}
+PLAIN = OF_WEIGHTS | {"autocast": "none", "zero": 0}
 """Settings on which no product depends: FLOPs are those of a run without them where a run with them
 has no program."""
 

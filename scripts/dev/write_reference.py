@@ -140,7 +140,7 @@ rest, and `step` the temporary tensors, in the language of `modelbudget/memory/s
 tests find it, and `scripts/dev/record_optimizer_states.py` records rows of a library.
 
 """
-OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
+OF_PART = ("parameters", "saved", "flops", "flops_backward", "cache")
 """Functions of a part whose values are shown."""
 OF_FAMILY = ("parameters", *sorted(OF_TRAINING | OF_INFERENCE))
 

@@ -1,11 +1,10 @@
 """FLOPs of attention's matrix products."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import one_token, tokens
+from modelbudget.architecture.run_values import tokens
 from modelbudget.components import context_parallel, scaled_dot_product
 from modelbudget.components.attention.attention_conditions import (
     math_for_masks,
-    no_mask_on_scores,
     no_sinks,
 )
 from modelbudget.components.attention.attention_layout import d_gate, position_of
@@ -58,10 +57,3 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     if r.recompute == "selective":
         return {"core": flops(a, r, scaled_dot_product.recomputed_products(r))["core"]}
     return flops(a, r) if r.recompute == "full" else {}
-
-
-@valid_if(no_mask_on_scores, no_sinks)
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Projections of one token; its query meets the keys of all tokens."""
-    of_one = flops(a, one_token(r))
-    return of_one | {"core": r.length * of_one["core"]}

@@ -13,7 +13,6 @@ from modelbudget.architecture.run_values import (
     computed_again,
     fuses_gradients,
     is_sharded,
-    one_token,
     tokens,
 )
 from modelbudget.components import norm
@@ -234,11 +233,6 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
         return {}
     again = flops(a, r)
     return again | {"down": again["down"] * repeats_last_product(a, r)}
-
-
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
 
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:

@@ -15,7 +15,6 @@ from modelbudget.architecture.run_values import (
     exact_bytes,
     is_sharded,
     of_states,
-    one_token,
     tokens,
 )
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
@@ -263,11 +262,6 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     again = flops(a, r)
     repeats = 1 - (1 - repeats_last_product(a, r)) * (1 - a.shared_gate)
     return again | {"shared.down": again["shared.down"] * repeats}
-
-
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
 
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:

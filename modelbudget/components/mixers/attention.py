@@ -5,7 +5,6 @@ from modelbudget.components.attention.attention_fields import CONSTRAINTS, Atten
 from modelbudget.components.attention.attention_flops import (
     flops,
     flops_backward,
-    flops_decode,
     flops_recomputed,
 )
 from modelbudget.components.attention.attention_forward import forward
@@ -19,7 +18,6 @@ __all__ = [
     "cache",
     "flops",
     "flops_backward",
-    "flops_decode",
     "flops_recomputed",
     "forward",
     "matrices",

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
+from modelbudget.architecture.run_values import bytes_of, computed_again, tokens
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.position import causal_bias
@@ -233,13 +233,6 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     if r.recompute == "selective":
         return {"core": flops(a, r, 2, scaled_dot_product.recomputed_products(r) - 2)["core"]}
     return flops(a, r) if r.recompute == "full" else {}
-
-
-@valid_if(no_indexer, values_fit_kernel)
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Projections of one token; keys and values of all tokens, projected up from the cache."""
-    of_one = flops(a, one_token(r))
-    return of_one | {name: r.length * of_one[name] for name in ("kv_up", "core")}
 
 
 @valid_if(no_indexer)

@@ -11,7 +11,6 @@ from modelbudget.components.attention.attention_conditions import (
     PEAK_IF,
     SAVED_IF,
     no_mask_on_scores,
-    no_sinks,
 )
 from modelbudget.components.attention.attention_layout import is_written_out
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
@@ -53,11 +52,6 @@ class WindowFields(Architecture):
 FIELDS = WindowFields
 
 
-def window_is_wide(a: Fields, r: Run):
-    """Return 1 where the window hides nothing: it is at least as long as the sequence."""
-    return 1 - _hides(a, r)
-
-
 def _hides(a: Fields, r: Run):
     return positive(r.length - a.window)
 
@@ -78,12 +72,6 @@ def cache(a: Fields, r: Run) -> Values:
     """
     n = a.window - positive(a.window - r.length) * (a.window - r.length)
     return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
-
-
-@valid_if(no_mask_on_scores, no_sinks, window_is_wide)
-def flops_decode(a: Fields, r: Run) -> Values:
-    """As attention."""
-    return attention.flops_decode(a, r)
 
 
 @valid_if(*PEAK_IF)
