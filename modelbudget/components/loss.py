@@ -2,13 +2,7 @@
 
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_values import (
-    INDEX,
-    bytes_of,
-    divides,
-    exact_bytes,
-    tokens,
-)
+from modelbudget.architecture.run_values import INDEX, bytes_of, divides, exact_bytes, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, times
 
 SINGLE = 4

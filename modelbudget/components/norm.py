@@ -7,12 +7,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    computed_again,
-    exact_bytes,
-    tokens,
-)
+from modelbudget.architecture.run_values import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.memory.parameter_tensors import Tensor, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 from modelbudget.operations.norms import RMS_NORMS, layer_norm

@@ -3,15 +3,7 @@
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
-from modelbudget.operations.elementwise import (
-    add,
-    contiguous,
-    mul,
-    neg,
-    sub,
-    to,
-    without_gradient,
-)
+from modelbudget.operations.elementwise import add, contiguous, mul, neg, sub, to, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Tensor, complex_of, empty

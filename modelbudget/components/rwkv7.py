@@ -15,17 +15,7 @@ from modelbudget.components.rwkv_heads import (
     make_low_rank,
 )
 from modelbudget.components.rwkv_mixers import declare_shift, previous
-from modelbudget.operations.elementwise import (
-    add,
-    exp,
-    mul,
-    power,
-    relu,
-    sigmoid,
-    sub,
-    tanh,
-    to,
-)
+from modelbudget.operations.elementwise import add, exp, mul, power, relu, sigmoid, sub, tanh, to
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import parameter

@@ -17,14 +17,7 @@ from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import bmm
 from modelbudget.operations.tape import Active, empty, steps
-from modelbudget.operations.views import (
-    flatten,
-    squeeze,
-    transpose,
-    unbind,
-    unflatten,
-    unsqueeze,
-)
+from modelbudget.operations.views import flatten, squeeze, transpose, unbind, unflatten, unsqueeze
 
 SQUARE = ("receptance", "key", "value", "output")
 

@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from modelbudget.operations.attention_kernels import flash_gradients, flash_results
 from modelbudget.operations.autograd import finish_node, start_node
-from modelbudget.operations.elementwise import (
-    contiguous,
-    log_sigmoid,
-    mul,
-    sigmoid,
-    sub,
-    to,
-)
+from modelbudget.operations.elementwise import contiguous, log_sigmoid, mul, sigmoid, sub, to
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation

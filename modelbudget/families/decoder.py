@@ -67,14 +67,7 @@ from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields
 from modelbudget.components.share import share
-from modelbudget.components.weight_formats import (
-    HEAD,
-    Matrix,
-    by_format,
-    converts,
-    fit,
-    misfit,
-)
+from modelbudget.components.weight_formats import HEAD, Matrix, by_format, converts, fit, misfit
 from modelbudget.memory import optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 

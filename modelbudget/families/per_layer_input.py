@@ -40,14 +40,7 @@ from modelbudget.operations.elementwise import add, mul
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.views import (
-    flatten,
-    narrow,
-    select,
-    transpose,
-    unflatten,
-    unsqueeze,
-)
+from modelbudget.operations.views import flatten, narrow, select, transpose, unflatten, unsqueeze
 
 MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")

@@ -4,13 +4,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface.classes import (
-    NotUsed,
-    Topic,
-    misdescribed,
-    shared_keys,
-    translations,
-)
+from modelbudget.huggingface.classes import NotUsed, Topic, misdescribed, shared_keys, translations
 
 
 class Note(NamedTuple):

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_values import (
-    divides,
-    parts_of_length,
-)
+from modelbudget.architecture.run_values import divides, parts_of_length
 
 
 class Allocation(NamedTuple):

@@ -23,14 +23,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.devices.pipeline_schedules import Key, Pass, Saved, Schedule, Stage
 from modelbudget.operations.autograd import backward, make_leaf
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import (
-    BYTES,
-    Allocation,
-    Tape,
-    Tensor,
-    empty,
-    running_on,
-)
+from modelbudget.operations.tape import BYTES, Allocation, Tape, Tensor, empty, running_on
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component

@@ -1,12 +1,7 @@
 """Timeline of attention's backward pass."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    computed_again,
-    exact_bytes,
-    tokens,
-)
+from modelbudget.architecture.run_values import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.attention_conditions import PEAK_IF
 from modelbudget.components.attention.attention_layout import (

@@ -2,12 +2,7 @@
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import (
-    MASKS,
-    bytes_of,
-    exact_bytes,
-    is_sharded,
-)
+from modelbudget.architecture.run_values import MASKS, bytes_of, exact_bytes, is_sharded
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import (
     d_rotary,

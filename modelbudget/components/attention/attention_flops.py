@@ -3,10 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import tokens
 from modelbudget.components import context_parallel, scaled_dot_product
-from modelbudget.components.attention.attention_conditions import (
-    math_for_masks,
-    no_sinks,
-)
+from modelbudget.components.attention.attention_conditions import math_for_masks, no_sinks
 from modelbudget.components.attention.attention_layout import d_gate, position_of
 from modelbudget.components.contract import Values, doubled, valid_if
 

@@ -1,10 +1,7 @@
 """Timeline of attention's forward pass in training."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    tokens,
-)
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import context_parallel, rope, scaled_dot_product
 from modelbudget.components.attention.attention_conditions import PEAK_IF
 from modelbudget.components.attention.attention_layout import (

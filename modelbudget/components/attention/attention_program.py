@@ -6,12 +6,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import fuses_gradients
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.position import by_key, causal_bias, sinusoids
-from modelbudget.operations.elementwise import (
-    add,
-    contiguous,
-    mul,
-    sigmoid,
-)
+from modelbudget.operations.elementwise import add, contiguous, mul, sigmoid
 from modelbudget.operations.joining import cat, pad
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear

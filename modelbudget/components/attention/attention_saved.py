@@ -2,11 +2,7 @@
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import (
-    INDEX,
-    bytes_of,
-    tokens,
-)
+from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.attention_conditions import SAVED_IF, no_mask_on_scores
 from modelbudget.components.attention.attention_layout import (

@@ -13,14 +13,7 @@ from modelbudget.architecture.run_values import (
     replicas,
     replicas_of_experts,
 )
-from modelbudget.components import (
-    embedding,
-    expert_parallel,
-    layer,
-    loss,
-    norm,
-    tensor_parallel,
-)
+from modelbudget.components import embedding, expert_parallel, layer, loss, norm, tensor_parallel
 from modelbudget.components.attention.of_model import model_frequencies
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards

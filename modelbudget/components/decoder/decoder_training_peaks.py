@@ -23,13 +23,7 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.architecture.terms import Terms, total
-from modelbudget.components import (
-    embedding,
-    layer,
-    loss,
-    pipeline_stage,
-    tensor_parallel,
-)
+from modelbudget.components import embedding, layer, loss, pipeline_stage, tensor_parallel
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.decoder.decoder_timelines import (
     buffers,
@@ -40,13 +34,7 @@ from modelbudget.components.decoder.decoder_timelines import (
     sharded_stage_of,
 )
 from modelbudget.components.share import share
-from modelbudget.memory import (
-    fsdp,
-    optimizer_states,
-    pipeline_stages,
-    sharded_stage,
-    training_peak,
-)
+from modelbudget.memory import fsdp, optimizer_states, pipeline_stages, sharded_stage, training_peak
 from modelbudget.memory.parameter_tensors import Neighbours
 
 

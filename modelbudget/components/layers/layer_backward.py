@@ -3,11 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import (
-    computed_again,
-    divides,
-    of_states,
-)
+from modelbudget.architecture.run_values import computed_again, divides, of_states
 from modelbudget.components import norm
 from modelbudget.components.attention.of_model import model_mask
 from modelbudget.components.layers.layer_fields import BEFORE

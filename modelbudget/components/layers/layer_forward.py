@@ -3,10 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import (
-    computed_again,
-    of_states,
-)
+from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.components import norm
 from modelbudget.components.layers.by_component import shared_norm, sublayer
 from modelbudget.components.layers.layer_fields import AFTER, BEFORE, NORM_OF_OUTPUT

@@ -1,13 +1,7 @@
 """States between the parts of a layer: bytes of inputs, outputs and their gradients."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    computed_again,
-    divides,
-    of_states,
-    tokens,
-)
+from modelbudget.architecture.run_values import bytes_of, computed_again, divides, of_states, tokens
 from modelbudget.components import norm
 from modelbudget.components.contract import Place
 from modelbudget.components.layers.layer_fields import AFTER, BEFORE

@@ -9,9 +9,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba2_block
-from modelbudget.components.contract import (
-    Values,
-)
+from modelbudget.components.contract import Values
 from modelbudget.memory.parameter_tensors import Tensor
 
 GROUP = "state space"

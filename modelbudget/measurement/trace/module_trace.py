@@ -15,10 +15,7 @@ import torch
 from torch import nn
 from torch._C._autograd import _get_sequence_nr
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
 
