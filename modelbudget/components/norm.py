@@ -104,16 +104,14 @@ def copies_input(a, r) -> int:
     return is_written_out(a, r) * int(bytes_of(r.dtype) < exact_bytes(r.dtype))
 
 
-def forward_temporaries(a, r, width=None, vectors=None):
+def forward_temporaries(a, r):
     """Return the bytes that only the forward pass of a norm needs: those of the written-out norm.
 
     The variance, unless the scale is in single precision too; in half precision, the normalised
     input before it is cast.
     """
-    width = a.d_model if width is None else width
-    vectors = tokens(r) if vectors is None else vectors
-    numbers = (1 - scales_exactly(a, r)) * vectors + copies_input(a, r) * tokens(r) * width
-    return is_written_out(a, r) * exact_bytes(r.dtype) * numbers
+    numbers = 1 - scales_exactly(a, r) + copies_input(a, r) * a.d_model
+    return is_written_out(a, r) * exact_bytes(r.dtype) * tokens(r) * numbers
 
 
 def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
