@@ -125,10 +125,11 @@ class Step(Record):
     expert_weight_block: Size = Field(
         0, description="expert_weights: weight_block of that format; 0: that of weights"
     )
-    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16"] = Field(
+    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = Field(
         "dtype",
         description="dtype in which the matrices of token embedding and head are stored, where it "
-        "is not that of the other parameters: known of bytes of parameters alone",
+        "is not that of the other parameters: known of bytes of parameters alone; int8: of the "
+        "embedding, with a scale and an int8 zero point for each row (torchao)",
     )
     autocast: Literal["none", "bfloat16"] = Field(
         "none",
@@ -214,6 +215,11 @@ class Step(Record):
                 when=f"expert_weight_{size} > 0",
             )
             for size, words in (("block", WITH_BLOCKS), ("group", WITH_GROUPS))
+        ),
+        Constraint(
+            f"weights in {tuple(word for word in FORMATS if word.startswith('torchao'))}",
+            "vocabulary_dtype = 'int8': weights: {weights}; allowed: a format of torchao",
+            when="vocabulary_dtype == 'int8'",
         ),
         Constraint(
             f"weights in {tuple(WITH_BLOCKS)}",

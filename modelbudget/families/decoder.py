@@ -220,7 +220,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _in_format(cls, a: Fields, r: Run, dense: Terms, in_file: bool = False) -> Terms:
         """Return bytes of parameters, with matrices in the run's format and vocabulary's dtype."""
-        if r.vocabulary_dtype != "dtype":
+        if r.vocabulary_dtype == "int8":
+            token, size = "embedding.token", bytes_of(r.dtype)
+            n_row = embedding.rows(a) + a.n_input_token
+            more = (1 - size) * cls.parameters(a)[token].each + (size + 1) * n_row
+            dense = dense | {token: plus(dense[token], Term(more))}
+        elif r.vocabulary_dtype != "dtype":
             wider = bytes_of(r.vocabulary_dtype) - bytes_of(r.dtype)
             is_stored = r.weights in FORMATS and r.weights_of == "all"
             head = (1 - a.tied) * (not is_stored) * embedding.rows(a) * embedding.width(a)
@@ -260,6 +265,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         The part whose matrices are not listed, the first matrix that the format cannot store, or
         that it converts none.
         """
+        if r.vocabulary_dtype == "int8" and self.tied:
+            return "vocabulary_dtype = int8: the head has the same matrix; allowed: tied: false"
         for name, one in layer.parts(self).items():
             if not hasattr(one, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"

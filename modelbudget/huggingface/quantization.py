@@ -27,6 +27,16 @@ CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
 OF_GROUPS = "compressed-tensors"
 """The method whose layers have formats by groups."""
+TORCHAO = "torchao"
+BY_NAMES = ("FqnToConfig", "ModuleFqnToConfig")
+"""Configs of torchao by the names of modules."""
+INCLUDED = ("include_input_output_embeddings", "include_embedding")
+"""Keys with which torchao converts embedding and head, too."""
+INT8_ROWS = {
+    "_type": "IntxWeightOnlyConfig", "_data.weight_dtype._data": "int8",
+    "_data.granularity._type": "PerAxis", "_data.granularity._data.axis": 0,
+    "_data.scale_dtype": None,
+}  # fmt: skip
 OF_MXFP4 = {"gpt_oss"}
 """Model types whose experts transformers converts to MXFP4; it leaves all others in the dtype."""
 
@@ -42,7 +52,8 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
         return {}, []
     method = str(method_config.get("quant_method") or "bitsandbytes")
     of_cache = cache_format(method_config)
-    of_run = _read(method, _keys(method_config)) if _is_whole(method, config) else None
+    read, of_table = _by_names(method_config) if method == TORCHAO else (method_config, {})
+    of_run = _read(method, _keys(read)) if _is_whole(method, config) else None
     if of_run is None and method == OF_GROUPS:
         of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
@@ -50,6 +61,7 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
         text += ": bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
+    of_run |= of_table
     if why := _stays(method, of_run, config, fields):
         return cache, [Note(f"quantization_config: {why}: all stays in the dtype", "bytes"), *notes]
     if "weights_of" not in of_run and _converts_head(method, method_config):
@@ -57,6 +69,28 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
     return of_run | cache, [note, *notes]
+
+
+def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return torchao's config of a name for all other layers, and the fields of the embedding.
+
+    Nothing for a config that converts the embedding otherwise than to int8 by rows, or other names.
+    """
+    kinds = quantization.get("quant_type")
+    default = kinds.get("default") if isinstance(kinds, dict) else None
+    includes = any(quantization.get(key) for key in INCLUDED)
+    if not isinstance(default, dict) or default.get("_type") not in BY_NAMES:
+        return ({}, {}) if includes else (quantization, {})
+    data = default.get("_data")
+    data = data if isinstance(data, dict) else {}
+    names = data.get("fqn_to_config") or data.get("module_fqn_to_config")
+    names = {**names} if isinstance(names, dict) else {}
+    others, table = names.pop("_default", None), names.pop("model.embed_tokens", None)
+    of_table = _flat(table) if isinstance(table, dict) else {}
+    if names or not includes or any(of_table.get(k) != value for k, value in INT8_ROWS.items()):
+        return {}, {}
+    read = quantization | {"quant_type": {"default": others}}
+    return read, {"vocabulary_dtype": "int8", "weights_of": "all"}
 
 
 def cache_format(quantization: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | None:

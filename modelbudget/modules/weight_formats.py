@@ -127,6 +127,14 @@ def store_vocabulary(model: Any, run: RunConfig) -> None:
     if run.vocabulary_dtype == "dtype":
         return
     token, head = model.embedding.token, model.head
+    if run.vocabulary_dtype == "int8":
+        kept = token.weight
+        token.weight = None
+        parts = (kept.shape[1], torch.int8), (1, kept.dtype), (1, torch.int8)  # scales, zero points
+        for number, (width, dtype) in enumerate(parts):
+            part = kept.new_empty((len(kept), width), dtype=dtype)
+            token.register_parameter(str(number), nn.Parameter(part, requires_grad=False))
+        return
     token.weight = nn.Parameter(token.weight.to(getattr(torch, run.vocabulary_dtype)))
     if head.tied:
         head.weight = token.weight

@@ -122,6 +122,24 @@ def test_a_vocabulary_in_another_dtype(weights, of, tied):
     assert more == 2 * n_cast * 100 * 256
 
 
+def test_an_embedding_in_int8():
+    """Catches another dtype of scales or zero points than torchao 0.18 was seen to make here.
+
+    Of an embedding of 100 × 256 in bfloat16: int8 (100, 256), bfloat16 (100, 1), int8 (100, 1).
+    """
+    a = Decoder(**SIZES | {"tied": False})
+    run = RunConfig(weights="torchao-intx4", weight_group=32, vocabulary_dtype="int8",
+                    dtype="bfloat16")  # fmt: skip
+    measure = Measure(device="meta", quantities=["parameter_bytes"])
+    found = one_model.measure_one(a, run, measure, Room(cpu=0, cuda=0, limit="none", at_once=1))
+    measured = found.values["parameter_bytes"]
+    assert measured["embedding.token"] == 100 * (256 + 2 + 1)
+    predicted = {name: term.total for name, term in a.parameter_bytes(a, run).items()}
+    assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
+    tied = Decoder(**SIZES | {"tied": True})
+    assert "the head has the same matrix" in tied.why_not_quantised(run)
+
+
 def layers_of(rows, columns, has_bias=False):
     """Return a model with one linear layer among its layers."""
     with torch.device("meta"):

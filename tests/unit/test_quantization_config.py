@@ -41,6 +41,22 @@ def compressed(form, of, bits, strategy, **inputs) -> dict:
     return COMPRESSED | {"format": form, "config_groups": {"group_0": group}}
 
 
+def torchao_by_names(default=None, table=None, includes=True) -> dict:
+    """Return what transformers' TorchAoConfig writes with torchao 0.18: int8 rows, int4 groups."""
+    group = {"_type": "PerGroup", "_version": 1, "_data": {"group_size": 32}}
+    linear = {"weight_dtype": {"_type": "torch.dtype", "_data": "int4"},
+              "weight_granularity": group, "weight_scale_dtype": None}  # fmt: skip
+    rows = {"weight_dtype": {"_type": "torch.dtype", "_data": "int8"}, "scale_dtype": None,
+            "granularity": {"_type": "PerAxis", "_version": 1, "_data": {"axis": 0}}}  # fmt: skip
+    names = {
+        "_default": {"_type": "Int8DynamicActivationIntxWeightConfig", "_data": linear},
+        "model.embed_tokens": {"_type": "IntxWeightOnlyConfig", "_data": rows | (table or {})},
+    }
+    kind = {"_type": "FqnToConfig", "_version": 1, "_data": {"fqn_to_config": names}}
+    return {"quant_method": "torchao", "quant_type": {"default": default or kind},
+            "include_input_output_embeddings": includes, "modules_to_not_convert": []}  # fmt: skip
+
+
 KNOWN = {
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
     "gptq-4bit": {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False},
@@ -64,6 +80,7 @@ KNOWN = {
     "torchao-int4": {"quant_method": "torchao", "quant_type": {"default": {
         "_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}},
     "torchao-int8": {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+    "torchao-intx4": torchao_by_names(),
     "modelopt-nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
     "int4-group": COMPRESSED,
     "fp8-tensor-static": compressed("float-quantized", "float", 8, "tensor", dynamic=False),
@@ -72,7 +89,14 @@ KNOWN = {
     "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
 }  # fmt: skip
 INT4 = COMPRESSED["config_groups"]["group_0"]
-GROUPS = {"gptq-4bit": 0, "gptq-8bit": 32, "torchao-int4": 32, "fp8-block": 32, "awq-gemv": 64}
+GROUPS = {
+    "gptq-4bit": 0,
+    "gptq-8bit": 32,
+    "torchao-int4": 32,
+    "torchao-intx4": 32,
+    "fp8-block": 32,
+    "awq-gemv": 64,
+}
 BLOCKS = {"fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128}
 
 
@@ -97,6 +121,9 @@ REFUSED = {
     "embedding chosen": by_name(("re:.*",)),
     "a pattern without an end": by_name(("re:(.*)*proj",)),
     "no pattern": by_name(("re:(",)),
+    "int8 by groups": torchao_by_names(table={"granularity": {"_type": "PerGroup"}}),
+    "int8 without the key": torchao_by_names(includes=False),
+    "int8 for all": torchao_by_names({"_type": "Int8WeightOnlyConfig"}),
     "no list": COMPRESSED | {"config_groups": {"group_0": INT4 | {"targets": 4}}},
 }  # fmt: skip
 
