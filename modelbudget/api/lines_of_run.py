@@ -116,6 +116,17 @@ def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
     )
 
 
+def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
+    """Say what decoding with MLA computes again (DeepSeek-AI 2024, §2.1.2)."""
+    parts = breakdowns["flops_decode"].components if "flops_decode" in breakdowns else ()
+    again = sum(part.value for part in parts if part.name.endswith("mla.kv_up"))
+    line = (
+        f"flops_decode: {again:,} are for keys and values of all cached tokens, computed again "
+        "from latents (kv_up); engines that absorb kv_up in query and output do not compute them"
+    )
+    return (line,) if again else ()
+
+
 def line_of_host(n_bytes: int | None) -> tuple[str, ...]:
     """Name the bytes that an optimizer keeps in the memory of the host."""
     return () if n_bytes is None else (f"memory of the host: {n_bytes:,} bytes, of the optimizer",)

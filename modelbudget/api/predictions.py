@@ -15,6 +15,7 @@ from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import (
     line_of_adapter,
     line_of_host,
+    line_of_latents,
     line_of_optimizer,
     line_of_padded_experts,
     line_of_settings,
@@ -105,6 +106,7 @@ def predictions(
         *of_class.line_of_ours(model, chosen),
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
+        *line_of_latents(breakdowns),
         *(line_of_padded_experts(a, run) if breakdowns.keys() & SHARDED else ()),
         *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
         *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),

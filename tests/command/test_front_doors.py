@@ -177,6 +177,16 @@ def test_a_name_whose_sizes_are_defaults_of_a_class_has_them(name, config):
     assert fields.get("n_layer", fields.get("n_encoder_layer")) == config.num_hidden_layers
 
 
+def test_decoding_with_latents_says_what_is_computed_again():
+    """By hand: 2 · 1,024 tokens · 61 layers · 512 · 128 heads · (128 + 128); none without MLA."""
+    notes = mb.model("deepseek-v3").predictions(["flops_decode"]).notes
+    again = 2 * 1024 * 61 * 512 * 128 * 256
+    assert any(
+        note.startswith(f"flops_decode: {again:,} are for keys and values") for note in notes
+    )
+    assert not mb.model("llama-3-8b").predictions(["flops_decode"]).notes[1:]
+
+
 def test_help_is_what_the_command_alone_prints_and_no_line_of_it_is_cut(command, monkeypatch):
     """A user's first screen: of 80 columns, with line breaks."""
     monkeypatch.setenv("COLUMNS", "80")
