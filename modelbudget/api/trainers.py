@@ -132,6 +132,8 @@ def trainer(
 ) -> Trained:
     """Return the memory of a trainer's models; see `Model.trainer`. Raises InputError."""
     if name not in get_args(Trainer):
+        if name == "sft":
+            raise InputError(["--trainer sft: has one model; allowed: --train, with --adapter"])
         allowed = offered(name, get_args(Trainer), "")
         raise InputError([f"--trainer {name}: unknown{allowed}"])
     if reward is not None and name == "dpo":

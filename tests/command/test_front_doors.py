@@ -58,6 +58,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("measure gpt-2-124m --device tpu", "'meta', 'auto', 'cpu', 'cuda'"),
         ("llama-5-8b", "did you mean llama-3-8b?"),
         ("google/gemma-3-4b-it", "no published model here; the nearest is gemma-3-4b; if "),
+        ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
         ("llama-3-8b --rank 8", "--rank 8: of no adapter; allowed: with --adapter"),
         ("llama-3-8b --batch 1.5", "batch = '1.5': must be a whole number"),
         ("llama-3-8b --serve h100 --train", "--serve h100: allowed without --train"),
@@ -112,10 +113,17 @@ def test_a_series_is_answered_with_the_sizes_that_it_lacks(command):
         ("--set=autocast=bf16", "--set=autocast=bfloat16"),
         ("--set=tied=False", "--set=tied=false"),
         ("--set=tied=TRUE", "--set=tied=true"),
+        (
+            "--set=optimizer=sgd, foreach=false,n_layer=3",
+            "--set=n_layer=3 --optimizer=sgd --set=foreach=false",
+        ),
     ],
 )
 def test_other_spellings_of_values_are_understood(command, short, long):
-    found, expected = command("gpt-2-124m", "--csv", short), command("gpt-2-124m", "--csv", long)
+    found, expected = (
+        command("gpt-2-124m", "--csv", short),
+        command("gpt-2-124m", "--csv", *long.split()),
+    )
     assert found.code == 0, found.err
     assert found.out == expected.out
 
@@ -299,6 +307,9 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
         refused = command(name, "--inference", "--fit", "h100", "--devices", devices)
         assert (refused.code, refused.out) == (2, "")
         assert why in refused.err
+        assert (f"; of an engine: --serve h100 --devices {devices}" in refused.err) == (
+            "not known" in why
+        )
         assert "zero" not in refused.err
 
 

@@ -50,7 +50,7 @@ def settings(
     settings_by_name: dict[str, Any] = {
         name: value for name, value in named.items() if value is not None
     }
-    for text in given or ():
+    for text in (part for texts in given or () for part in _SEVERAL.split(texts)):
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
@@ -58,6 +58,8 @@ def settings(
     return settings_by_name
 
 
+_SEVERAL = re.compile(r",\s*(?=\w+=)")
+"""Between the fields of one `--set`, as the table of changes prints them."""
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")
 
 

@@ -145,7 +145,11 @@ def run(
                     fit_to(model, fit, settings, devices, training, reserve, accelerators, known)
                 )
             except InputError as error:
-                refusals += error.mistakes
+                engine = f"; of an engine: --serve {fit} --devices {devices}"
+                refusals += [
+                    line if training or "not known" not in line else f"{line}{engine}"
+                    for line in error.mistakes
+                ]
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
