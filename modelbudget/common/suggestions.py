@@ -35,17 +35,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def offered(name: str, known: Collection[str], rest: str) -> str:
+def offered(name: str, known: Collection[str], rest: str, n_first: int = 0) -> str:
     """Return '; did you mean n_vocab? (allowed: …)'.
 
-    Lists every known name if they are few or in no other place; otherwise the most similar ones,
-    and that the others are in `rest`.
+    Lists every known name if they are few or in no other place; otherwise the most similar ones, or
+    without any the first `n_first`, and that the others are in `rest`.
     """
     listed = ", ".join(known)
     near = nearest(name, known, MOST_NEAREST)
     if rest and len(listed) > MAX_LISTED:
         more = f"all {len(known):,} are in {rest}"
-        listed = f"{', '.join(near)}; {more}" if near else more
+        some = near or [*known][:n_first]
+        listed = f"{', '.join(some)}; {more}" if some else more
     return f"{f'; did you mean {near[0]}?' if near else ''} (allowed: {listed})"
 
 

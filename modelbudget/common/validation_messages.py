@@ -95,7 +95,7 @@ def _bound(error: dict) -> str | None:
             if len(expected) <= MAX_LISTED:
                 return f"must be {expected}"
             known = re.findall(r"'([^']+)'", expected)
-            return f"unknown{offered(str(error['input']), known, SCHEMA)}"
+            return f"unknown{offered(str(error['input']), known, SCHEMA, n_first=3)}"
     return None
 
 

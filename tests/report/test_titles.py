@@ -280,10 +280,11 @@ def check_amounts(title: str, totals: dict[str, int]) -> None:
     assert close(times, totals[label] / totals[other])
 
 
-def of_every_point(found) -> dict[str, int]:
-    """The values that the chart of every point has, by label: of a peak its largest phase."""
+def of_every_point(found, name: str) -> dict[str, int]:
+    """The values that a chart of every point has, by label: of a peak its largest phase."""
     measured = {*found.comparison["quantity"]}
     first = next((one for one in DRAWN if one in measured), min(measured))
+    first = name.removesuffix("every-point").strip("-").replace("-", "_") or first
     rows = found.comparison.filter(quantity=first)
     amounts = (pl.max if first.startswith("peak") else pl.sum)("measured")
     return dict(rows.group_by("label").agg(amounts).rows())
@@ -302,8 +303,8 @@ def check(found, name: str, title: str, devices) -> bool:
     kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
     if name in TESTED:
         return False
-    if name == "every-point":
-        check_amounts(title, of_every_point(found))
+    if name.endswith("every-point"):
+        check_amounts(title, of_every_point(found, name))
     elif kind == "peak-parts":
         check_peaks(found, title)
     elif kind == "peak-accelerators":

@@ -134,6 +134,10 @@ ONE_MISTAKE = {
         ["n_vocab: missing"],
     ),
     "unknown base in a grid": ("grid: {base: [palm, gtp-2]}", ["grid.base[1] = 'gtp-2'", "gpt-2?"]),
+    "a format that resembles none": (
+        "base: palm-8b\ngrid: {weights: [none]}",
+        ["grid.weights[0] = 'none': unknown (allowed: dtype, ", "; all 56 are in workflow/"],
+    ),
     "several bases": ("base: [palm, gpt-2]\ngrid: {tied: [true]}", ["as grid: {base: [a, b]}"]),
     "two points of one label": (
         "base: palm-8b\npoints: [{n_layer: 1, label: a}, {n_layer: 2, label: a}]",
