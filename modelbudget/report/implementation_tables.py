@@ -48,7 +48,7 @@ def most_of_classes(sweeps: list[SweepResult]) -> str | None:
         return None
     ratios = pl.concat(tables_of).group_by("quantity").agg(pl.col("ratio").max())
     named = {"activation_bytes": "activations", "cache_bytes": "cache"}
-    found = dict(ratios.drop_nulls().iter_rows())
+    found = {name: n for name, n in ratios.drop_nulls().iter_rows() if round(n, 2) > 1}
     texts = [f"up to {times(found[name])} the {of}" for name, of in named.items() if name in found]
     return " and ".join(texts) or None
 

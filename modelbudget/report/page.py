@@ -52,7 +52,8 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     story.sort(key=lambda one: one["place"])
     acts = [one for one in story if "finding" in one]
     titles = [act["page_title"] for act in acts if "page_title" in act]
-    titles += [one["short"] for one in story if one["place"] == FIRST][:1]
+    own = [one["short"] for one in story if one["place"] == FIRST]
+    titles += own if len(own) <= 1 else [f"{len(own)} sweeps"]
     title = titles[0] if titles else NO_TITLE
     page.pack("acts", page.acts)
     later = "\n".join(_texts("js", LATER, chosen))

@@ -222,6 +222,8 @@ def test_a_page_of_one_sweep_opens_with_its_question_chart_and_table(
     for place in ("#sweep [data-chart]", "#sweep .components table"):
         assert tab.query_selector(place).is_visible() or "components" in place
     assert tab.messages == []
+    other = one._replace(summary=one.summary | {"name": "other", "title": "Another"})
+    assert "<h1>2 sweeps</h1>" in render(Results([one, other]), catalogue)
 
 
 def test_a_disagreement_is_red_at_the_top_and_in_the_exit_code(one, catalogue, tmp_path):

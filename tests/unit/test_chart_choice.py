@@ -54,5 +54,7 @@ def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalo
             for n in (16, 64, 256)
             for d in (4, 8)
         }
+    ends = [panel["layer"][0]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
+    assert ends == [[64, 2 * 256 * 8]] * 2  # panels have one scale, to be compared
     every = charts_of_sweep(about["axes"], comparison, [])[EVERY].to_dict()
     assert len(shown(every)) == 12

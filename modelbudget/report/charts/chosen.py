@@ -138,7 +138,8 @@ def _y(rows: pl.DataFrame, quantity: str) -> alt.Y:
     return alt.Y(
         "value:Q",
         title=UNITS[quantity],
-        scale=alt.Scale(type="log") if kind == "log" else alt.Scale(zero=True),
+        # Panels of one chart have one scale, so that they can be compared.
+        scale=alt.Scale(type=kind, domain=[low if kind == "log" else 0, high or 1], nice=True),
         axis=alt.Axis(labelExpr=theme.tick_labels(quantity), minExtent=42, maxExtent=42, **ticks),
     )
 

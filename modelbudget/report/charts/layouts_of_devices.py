@@ -74,6 +74,6 @@ def _finding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     return (
         f"Of {count(table.height)} layouts, predicted by formula, the one that needs least has "
         f"{si_bytes(least['bytes'])} on each of {count(least['devices'])} devices. "
-        + (f"Some layout fits {fits}. " if fits else "None fits any accelerator. ")
+        + (f"Some layout {fits}. " if fits else "None fits any accelerator. ")
         + "The line joins the layouts of the least bytes."
     )
