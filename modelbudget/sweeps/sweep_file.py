@@ -82,6 +82,15 @@ Axis = Annotated[
 ]
 
 
+def _each_once(values: list) -> list:
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"contains {twice[0]} {values.count(twice[0])} times; give it once")
+    return values
+
+
+Once = AfterValidator(_each_once)
+
+
 def _bound_kind(value) -> str:
     return "str" if isinstance(value, str) else "list"
 
@@ -126,7 +135,9 @@ Solvable = Literal["batch", "length", "n_layer"]
 class Measure(Strict):
     """Which quantities to measure, and on which device."""
 
-    quantities: list[Quantity] = Field(default=["parameters", "parameter_bytes"], min_length=1)
+    quantities: Annotated[list[Quantity], Once] = Field(
+        default=["parameters", "parameter_bytes"], min_length=1
+    )
     device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
         default="auto",
         description="auto: a model that needs at most memory_gb runs on a CUDA device if there is "
@@ -235,7 +246,7 @@ class Sweep(Strict):
         description="points that break one are dropped, e.g. d_model % n_head = 0",
     )
     measure: Measure = Measure()
-    fit: list[Solvable] = Field(
+    fit: Annotated[list[Solvable], Once] = Field(
         [],
         description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
         "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
@@ -245,7 +256,7 @@ class Sweep(Strict):
         [],
         description="accelerators on which the solutions of `fit` are measured too; default: all",
     )
-    layouts: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+    layouts: Annotated[list[Annotated[int, Field(ge=1, le=1_000_000)]], Once] = Field(
         [],
         max_length=100,
         description="numbers of devices: all ways in which so many devices can share the training "

@@ -134,6 +134,11 @@ ONE_MISTAKE = {
         ["n_vocab: missing"],
     ),
     "unknown base in a grid": ("grid: {base: [palm, gtp-2]}", ["grid.base[1] = 'gtp-2'", "gpt-2?"]),
+    "a quantity given twice": (  # each of its values was in the tables twice, totals doubled
+        GOOD + "measure: {quantities: [parameters, parameters]}",
+        ["measure.quantities = ['parameters', 'parameters']: contains parameters 2 times"],
+    ),
+    "a number of devices given twice": (GOOD + "layouts: [8, 4, 8]", ["contains 8 2 times"]),
     "a format that resembles none": (
         "base: palm-8b\ngrid: {weights: [none]}",
         ["grid.weights[0] = 'none': unknown (allowed: dtype, ", "; all 56 are in workflow/"],
