@@ -108,6 +108,11 @@ def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
     alone, together = profile["set-resources"].keys(), profile["groups"].keys()
     assert not alone & together
     assert alone | together == rules
+    pods = yaml.safe_load((ROOT / "profiles/kubernetes/config.yaml").read_text())
+    named = {
+        re.split("[:=]", one)[0] for key in ("set-threads", "set-resources") for one in pods[key]
+    }
+    assert named <= rules
     # A cluster has no number of cores that threads could follow from.
     follow = set()
     for file in (ROOT / "workflow/rules").glob("*.smk"):
