@@ -34,19 +34,22 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
         return found
 
     found = kinds_of(a, run, terms)
-    return [_of_llama(kind, a) for kind in found] if run.cache_layout == "cells" else found
+    return _of_llama(found, a) if run.cache_layout == "cells" else found
 
 
-def _of_llama(kind: Kind, a: Architecture) -> Kind:
-    """Return a kind of layers with the states that llama.cpp keeps. Raises ValueError."""
-    if not kind.state:
-        return kind
+def _of_llama(found: list[Kind], a: Architecture) -> list[Kind]:
+    """Return kinds of layers with the states that llama.cpp keeps. Raises ValueError."""
+    states = [kind for kind in found if kind.state]
+    if not states:
+        return found
     mixers = {*getattr(a, "mixers", a.name()).split()} - {"attention", "sliding_attention", "mla"}
     check_in_llama({a.name(), *mixers})
     if len(mixers) != 1:
         raise ValueError(UNKNOWN.format(", ".join(sorted(mixers))))
     (mixer,) = mixers
-    return kind._replace(state=4 * sum(state_numbers(mixer, vars(a))))
+    every = max(states, key=lambda kind: kind.n_layer)  # others have states of one layer alone
+    of_llama = every._replace(state=4 * sum(state_numbers(mixer, vars(a))))
+    return [*(kind for kind in found if not kind.state), of_llama]
 
 
 def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:

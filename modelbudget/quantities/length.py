@@ -64,7 +64,8 @@ def short(a, run: RunConfig) -> Short | None:
     files = [mixers().get(name) for name in names]
     files += [type(a), getattr(a, "mixer", None)]  # of a family with one
     steps = [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
-    if not steps or run.loss_kernel == "fused_linear":  # whose chunks are no multiple
+    # Chunks of the loss are no multiple; an update comes where the last token of a loop is done.
+    if not steps or run.loss_kernel == "fused_linear" or run.optimizer_in_backward:
         return None
     kernel = PADDED_QUERIES if run.attention_kernel == "efficient" else 1
     period, longest = lcm(*steps, run.loss_chunks, kernel), max(steps)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX
-from modelbudget.architecture.terms import Term, Terms
+from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.serving.kinds import Kind
 
 CELLS = 256
@@ -29,7 +29,7 @@ def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
     terms: Terms = {}
     for kind in kinds:
         of_one = run.batch * (_tokens_bytes(kind, run) + kind.state) + _counts(kind, run)
-        terms[kind.name] = Term(of_one, kind.n_layer)
+        terms = merged(terms, {kind.name: Term(of_one, kind.n_layer)})
     return terms
 
 

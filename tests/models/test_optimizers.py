@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.other_families import TINY_MODELS
 from helpers.project import ROOT
 from helpers.readings import in_first_row, of_graph, sizes, two_rows, words
 from helpers.training import without_zeros
@@ -156,6 +157,15 @@ def test_a_step_in_the_backward_pass_equals_its_trace(mixed, name, settings):
     assert without_zeros(traced["optimizer_bytes"]) == dict(program.optimizer_bytes)
     assert not without_zeros(traced["gradient_bytes"])
     assert not program.gradient_bytes
+
+
+def test_a_step_in_the_backward_pass_of_tokens_one_by_one():
+    """Only this sees three short runs read as one of 9 tokens: updates follow the last token."""
+    a = TINY_MODELS["Zamba2"]
+    run = RunConfig(length=9, optimizer_in_backward=True)
+    with uninitialised():
+        traced = train(build(a, "meta", run.dtype), run, {"peak_training_bytes"})
+    assert training_step(type(a).program(), a, run).peaks == traced["peak_training_bytes"]
 
 
 def test_a_step_in_the_backward_pass_is_refused_where_nobody_traced_it():

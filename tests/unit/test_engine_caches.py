@@ -168,6 +168,17 @@ def test_what_is_not_known_is_refused(model, settings, message):
         mb.model(model).predict("cache_bytes", settings)
 
 
+@pytest.mark.parametrize("model", ["rwkv-7-0.1b", "mamba-130m"])
+def test_states_have_no_other_format(model):
+    """Only this sees two kinds of states in one model, of which one replaced the other."""
+    one = mb.model(model)
+    in_dtype, in_fp8 = (
+        one.predict("cache_bytes", {"batch": 3, "cache_dtype": word}).total
+        for word in ("dtype", "fp8")
+    )
+    assert in_fp8 == in_dtype
+
+
 def test_the_peak_with_another_format_is_refused():
     why = mb.model("gpt-2-124m").why_not("peak_inference_bytes", {"cache_dtype": "fp8"})
     assert why
