@@ -33,7 +33,7 @@ class Cache:
         Nothing reads them: only their bytes are of interest.
         """
         codes = [tensor.to(STORED[name]) for tensor in self.tensors]
-        scales = [tensor[..., 0].float() for tensor in self.tensors if name == "int8"]
+        scales = [tensor[..., 0].float().clone() for tensor in self.tensors if name == "int8"]
         self.tensors = [*codes, *scales]
 
     def advance(self, n_new: int) -> int:

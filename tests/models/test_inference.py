@@ -188,6 +188,14 @@ def test_predicted_peaks_are_the_real_ones(fields, words):
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scales_of_an_int8_cache_are_four_bytes(dtype):
+    """Only this sees scales that are views of a float32 cache, whose storage stays."""
+    a, run = Decoder(**SIZES), RunConfig(batch=2, length=9, dtype=dtype, cache_dtype="int8")
+    n_bytes = sum(measured_inference(a, run)["cache_bytes"].values())
+    assert n_bytes == 2 * a.n_layer * a.n_kv_head * 2 * 9 * (a.d_head + 4)
+
+
 @pytest.mark.parametrize("name", ["grouped", "window", "experts"])
 def test_scores_written_out_are_the_real_ones(name):
     """Only here: programs had peaks of runs that the module refused."""

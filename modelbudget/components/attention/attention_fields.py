@@ -98,7 +98,11 @@ CONSTRAINTS = (
         )
         for option, given in OPTIONS.items()
     ),
-    Constraint("'moe' not in mlps", "inner_norm = true needs mlps without moe", when="inner_norm"),
+    Constraint(
+        "'moe' not in mlps and 'moe_with_bias' not in mlps",
+        "inner_norm = true needs mlps without moe",
+        when="inner_norm",
+    ),
     Constraint(
         "position == 'rotary' and d_rotary <= d_head",
         "d_rotary = {d_rotary} needs position: rotary and at most d_head = {d_head} channels; "

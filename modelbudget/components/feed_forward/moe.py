@@ -84,7 +84,7 @@ class MoEFields(MLPFields):
             when="shared_gate",
         ),
         Constraint(
-            "'moe' not in mlps",
+            "'moe' not in mlps and 'moe_with_bias' not in mlps",
             "activation = xielu: experts have none with parameters",
             when="activation == 'xielu'",
         ),
