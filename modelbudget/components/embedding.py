@@ -15,6 +15,7 @@ from modelbudget.architecture.run_values import (
     fuses_gradients,
     is_sharded,
     of_states,
+    parts_of_length,
     stored,
     tokens,
 )
@@ -463,7 +464,7 @@ def program(a: Fields, r: Run):
 
     def bias(x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
-        length = x.shape[1]
+        length = parts_of_length(r) * x.shape[1]
         if a.position == "alibi":
             return add(alibi(a.n_head, length, x.dtype), causal_bias(length, x.dtype))
         if a.position == "buckets":

@@ -97,13 +97,15 @@ def known_peak(a: Fields, r: Run):
     buffer and shards have parts of them. Without a norm before it, a part gathers the length of the
     residual stream itself. The gradient of the only head of keys is transposed where neither RoPE
     nor a fused kernel copies it; its own copy is then of a sum over devices, which is divided
-    before it meets others. Shifted labels have a program alone.
+    before it meets others. Shifted labels, MLA and biases of scores have a program alone.
     """
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
     in_parts = accumulates(r) + is_sharded(r) - accumulates(r) * is_sharded(r)
     has_temporaries = optimizer_states.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
-    return has_temporaries * (1 - gathers) * (1 - transposed) * int(r.targets == "given")
+    has_formula = r.targets == "given" and a.position not in MASKS
+    has_formula = has_formula and a.qk_norm != "separate" and "mla" not in a.mixers.split()
+    return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula)
 
 
 def constraints() -> Iterator[Constraint]:
@@ -123,8 +125,12 @@ def constraints() -> Iterator[Constraint]:
     yield _known(f"{one_by_one} or 'moe' not in mlps", f"moe in mlps and {of_all}")
     yield _known("d_emb == 0", "d_emb = {d_emb}")
     yield _known("n_input_token == 0", "n_input_token = {n_input_token}")
-    yield _known("qk_norm in ('none', 'shared')", "qk_norm = {qk_norm}")
-    yield _known(f"position not in {MASKS}", "position = {position}")
+    yield _known("qk_norm != 'joint'", "qk_norm = joint, a norm of all heads")
+    whole_key = "qk_norm = separate and n_kv_head = {n_kv_head}"
+    yield _known("qk_norm != 'separate' or n_kv_head % tensor_parallel == 0", whole_key)
+    yield _known("position != 'relative'", "position = relative")
+    again = "gathered_states = again and mla in mixers"
+    yield _known("gathered_states != 'again' or 'mla' not in mixers", again)
     packed = "projections = {projections} and n_kv_head = {n_kv_head}"
     yield _known("n_kv_head % tensor_parallel == 0 or projections == 'separate'", packed)
     of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"

@@ -19,17 +19,21 @@ from modelbudget.operations.collectives import (
     part_of,
     reduce_scatter,
     same,
+    whole,
 )
 from modelbudget.operations.collectives import summed as sum_of
+from modelbudget.operations.joining import cat
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import flatten, squeeze, transpose, unflatten, unsqueeze
+from modelbudget.operations.views import flatten, split, squeeze, transpose, unflatten, unsqueeze
 from modelbudget.operations.vocabulary_share import own_rows_of_share, rows_of_share
 
 READ_ALL = ("layer.attention", "layer.mlp", "head")
 """Parts that read the states of all tokens."""
-SUMMED = ("layer.attention.output", "layer.mlp.down")
+SUMMED = ("layer.attention.output", "layer.mla.output", "layer.mlp.down")
 """Products of which each device has a term."""
+READ_LATENTS = ("layer.mla.query", "layer.mla.query_up", "layer.mla.kv_up")
+"""Products of MLA's heads: what they read is on each device, and its gradient a term."""
 
 
 class Length:
@@ -71,7 +75,9 @@ class Divided:
         self.dim = 1 if run.sequence_parallel else None
         """The dimension of states of which each device has a part."""
         self.adds_positions = a.position in ("learned", "sinusoidal")
+        self.widths_of_latent = a.kv_lora_rank, a.d_rope
         self.has_whole_keys = a.n_kv_head == 1
+        self.normalises_heads = a.qk_norm == "shared"
         self.has_own_rows = run.embedding_gradient == "own_rows"
         self.gathers_again = run.gathered_states == "again" and run.sequence_parallel
         self.of_head = LengthOfHead(self.n_device)
@@ -103,11 +109,19 @@ class Divided:
     def _is_norm(self, path: str) -> bool:
         """Return whether a part normalises a part of the length, or of the heads."""
         of_heads = path in ("layer.attention.query_norm", "layer.attention.key_norm")
-        return of_heads or (self.dim is not None and path.startswith(("layer.norm.", "norm.")))
+        return (of_heads and self.normalises_heads) or (
+            self.dim is not None and path.startswith(("layer.norm.", "norm."))
+        )
 
     def _around(self, part: Part, parameters: list[Tensor]) -> Callable | None:
         compute: Any = part.forward
         n, dim = self.n_device, self.dim
+        if part.path == "layer.mla" and dim is not None:
+            return lambda x: compute(whole(x, n, dim))
+        if part.path == "layer.mla.kv_down":
+            return lambda x: self._with_summed_key(compute(x))
+        if part.path in READ_LATENTS:
+            return lambda x: compute(gathered(x, n, None))
         if part.path in READ_ALL and not self.gathers_again:
             gathers_logits = part.path == "head" and Active.tape.cache_length is not None
 
@@ -135,6 +149,11 @@ class Divided:
         if part.path == "embedding" and self.adds_positions and dim is not None:
             return lambda *tokens: part_of(compute(*tokens), n, dim)
         return None
+
+    def _with_summed_key(self, y: Tensor) -> Tensor:
+        """Sum the gradient of MLA's rotary key, of which the heads of each device have a term."""
+        latent, key = split(y, self.widths_of_latent)
+        return cat((latent, gathered(key, self.n_device, None)))
 
     def summed(self, p: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient of a parameter as it is laid out over devices (`redistribute`)."""

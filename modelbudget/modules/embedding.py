@@ -76,6 +76,8 @@ class Embedding(RotaryPositions):
             self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
         elif a.position == "buckets":
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
+        self.own_heads, self.parts = slice(None), 1
+        """Of several devices: the heads of this one, and the parts of the length of states."""
         self.offset = a.position_offset
         self.register_buffer("scale", None, persistent=False)
         self.requires_gradient = False
@@ -117,9 +119,9 @@ class Embedding(RotaryPositions):
 
     def bias(self, x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
-        length = x.shape[1]
+        length = self.parts * x.shape[1]
         if self.kind == "alibi":
-            return alibi(self.n_head, length, x) + causal(length, x)
+            return alibi(self.n_head, length, x, self.own_heads) + causal(length, x)
         if self.kind == "buckets":
             return self.position(length) + causal(length, x)
         return None

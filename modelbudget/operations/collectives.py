@@ -91,6 +91,14 @@ def gathered(x: Tensor, n, dim: int | None) -> Tensor:
     return _of_function("gather", y, x, gradients)
 
 
+def whole(x: Tensor, n, dim: int) -> Tensor:
+    """Return what n devices have each a part of; each has the gradient of all, and copies its part.
+
+    `placement_types.py`: `_replicate_to_shard`.
+    """
+    return _of_function("whole", all_gather(x, n, dim), x, lambda _, g: part_of(g, n, dim))
+
+
 def same(x: Tensor) -> Tensor:
     """Return x behind a node of its own, through which a divided part reads it."""
     return _of_function("same", x.detach(), x, lambda _, g: g)

@@ -77,3 +77,25 @@ def random_share(seed: int) -> tuple[Decoder, RunConfig]:
         casts = {"reduce_dtype": "float32"} if several else {"gradient_casts": "accumulated"}
         run |= {"master_weights": True} | casts
     return Decoder(**a), RunConfig(**run)
+
+
+MLA = {"mixers": "mla", "kv_lora_rank": 12, "d_nope": 8, "d_rope": 4, "d_value": 16}
+MLA |= {"position": "rotary", "window": 0, "qk_norm": "none"}
+MLA |= dict.fromkeys([*BIASES[:4], "sinks", "attention_gate", "gate_per_head"], False)
+PARTS_OF_HEADS = {
+    "separate norms": {"qk_norm": "separate", "n_kv_head": 4},
+    "ALiBi": {"position": "alibi"},
+    "buckets": {"position": "buckets", "n_bucket": 8},
+    "MLA": MLA,
+    "MLA with a latent of queries": MLA | {"q_lora_rank": 20},
+    "MLA and attention": MLA | {"mixers": "mla attention", "q_lora_rank": 8},
+}
+"""Parts of which a device computes its own heads, and that have no closed peak."""
+
+
+def random_share_with(part: str, seed: int) -> tuple[Decoder, RunConfig]:
+    """Return a random share, with a part of `PARTS_OF_HEADS`."""
+    a, run = random_share(seed)
+    a = Decoder(**a.model_dump() | PARTS_OF_HEADS[part])
+    is_latent = "mla" in a.mixers.split()
+    return a, run.model_copy(update={"projections": "separate"} if is_latent else {})

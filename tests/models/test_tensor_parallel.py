@@ -8,7 +8,14 @@ import pytest
 from helpers.allocations import first_difference, traced_of_rank
 from helpers.allocations import programmed as allocations
 from helpers.devices import compared, measured, predicted, programmed
-from helpers.divided import RUNS, SHAPES, SMALL, random_share
+from helpers.divided import (
+    PARTS_OF_HEADS,
+    RUNS,
+    SHAPES,
+    SMALL,
+    random_share,
+    random_share_with,
+)
 from helpers.gloo import steps_of_all_ranks
 from helpers.tiers import some
 
@@ -53,7 +60,17 @@ def test_a_program_makes_each_allocation_in_order(name, sequence):
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW) for n in range(6, 60))])
 def test_random_shares_by_program(seed):
     """Norms of heads, sinks, gates, experts with shards, shifted labels, and all of it at once."""
-    a, run = random_share(seed)
+    check_random(*random_share(seed))
+
+
+@pytest.mark.parametrize("part", PARTS_OF_HEADS)
+@pytest.mark.parametrize("seed", [12, *(pytest.param(n, marks=SLOW) for n in range(8))])
+def test_random_shares_of_heads(part, seed):
+    """Only this sees biases of scores, separate norms and latents on one of several devices."""
+    check_random(*random_share_with(part, seed))
+
+
+def check_random(a: Decoder, run: RunConfig) -> None:
     assert run_mistake(a, run) is None
     programs, values = programmed(a, run), measured(a, run)
     needs_no_peak = run.optimizer != "adamw" and not run.zero and not run.master_weights

@@ -41,6 +41,7 @@ from modelbudget.operations.views import (
 )
 
 GROUP = "attention"
+DIVIDED = ("n_head",)
 SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
 
 

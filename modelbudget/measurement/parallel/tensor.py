@@ -9,6 +9,8 @@ of experts is left as it is: each device has a part of the length, and routes it
 devices hold the same number of bytes; collectives move nothing.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -45,6 +47,8 @@ from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
+from modelbudget.modules.mixers.attention import SeparateNorm
+from modelbudget.modules.mixers.mla import MLA
 from modelbudget.modules.pipeline_stage import Received
 
 
@@ -57,6 +61,7 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, _norms(model, "norm", states))
     if isinstance(model.embedding, Embedding):
         _divide_embedding(model, mesh, states)
+        _divide_biases(model.embedding, mesh, states)
         if run.embedding_gradient == "own_rows":
             _embed_own_rows(model.embedding.token, mesh)
     elif run.sequence_parallel:
@@ -80,6 +85,21 @@ def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) 
         ),
     }
     parallelize_module(model, mesh, plan)
+
+
+def _divide_biases(embedding: Embedding, mesh: DeviceMesh, states: Placement) -> None:
+    """Let a device add to the scores of its own heads, for all tokens."""
+    n_head, first = embedding.n_head // mesh.size(), mesh.get_local_rank()
+    embedding.own_heads = slice(n_head * first, n_head * (first + 1))
+    embedding.parts = mesh.size() if states.is_shard() else 1
+    if embedding.kind == "buckets":
+        _keep_own(embedding.position, "weight", mesh, 1)
+
+
+def _keep_own(module: nn.Module, name: str, mesh: DeviceMesh, dim: int = 0) -> None:
+    """Keep this device's part of a parameter."""
+    own = getattr(module, name).detach().chunk(mesh.size(), dim)[mesh.get_local_rank()]
+    module.register_parameter(name, nn.Parameter(own.clone()))
 
 
 def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
@@ -108,36 +128,32 @@ def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
 
 def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool) -> None:
     """Divide a layer; `again`: its parts gather states themselves (`_compute_as_megatron`)."""
-    attention, mlp = cast(Any, layer.attention), getattr(layer, "mlp", None)
-    columns = ["attention.query", "attention.query_key_value", "attention.gate"]
+    rows, whole = RowwiseParallel(output_layouts=states), Replicate()
+    plan: dict[str, Any] = {"mla.output": rows, "attention.output": rows, "mlp.down": rows}
+    columns = ["mla.query", "mla.query_up", "mla.kv_up"]
+    columns += ["attention.query", "attention.query_key_value", "attention.gate"]
     columns += ["mlp.gate", "mlp.up", "mlp.gate_up"]
     _divide_packed(layer, mesh.size())
-    if attention.n_kv_head % mesh.size() == 0:
-        columns += ["attention.key", "attention.value"]
-        attention.n_kv_head //= mesh.size()
-    elif attention.n_kv_head > 1:
-        for projection in (attention.key, attention.value):
-            _keep_head(projection, mesh, mesh.size() // attention.n_kv_head)
-        attention.n_kv_head = 1
-    else:
-        for projection in (attention.key, attention.value):
-            _compute_everywhere(projection, mesh)
-    attention.n_head //= mesh.size()
-    if attention.sinks is not None:
-        share = attention.sinks.detach().chunk(mesh.size())[mesh.get_local_rank()]
-        attention.sinks = nn.Parameter(share.clone())
-    rows, whole = RowwiseParallel(output_layouts=states), Replicate()
-    plan: dict[str, Any] = {"attention.output": rows, "mlp.down": rows}
-    of_heads = SequenceParallel(sequence_dim=2, use_local_output=True)
-    plan |= {f"attention.{name}": of_heads for name in ("query_norm", "key_norm")}
+    if hasattr(layer, "mla"):
+        mla = cast(MLA, layer.mla)
+        mla.n_head //= mesh.size()
+        widths = mla.kv_lora_rank, mla.d_rope
+        mla.kv_down.register_forward_hook(partial(_sum_key_gradient, mesh, widths))
+    if hasattr(layer, "attention"):
+        columns += _divide_heads(layer.attention, mesh)
+        plan |= {f"attention.{name}": style for name, style in _head_norms(layer.attention, mesh)}
     if again:
+        last = {id(module) for name, module in layer.named_modules() if name in plan}
         for module in megatron_linear.products(layer):
-            if module not in (attention.output, getattr(mlp, "down", None)):
+            if id(module) not in last:
                 _divide_rows(module, mesh)
     else:
         plan |= {name: ColwiseParallel() for name in columns}
         plan["attention"] = PrepareModuleInput(
             input_layouts=(states, None, None), desired_input_layouts=(whole, None, None)
+        )
+        plan["mla"] = PrepareModuleInput(  # each device has all of the gradient
+            input_layouts=states, desired_input_layouts=whole, use_local_output=True
         )
         plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
     has = {name for name, module in layer.named_modules() if module is not None}
@@ -145,10 +161,49 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
     parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
 
 
+def _divide_heads(attention: Any, mesh: DeviceMesh) -> list[str]:
+    """Leave a device its heads, but for matrices: return which of keys and values are divided."""
+    n_kv_head = attention.n_kv_head
+    attention.n_head //= mesh.size()
+    if attention.sinks is not None:
+        _keep_own(attention, "sinks", mesh)
+    if n_kv_head % mesh.size() == 0:
+        attention.n_kv_head //= mesh.size()
+        return ["attention.key", "attention.value"]
+    for projection in (attention.key, attention.value):
+        if n_kv_head > 1:
+            _keep_head(projection, mesh, mesh.size() // n_kv_head)
+        else:
+            _compute_everywhere(projection, mesh)
+    attention.n_kv_head = 1
+    return []
+
+
+def _head_norms(attention: Any, mesh: DeviceMesh) -> Iterator[tuple[str, SequenceParallel]]:
+    """Yield how norms of heads are divided: a norm of each head has parameters of a device's."""
+    for name in ("query_norm", "key_norm"):
+        module = getattr(attention, name)
+        if not isinstance(module, SeparateNorm):
+            yield name, SequenceParallel(sequence_dim=2, use_local_output=True)
+            continue
+        for parameter, _ in [*module.named_parameters(recurse=False)]:
+            _keep_own(module, parameter, mesh)
+
+
+def _sum_key_gradient(mesh: DeviceMesh, widths: tuple[int, int], _down, _inputs, y: torch.Tensor):
+    """Sum the gradient of the rotary key, of which the heads of each device have a term.
+
+    That of the latent is summed where it is read (transformers, `MlaKvAProjParallel`).
+    """
+    latent, key = y.split(widths, dim=-1)
+    key = DTensor.from_local(key, mesh, [Replicate()], run_check=False)
+    return torch.cat((latent, key.to_local(grad_placements=[Partial()])), dim=-1)
+
+
 def _divide_packed(layer: Layer, devices: int) -> None:
     """Order the rows of packed matrices so that each device has a part of each."""
-    attention, mlp = cast(Any, layer.attention), getattr(layer, "mlp", None)
-    if attention.query_key_value is not None:
+    attention, mlp = cast(Any, getattr(layer, "attention", None)), getattr(layer, "mlp", None)
+    if getattr(attention, "query_key_value", None) is not None:
         _group(attention.query_key_value, attention.widths, devices)
         attention.widths = [width // devices for width in attention.widths]
     if isinstance(mlp, MLP) and mlp.gate_up is not None:
