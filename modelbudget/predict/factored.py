@@ -39,12 +39,17 @@ class Combinations(NamedTuple):
     number: np.ndarray
 
 
-def totals(grid: Grid, chunk: Chunk, values: dict, quantities: Sequence[str]) -> list[pl.Series]:
+def totals(
+    grid: Grid, chunk: Chunk, values: dict, quantities: Sequence[str], within: str = ""
+) -> list[pl.Series]:
     """Return each quantity of the model in the rows of a chunk; null without a formula.
 
-    `values`: every field in these rows.
+    `values`: every field in these rows; `within`: how the names of components begin that count.
     """
-    formulas = grid.formulas(namespace, values, quantities)
+    formulas = [
+        ({name: term for name, term in terms.items() if name.startswith(within)}, holds)
+        for terms, holds in grid.formulas(namespace, values, quantities)
+    ]
     found = Rows(grid, chunk, values).evaluated(
         [
             *(of_model(name, terms) for name, (terms, _) in zip(quantities, formulas, strict=True)),

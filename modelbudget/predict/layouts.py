@@ -9,6 +9,7 @@ at once, over columns.
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from math import isqrt
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
@@ -64,19 +65,11 @@ SIMPLEST = (
 )
 """The order of layouts that compute equally much again: first those that divide least."""
 
-PASSES = (
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "sequence_parallel",
-    "zero",
-    "replicas",
-    "recompute",
-    "n_microbatch",
-)
-"""What the passes of a stage depend on: layouts that differ in nothing of it share them."""
-MOST_PASSES = 8
-"""Different passes that a search runs, of stages without a closed formula: 0.3 to 0.9 s each."""
+FEW_RUNS, MOST_RUNS = 16, 128
+"""Runs of programs in a search, of stages without a closed formula: 0.1 s each.
+
+The few in any case, others where a layout may need less than the least known.
+"""
 
 SOLVED = ("batch", "length")
 MOST_TRIED = 10**12
@@ -111,6 +104,29 @@ class Group(NamedTuple):
         return pl.DataFrame({"bytes": peak}).select(
             *(_column(name, self.fields[name]) for name in names), "bytes"
         )
+
+    def least(self) -> pl.Series:
+        """Return bytes that each layout needs at least; null without a closed formula of them.
+
+        Parameters, states and gradients, or what stages with `zero: 2` need, not interleaved, but
+        for what is not there: with `zero: 3` gathered parameters of other layers, where stages are
+        interleaved gradients of other stages, which are reduced before.
+        """
+        fields, of_rows = self.fields, partial(totals, self.grid, self.chunk)
+        schedule, zero = fields["pipeline_schedule"], fields["zero"]
+        held = of_rows(fields, ["parameter_bytes", "optimizer_bytes", "gradient_bytes"])
+        least = reduce(operator.add, held)
+        if schedule == "none":
+            return least
+        plain = fields | {"pipeline_schedule": "gpipe" if schedule == "gpipe" else "1f1b"}
+        (peak,) = of_rows(plain | {"zero": min(zero, 2)}, [PEAK])
+        if zero == 3 or (zero and schedule == TURNS):
+            (gathered,) = of_rows(plain | {"zero": 0}, ["parameter_bytes"], "layer.")
+            peak = peak - gathered
+        if zero and schedule == TURNS:
+            (gradients,) = of_rows(plain | {"zero": 0}, ["gradient_bytes"])
+            peak = peak - gradients * (fields[STAGES] - 1) // fields[STAGES]
+        return pl.DataFrame([least.alias("held"), peak.alias("peak")]).max_horizontal()
 
     def by_program(self, peak: pl.Series, numbers: pl.Series) -> pl.Series:
         """Fill rows, a few at a time, which is faster than symbols here."""
@@ -163,36 +179,42 @@ def layouts(
 
 
 def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
-    """Fill rows of stages by programs, as many as share a few passes.
+    """Fill rows of stages by programs.
 
-    In turn those of each number of devices, first that of the layout which needs least by closed
-    formulas, with another schedule and without shards of parameters.
+    One after the other those of the layout that may need less than the least known of its number
+    of devices, by the largest share, until none may: the least are exact then. Then a few others.
     """
     numbered = (
-        part.with_columns(group=pl.lit(i), row=pl.int_range(part.height))
+        part.with_columns(group=pl.lit(i), row=pl.int_range(part.height), low=made[i].least())
         for i, part in enumerate(parts)
     )
-    of_stages = pl.concat(numbered).filter(pl.col("pipeline_parallel") > 1)
-    zero = pl.col("zero")
-    of_stages = of_stages.with_columns(
-        replicas=pl.when(zero > 0).then("data_parallel").otherwise(1),
-        like=pl.when(zero == 3).then(2).otherwise(zero),
+    rows = pl.concat(numbered).with_columns(
+        least=pl.max_horizontal("low", "bytes").fill_null(0),
         devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]),
     )
-    like = [*MESH, "sequence_parallel", "recompute", "n_microbatch", "like"]
-    known = of_stages.drop_nulls("bytes").group_by(*like, RANK).agg(pl.min("bytes"))
-    known = known.group_by(like).agg(estimate=pl.max("bytes"))
-    wanted = of_stages.filter(pl.col("bytes").is_null()).join(known, on=like, how="left")
-    wanted = wanted.sort("estimate", nulls_last=True, maintain_order=True)
-    wanted = wanted.with_columns(place=pl.int_range(pl.len()).over("devices"))
-    wanted = wanted.sort("place", "devices", descending=[False, True], maintain_order=True)
-    passes = wanted.unique(PASSES, keep="first", maintain_order=True).head(MOST_PASSES)
-    parts = list(parts)
-    for one in passes.select(PASSES).iter_rows(named=True):
-        rows = wanted.filter(**one)
-        for (i,), of_group in rows.group_by("group", maintain_order=True):
-            peak = made[i].by_program(parts[i]["bytes"], of_group["row"])
-            parts[i] = parts[i].with_columns(peak.alias("bytes"))
+    of_layouts = rows.group_by(LAYOUT, maintain_order=True).agg(
+        pl.first("devices"),
+        pl.max("least"),
+        unknown=pl.struct("group", "row").sort_by("low").filter(pl.col("bytes").is_null()),
+    )
+    least = of_layouts["least"].to_numpy().astype(float)
+    unknown = of_layouts["unknown"].to_list()
+    is_known = np.array([not rows for rows in unknown])
+    of_devices, number = np.unique(of_layouts["devices"].to_numpy(), return_inverse=True)
+    for n_run in range(MOST_RUNS):
+        best = np.full(len(of_devices), np.inf)
+        np.minimum.at(best, number, np.where(is_known, least, np.inf))
+        share = np.where(is_known, np.inf, least / best[number])
+        place = int(share.argmin())
+        if is_known[place] or (n_run >= FEW_RUNS and share[place] >= 1):
+            break
+        i, row = unknown[place].pop().values()
+        peak = made[i].by_program(parts[i]["bytes"], pl.Series([row]))
+        parts[i] = parts[i].with_columns(peak.alias("bytes"))
+        if peak[row] is None:  # no program either
+            unknown[place] = []
+        least[place] = max(least[place], peak[row] or np.inf)
+        is_known[place] = not unknown[place]
     return parts
 
 

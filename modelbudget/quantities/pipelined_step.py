@@ -229,7 +229,7 @@ def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
     return make_model(tape, partial(program, **ends), stage.architecture, run)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=128)
 def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     """Run the passes of a stage."""
     passes = Passes()

@@ -60,7 +60,10 @@ def test_a_layout_without_a_closed_formula_has_the_peak_of_its_program():
 
 def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model, monkeypatch):
     """One by one, through the records: each combination is allowed or refused."""
-    monkeypatch.setattr("modelbudget.predict.layouts.MOST_PASSES", 1000)
+    n_run = "modelbudget.predict.layouts.FEW_RUNS", "modelbudget.predict.layouts.MOST_RUNS"
+    found = layouts(model.base, model.chosen | {"context_parallel": 1}, DEVICES)
+    for name in n_run:
+        monkeypatch.setattr(name, 10_000)
     expected = {}
     for n, t, p, m in itertools.product(SIZES, SIZES, SIZES, (1, 2, 4)):
         for sequence, zero, schedule, again in itertools.product(
@@ -83,9 +86,12 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model, m
             except InputError as error:
                 if NO_FORMULA in str(error):
                     expected[values] = None
-    found = layouts(model.base, model.chosen | {"context_parallel": 1}, DEVICES)
-    assert found.height == len(expected) > 40
-    assert dict(zip(found.select(LAYOUT).iter_rows(), found["bytes"], strict=True)) == expected
+    every = layouts(model.base, model.chosen | {"context_parallel": 1}, DEVICES)
+    assert every.height == len(expected) > 40
+    assert dict(zip(every.select(LAYOUT).iter_rows(), every["bytes"], strict=True)) == expected
+    # A search that does not compute all layouts has the least of them.
+    assert found["bytes"].null_count() > 0
+    assert pareto(found)["bytes"].equals(pareto(every)["bytes"])
     assert (found["devices"] == found["data_parallel"] * found["tensor_parallel"]
             * found["pipeline_parallel"]).all()  # fmt: skip
 
@@ -103,7 +109,7 @@ def test_the_second_stage_holds_most_between_the_ends(model):
 
 def test_layouts_that_are_not_computed_are_counted_apart(model, monkeypatch):
     """Only this sees a search that knows no layout, and says that none fits."""
-    monkeypatch.setattr("modelbudget.predict.layouts.MOST_PASSES", 0)
+    monkeypatch.setattr("modelbudget.predict.layouts.MOST_RUNS", 0)
     stages = {"pipeline_schedule": "interleaved_1f1b", "pipeline_parallel": 2, "virtual_stages": 2}
     found = model.fit("h100-80gb", stages, devices=2).layouts
     n = found.of_all.height
