@@ -57,8 +57,6 @@ def program(a, r: Run, norms_of_selected=None, n_head=0):
     `norms_of_selected` makes norms of step, write and read weights. With `n_head` each head selects
     from its own channels, and for them alone.
     """
-    if r.autocast != "none" and (norms_of_selected or a.inner_norm):
-        raise NoProgramError(f"autocast: {r.autocast} of normalised weights of a selective scan")
     sizes = a.d_step, a.d_state, a.d_state
     log_decay, skip = parameter("decay", a.d_inner, a.d_state), parameter("skip", a.d_inner)
     input_ = make_linear("input", a.d_model, 2 * a.d_inner)

@@ -185,7 +185,11 @@ def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.Da
     of devices, by the largest share, until none may: the least are exact then. Then a few others.
     """
     numbered = (
-        part.with_columns(group=pl.lit(i), row=pl.int_range(part.height), low=made[i].least())
+        part.with_columns(
+            group=pl.lit(i),
+            row=pl.int_range(part.height),
+            low=made[i].least() if part["bytes"].has_nulls() else part["bytes"],
+        )
         for i, part in enumerate(parts)
     )
     rows = pl.concat(numbered).with_columns(

@@ -5,7 +5,7 @@ from typing import Any
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import division
+from modelbudget.architecture.run_values import division, is_divided
 from modelbudget.catalogue.implementations import (
     TRANSFORMERS,
     Compared,
@@ -23,6 +23,15 @@ OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
 """Quantities that do not depend on who computes."""
 
 
+def _is_of_architecture(quantity: str, run: RunConfig) -> bool:
+    """Whether a quantity does not depend on who computes: a share's bytes do.
+
+    Which matrices devices divide, a plan of the class says (`base_model_tp_plan`: no embedding).
+    """
+    is_share = quantity == "parameter_bytes" and is_divided(run)
+    return quantity in OF_ARCHITECTURE and not is_share
+
+
 def not_compared(
     quantity: str, kind: str, config: Mapping[str, Any], a: Architecture, run: RunConfig
 ) -> str | None:
@@ -32,7 +41,7 @@ def not_compared(
     keys from which the class is built; keys that are left out have the defaults of the class, which
     were compared.
     """
-    if quantity in OF_ARCHITECTURE:
+    if _is_of_architecture(quantity, run):
         return None
     implementation = implementations()[TRANSFORMERS]
     of_class, compared = implementation.classes.get(kind), implementation.compared
@@ -63,7 +72,7 @@ def not_compared_at(
     `kind` is the class, `file` the config.json of the architecture, as JSON. Families without
     formulas are classes themselves.
     """
-    is_ours = a.has_formula and quantity not in OF_ARCHITECTURE
+    is_ours = a.has_formula and not _is_of_architecture(quantity, run)
     if run.implementation != TRANSFORMERS or not is_ours:
         return None
     if kind is None:

@@ -54,13 +54,10 @@ def test_published_models_at_difference_0(catalogue, name, run):
 
 @pytest.mark.parametrize("name", TINY_MODELS)
 def test_a_step_with_autocast_is_measured(name):
-    """Of the casts only traces know; a program that has none of its own says so."""
+    """Of the casts only traces know, and which of them a backward pass repeats."""
     a, run = TINY_MODELS[name], RunConfig(length=8, autocast="bfloat16")
     quantities = ("activation_bytes", "peak_training_bytes")
     found = measured(a, run, quantities=quantities)
-    if name == "Falcon Mamba":
-        assert "autocast: bfloat16" in why_not("peak_training_bytes", a, run)
-        return
     for quantity, values in predicted(a, run, quantities).items():
         assert without_zeros(values) == without_zeros(found[quantity]), quantity
 
