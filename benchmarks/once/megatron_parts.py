@@ -26,6 +26,7 @@ from modelbudget.measurement.step.train import train
 from modelbudget.modules import in_place_loss
 from modelbudget.modules.feed_forward import mlp
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.predict.of_point import predicted
 from modelbudget.sweeps.derive import named_architecture
 
 sys.modules |= {name: MagicMock(__version__="3.4.0") for name in ("triton", "triton.language")}
@@ -83,11 +84,11 @@ def main() -> None:
                 found = traced(a, run)[peak]
             print(name, precision)
             for quantity, theirs in ((saved, value), (peak, max(found.values()))):
-                ours, predicted = (
-                    of_model(quantity, getattr(a, quantity)(a, one)) for one in (own, run)
+                ours, expected = (
+                    of_model(quantity, predicted(quantity, a, one)) for one in (own, run)
                 )
-                print(f"  {quantity:20} {theirs:16,} {theirs / ours:.3f} {predicted - theirs:,}")
-            phases = a.peak_training_bytes(a, run).items()
+                print(f"  {quantity:20} {theirs:16,} {theirs / ours:.3f} {expected - theirs:,}")
+            phases = predicted(peak, a, run).items()
             print("  phases", {phase: term.total - found[phase] for phase, term in phases})
 
 

@@ -21,6 +21,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.measurement.step.train import train
+from modelbudget.predict.of_point import predicted
 from modelbudget.sweeps.derive import named_architecture
 
 sys.modules["torchtitan.distributed.minimal_async_ep.kernels"] = MagicMock()
@@ -125,10 +126,10 @@ def main() -> None:
         print(given)
         for quantity, largest in zip(QUANTITIES, (sum, max), strict=True):
             value = largest(traced[quantity].values())
-            ours = of_model(quantity, getattr(a, quantity)(a, own))
-            difference = of_model(quantity, getattr(a, quantity)(a, theirs)) - value
+            ours = of_model(quantity, predicted(quantity, a, own))
+            difference = of_model(quantity, predicted(quantity, a, theirs)) - value
             print(f"  {quantity:20} {value:16,} {value / ours:.3f} {difference:,}")
-        phases = a.peak_training_bytes(a, theirs).items()
+        phases = predicted("peak_training_bytes", a, theirs).items()
         found = traced["peak_training_bytes"]
         print("  phases", {name: term.total - found[name] for name, term in phases})
 

@@ -59,10 +59,9 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
 def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None
-    formulas = predicted(a, run)
-    assert "peak_training_bytes" in formulas
-    values = measured(a, run)
-    assert formulas == values, run
+    formulas, values = predicted(a, run), measured(a, run)
+    assert run.dropout or "peak_training_bytes" in formulas
+    assert formulas.items() <= values.items(), run
     if run.pipeline_parallel == 1:
         assert programmed(a, run) == values, run
 
@@ -90,7 +89,7 @@ def test_random_shards_are_predicted(seed):
     a, run = random_shards(seed)
     assert run_mistake(a, run) is None
     formulas, values = predicted(a, run), measured(a, run)
-    assert run.recompute == "full" or "peak_training_bytes" in formulas
+    assert run.recompute == "full" or run.dropout or "peak_training_bytes" in formulas
     assert formulas == {quantity: values[quantity] for quantity in formulas}, run
     if run.pipeline_parallel == 1:
         assert programmed(a, run) == values, run
@@ -225,9 +224,8 @@ def test_columns_equal_integers():
         another = {"architecture": "another", "expert_parallel": 1, "d_expert": 40, "batch": 8}
         another |= {"data_parallel": 2}
         table = predict(pl.DataFrame([row, row | another]), COMPARED)
-        found = predicted(a, run)
-        for quantity in COMPARED:
-            assert in_first_row(table, quantity) == found[quantity], (run, quantity)
+        for quantity, values in predicted(a, run).items():
+            assert in_first_row(table, quantity) == values, (run, quantity)
 
 
 def test_layouts_divide_experts(catalogue):

@@ -43,9 +43,10 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
 def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None
-    formulas = predicted(a, run)
-    assert "peak_training_bytes" in formulas
-    assert formulas == programmed(a, run) == measured(a, run), run
+    formulas, values = predicted(a, run), measured(a, run)
+    assert run.dropout or "peak_training_bytes" in formulas
+    assert programmed(a, run) == values, run
+    assert formulas.items() <= values.items(), run
 
 
 def test_buckets_are_a_copy_of_all_gradients_from_the_start():
@@ -86,9 +87,8 @@ def test_columns_equal_integers():
         row |= a.model_dump() | run.model_dump()
         another = {"architecture": "another", "n_layer": 12, "batch": 8, "d_model": 40}
         table = predict(pl.DataFrame([row, row | another]), COMPARED)
-        found = predicted(a, run)
-        for quantity in COMPARED:
-            assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
+        for quantity, values in predicted(a, run).items():
+            assert in_first_row(table, quantity) == values, (seed, quantity)
 
 
 REFUSED = {

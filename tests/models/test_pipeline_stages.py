@@ -83,7 +83,7 @@ def agree(a: Decoder, run: RunConfig) -> None:
     """Compare formula and program with torch's schedule, which runs every pass."""
     found = measured(a, run)
     assert programmed(a, run) == found, run
-    assert run.virtual_stages > 1 or predicted(a, run) == found, run
+    assert predicted(a, run).items() <= found.items(), run
 
 
 @pytest.mark.parametrize("name", SHAPES)
