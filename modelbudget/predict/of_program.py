@@ -119,7 +119,7 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     except NoProgramError:
         if is_partial(run) and use == "training":
             program = type(a).program()
-            step = of_any_depth(lambda a: declared(program, a, run), a)
+            step = _of_depth(lambda a: declared(program, a, run), a, run)
             return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
         if is_partial(run) or all(getattr(run, name) == value for name, value in PLAIN.items()):
             raise
@@ -166,13 +166,16 @@ def run_program(
     if use == "training":
         if is_pipelined(run):
             return pipelined_step(a, run)
-        if run.trained_from_layer:  # layers are not the same
-            return training_step(program, a, run, True, preference=preference)
-        return of_any_depth(
-            lambda a: training_step(program, a, run, True, preference=preference), a
+        return _of_depth(
+            lambda a: training_step(program, a, run, True, preference=preference), a, run
         )
     if not type(a).has_cache:
         raise NoProgramError(f"inference of {a.name()}")
     if use == "caches":
         return of_any_depth(lambda a: declared_caches(program, a, run), a, 1)
-    return of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a, 1)
+    return _of_depth(lambda a: inference(program, a, run, lists_allocations=True), a, run, 1)
+
+
+def _of_depth(compute: Callable, a: Architecture, run: RunConfig, n_end: int = 2) -> Any:
+    """Return the quantities of a run; of all layers where adapters are in some alone."""
+    return compute(a) if run.trained_from_layer else of_any_depth(compute, a, n_end)
