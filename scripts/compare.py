@@ -17,6 +17,7 @@ from modelbudget.plan.job_setup import note_failure, start_log
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.chart_files import save
 from modelbudget.report.charts.sweep_charts import sweep_charts
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
@@ -50,14 +51,17 @@ for compared in (comparison.filter(is_compared()), judged(comparison)):
 is_zoo = "zoo" in made.keys()  # noqa: SIM118 - Snakemake's list of files has names
 counted = zoo(Catalogue(MODELS), points, comparison, counts) if is_zoo else None
 charts = sweep_charts(
-    summary,
-    points,
-    comparison,
-    accelerators(Path(given.accelerators)),
-    traces=traces.table,
-    zoo=counted,
-    layouts=map(pl.read_parquet, given.layouts),
-    solved=[pl.read_parquet(path) for path in given.solved],
+    SweepTables(
+        summary["axes"],
+        comparison,
+        accelerators(Path(given.accelerators)),
+        summary=summary,
+        points=points,
+        traces=traces.table,
+        zoo=counted,
+        layouts=[pl.read_parquet(path) for path in given.layouts],
+        solved=[pl.read_parquet(path) for path in given.solved],
+    )
 )
 
 tables = {made.predicted: predicted, made.measured: found.table, made.traces: traces.table,

@@ -9,14 +9,21 @@ from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
 from modelbudget.plan.targets import is_zoo
 from modelbudget.predict.predict import predict
+from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.published_models import zoo_charts
-from modelbudget.report.charts.select import charts
+from modelbudget.report.charts.sweep_charts import charts_of
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.class_config import FIELDS
 from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION
 from modelbudget.sweeps.sweep_json import summary, swept_fields
+
+
+def charts_of_sweep(*tables, **others) -> dict:
+    """The charts of a sweep's axes, comparison and devices, by name."""
+    return charts_of(SweepTables(*tables, **others))
 
 
 def compared(path: Path, catalogue) -> tuple[Expanded, pl.DataFrame, pl.DataFrame]:

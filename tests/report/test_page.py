@@ -18,8 +18,8 @@ from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
+from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.predicted_ranges import predicted_charts
-from modelbudget.report.charts.select import charts
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import PredictedResult, Results, SweepResult
 from modelbudget.report.sections import counting, gpu_readings

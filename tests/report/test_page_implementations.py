@@ -14,7 +14,7 @@ from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.pool import measure_all
 from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict
-from modelbudget.report.charts.select import charts_of_classes
+from modelbudget.report.charts.bytes_by_implementation import charts_of_classes
 from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.ratios import ratios

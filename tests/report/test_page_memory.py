@@ -5,12 +5,11 @@ import pytest
 import sympy
 from helpers.page import DRAWN, Text, scroll_and_wait, violations
 from helpers.project import ROOT
-from helpers.results import result
+from helpers.results import charts_of_sweep, result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import SWEEPS
 from modelbudget.predict.largest_that_fits import cells, fit_table
-from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.formula_tables import formulas
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results

@@ -2,11 +2,10 @@
 
 import yaml
 from helpers.page import Text
-from helpers.results import PARTS, result
+from helpers.results import PARTS, charts_of_sweep, result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
-from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 

@@ -5,13 +5,13 @@ from collections import Counter, defaultdict
 
 import polars as pl
 import pytest
-from helpers.results import compared
+from helpers.results import charts_of_sweep, compared
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.components.groups import group_of
+from modelbudget.report.charts.component_charts import DRAWN
 from modelbudget.report.charts.format import UNITS
-from modelbudget.report.charts.select import DRAWN, charts_of_sweep
 from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.sweep_json import summary
 

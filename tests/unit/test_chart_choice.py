@@ -1,11 +1,10 @@
 """The key `charts` of a sweep: what it draws, and what it refuses."""
 
 import pytest
-from helpers.results import compared
+from helpers.results import charts_of_sweep, compared
 
 from modelbudget.common.errors import InputError
-from modelbudget.report.charts.chosen import chosen_charts
-from modelbudget.report.charts.select import EVERY, charts_of_sweep
+from modelbudget.report.charts.chosen import EVERY
 from modelbudget.sweeps.sweep_json import summary
 
 GRID = """base: embedding
@@ -42,8 +41,8 @@ def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalo
     )
     expanded, _, comparison = compared(tmp_path / "sweep.yaml", catalogue)
     about = summary(expanded)
-    (chosen,) = chosen_charts(about, comparison).values()
-    spec = chosen.to_dict()
+    drawn = charts_of_sweep(about["axes"], comparison, [], summary=about)
+    spec = drawn["chosen-1"].to_dict()
     panels = [panel["title"]["text"] for panel in spec["concat"]]
     assert panels == ["tied", "not tied"]
     for title, panel in zip(panels, spec["concat"], strict=True):
@@ -56,5 +55,4 @@ def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalo
         }
     ends = [panel["layer"][0]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert ends == [[64, 2 * 256 * 8]] * 2  # panels have one scale, to be compared
-    every = charts_of_sweep(about["axes"], comparison, [])[EVERY].to_dict()
-    assert len(shown(every)) == 12
+    assert len(shown(drawn[EVERY].to_dict())) == 12

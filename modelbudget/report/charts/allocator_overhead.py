@@ -7,6 +7,7 @@ from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import percent, si_bytes
 from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "segments (reserved)"}
 REQUESTED = "peak_requested_bytes"
@@ -18,12 +19,12 @@ DIGITS = 70
 """Width in pixels of a number of bytes at the end of a row."""
 
 
-def overhead(comparison: pl.DataFrame) -> theme.Layers:
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw the peaks of blocks and of segments, relative to the peak of the requested bytes.
 
     They are measured on a CUDA device, or simulated without one.
     """
-    table = _table(comparison)
+    table = _table(tables.comparison)
     points = table["point"].unique(maintain_order=True).to_list()
     y = alt.Y(
         "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)
@@ -60,7 +61,10 @@ def overhead(comparison: pl.DataFrame) -> theme.Layers:
     ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
     all_simulated = table["method"].unique().to_list() == [SIMULATED]
     title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
-    return theme.framed(chart, title, _extremes(table), 0)
+    return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}
+
+
+CHART = Chart(_draw, lambda t: t.known >= NEEDS and t.has_bars and not t.solved)
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:

@@ -3,10 +3,12 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.compare.by_implementation import implementations
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import UNITS, capitalized, si_bytes
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 PEAK, SAVED = "peak_training_bytes", "activation_bytes"
 OURS, THEIRS = "our module", "transformers"
@@ -26,14 +28,15 @@ MARGIN = 150
 """Pixels of a row with two bars, and of the names before the bars."""
 
 
-def by_implementation(
-    comparison: pl.DataFrame, traces: pl.DataFrame, table: pl.DataFrame
-) -> alt.ConcatChart | None:
+def charts_of_classes(
+    points: pl.DataFrame, comparison: pl.DataFrame, traces: pl.DataFrame
+) -> dict[str, alt.ConcatChart]:
     """Draw peak memory by phase and activations by group of components, for one point.
 
-    `table` has the totals by implementation. The point is the one whose class needs most relative
+    The point is the one whose class needs most relative
     to our module; None if there is none with both quantities.
     """
+    table = implementations(points, comparison, traces)
     of_peak = table.filter(pl.col("phase").is_not_null(), quantity=PEAK).drop_nulls("ratio")
     saved = table.filter(quantity=SAVED).drop_nulls("ratio")
     highest = of_peak.group_by("point", "label", "class", maintain_order=True).agg(
@@ -42,7 +45,7 @@ def by_implementation(
     both = highest.join(saved.select("point", saved_ratio="ratio"), on="point")
     both = both.with_columns(ratio=pl.col("reference") / pl.col("module"))
     if both.is_empty():
-        return None
+        return {}
     chosen = both.sort("ratio", descending=True, maintain_order=True).row(0, named=True)
     kind, label = chosen["class"], chosen["label"]
     phases = of_peak.filter(point=chosen["point"]).select(
@@ -50,7 +53,7 @@ def by_implementation(
     )
     of_point = [one.filter(point=chosen["point"]) for one in (comparison, traces)]
     groups = _groups(*of_point)
-    return theme.framed(
+    drawn = theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {kind} of transformers",
         f"{label}: the class saves {chosen['saved_ratio']:.2f} × the activations of our module and "
@@ -59,6 +62,16 @@ def by_implementation(
         "module’s.",
         MARGIN,
     )
+    return {"one-step": drawn}
+
+
+def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+    if tables.points is None or tables.traces is None:
+        return {}
+    return charts_of_classes(tables.points, tables.comparison, tables.traces)
+
+
+CHART = Chart(_draw, lambda tables: tables.traces is not None and not tables.traces.is_empty())
 
 
 def _groups(comparison: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:

@@ -6,6 +6,7 @@ import polars as pl
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
 from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}
@@ -13,29 +14,34 @@ MARGIN = 70
 MOST_PANELS = 2
 
 
-def memory_against_flops(comparison: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
+def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Draw bytes of activations against added FLOPs for each kind of checkpointing.
 
     There is a line for each size of the model, and a panel for each value of the first categorical
     axis.
     """
-    others = [axis for axis in axes if axis != "recompute"]
-    table = _table(comparison, others)
+    others = [axis for axis in tables.axes if axis != "recompute"]
+    table = _table(tables.comparison, others)
     categories = [axis for axis in others if table[axis].dtype == pl.String][:1]
-    tables = table.partition_by(categories, maintain_order=True) if categories else [table]
+    parts = table.partition_by(categories, maintain_order=True) if categories else [table]
     panels = {
         value_of(categories[0], rows[categories[0]][0]) if categories else "": rows
-        for rows in tables
+        for rows in parts
     }
     panels = dict(list(panels.items())[:MOST_PANELS])
     drawn = [_panel(rows, title, table, len(panels)) for title, rows in panels.items()]
-    return theme.framed(
-        theme.panels(drawn, len(drawn)).resolve_scale(shape="shared"),
-        "Activation checkpointing: memory saved against FLOPs added",
-        _savings(panels),
-        MARGIN,
-        len(drawn),
-    )
+    chart = theme.panels(drawn, len(drawn)).resolve_scale(shape="shared")
+    title = "Activation checkpointing: memory saved against FLOPs added"
+    return {"checkpointing": theme.framed(chart, title, _savings(panels), MARGIN, len(drawn))}
+
+
+def _compares(tables: SweepTables) -> bool:
+    kinds = tables.axes.get("recompute", [])
+    is_measured = tables.measured >= NEEDS and not tables.solved
+    return len(kinds) > 1 and "none" in kinds and is_measured
+
+
+CHART = Chart(_draw, _compares)
 
 
 def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:

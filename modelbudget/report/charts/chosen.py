@@ -8,6 +8,7 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.compare.comparison import value
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.component_charts import DRAWN, name_of
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
@@ -19,7 +20,22 @@ from modelbudget.report.charts.format import (
     value_of,
 )
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most, values
+from modelbudget.report.charts.heatmaps import MOST_VALUES
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
+EVERY = "every-point"
+WHOLE = (
+    "peak_training_bytes", "peak_inference_bytes", "optimizer_bytes", "request_bytes",
+    "flops_decode",
+)  # fmt: skip
+"""Quantities of a grid that have a chart of every point where no other chart shows them."""
+SHOWN_BY = {
+    "devices": {*WHOLE},
+    "peak-parts": {"peak_training_bytes", "optimizer_bytes"},
+    "inference-parts": {"peak_inference_bytes", "flops_decode"},
+    "checkpointing": {"peak_training_bytes"},
+}
+"""What charts of several quantities show of these."""
 MARGIN = 62
 COLUMNS = 3
 MOST_PANELS, MOST_LINES, MOST_POINTS = 12, 12, 2_000
@@ -27,30 +43,60 @@ LOGARITHMIC_FROM = 16
 """Ratio of the largest to the smallest number from which on an axis is logarithmic."""
 
 
-def chosen_charts(summary: dict, comparison: pl.DataFrame) -> dict[str, alt.ConcatChart]:
+def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Return the charts of a sweep's key `charts`, by name."""
     found = {}
-    for i, choice in enumerate(summary["charts"], start=1):
-        y = choice["y"] or summary["measure"]["quantities"][0]
-        rows = _amounts(comparison, y)
+    for i, choice in enumerate(tables.summary["charts"], start=1):
+        y = choice["y"] or tables.summary["measure"]["quantities"][0]
+        rows = _amounts(tables.comparison, y)
         if not rows.is_empty():
             found[f"chosen-{i}"] = _chart(rows, y, choice["x"], choice["colour"], choice["facet"])
     return found
 
 
-def every_point(comparison: pl.DataFrame, fields: list[str], quantity: str) -> alt.ConcatChart:
+def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+    """Draw each point of a grid: of quantities that no other chart shows, and of values that none has.
+
+    A sweep that chooses its charts, or its answer, has of the quantities those that it names.
+    """
+    shown = set[str]().union(*(SHOWN_BY.get(name, ()) for name in tables.drawn))
+    answers = tables.summary.get("answered_by", ())
+    is_free = not answers and not any(name.startswith("chosen-") for name in tables.drawn)
+    of_grid = tables.varying if tables.axes else ()
+    whole = [name for name in WHOLE if name in of_grid and name not in shown]
+    found = {name_of(one, EVERY): one for one in whole if is_free or name_of(one, EVERY) in answers}
+    if tables.measured and "devices" not in tables.drawn and _has_hidden_values(tables):
+        found[EVERY] = next((one for one in DRAWN if one in tables.measured), min(tables.measured))
+    return {name: _every_point(tables, quantity) for name, quantity in found.items()}
+
+
+def _has_hidden_values(tables: SweepTables) -> bool:
+    """Return whether some values of a grid are in no other chart.
+
+    Others hold a third axis at its middle value, and leave out values of an axis that has many.
+    """
+    moving = tables.moving
+    has_many = any(len(values(tables.comparison, field)) > MOST_VALUES for field in moving)
+    return len(moving) > 2 or (len(moving) == 2 and has_many)
+
+
+def _every_point(tables: SweepTables, quantity: str) -> alt.ConcatChart:
     """Draw each point of a grid, so that every value of every axis is in a chart.
 
     The size with most values is the horizontal axis; the field with fewest values has panels, and
     the next one a line for each value. Lines of all other fields stand in one panel.
     """
-    rows = _amounts(comparison, quantity)
-    by_number = sorted(fields, key=lambda field: len(values(rows, field)))
+    rows = _amounts(tables.comparison, quantity)
+    by_number = sorted(tables.moving, key=lambda field: len(values(rows, field)))
     sizes = [field for field in by_number if rows[field].dtype.is_integer()]
     x = sizes[-1] if sizes else by_number[-1]
     others = [field for field in by_number if field != x]
     facet, colour = (*others, None, None)[:2]
     return _chart(rows, quantity, x, colour, facet, tuple(others[2:]))
+
+
+CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")) and not tables.solved)
+EVERY_POINT = Chart(_of_points, lambda tables: not tables.solved)
 
 
 def _amounts(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:

@@ -9,8 +9,9 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import capitalized, count, percent, si_bytes
+from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.charts.peak import ROW, capacities, device_lines, of_points
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 SHARED = (
     "data_parallel",
@@ -19,7 +20,6 @@ SHARED = (
     "expert_parallel",
     "pipeline_parallel",
 )
-AXES = {"data_parallel", "zero", "data_rank"}
 MARGIN = 70
 ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
@@ -73,25 +73,21 @@ def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
     return [*smaller, *larger[:1]]
 
 
-def by_number(
-    comparison: pl.DataFrame, axes: dict[str, list], accelerators: list[Accelerator]
-) -> theme.Layers | None:
+def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw a device's bytes at the peak of training, stacked, by number of devices.
 
     With the memory of the accelerators `near` these peaks. Of the first data rank, if there are
-    both. None if other fields vary, or if something is not measured.
+    both. None if nothing is sharded, or if something is not measured.
     """
-    if not {"data_parallel"} <= axes.keys() <= AXES:
-        return None
-    parts = at_peak(comparison)
+    parts = at_peak(tables.comparison)
     if parts.is_empty():
-        return None
-    table = _table(parts, comparison, axes)
+        return {}
+    table = _table(parts, tables.comparison, tables.axes)
     if table["zero"].max() == 0:
-        return None
+        return {}
     devices = table["devices"].unique(maintain_order=True).to_list()
     groups = [group for group in MEMORY if group in table["group"]]
-    lines = near(accelerators, _most(table, "peak"))
+    lines = near(tables.devices, _most(table, "peak"))
     bars = (
         alt.Chart(table.select("devices", "group", "rank", "value", "peak"))
         .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
@@ -113,16 +109,17 @@ def by_number(
         )
     )
     chart = alt.layer(bars, *capacities(lines)).properties(width=theme.WIDTH - MARGIN, height=300)
-    finding = _finding(table, accelerators)
-    return theme.framed(chart, TITLE, finding, MARGIN, groups=groups)
+    finding = _finding(table, tables.devices)
+    return {"devices": theme.framed(chart, TITLE, finding, MARGIN, groups=groups)}
 
 
-def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str, theme.Layers]:
+def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     """Return charts of the bytes of one device at its peak, for points that are listed one by one.
 
     One for each base, if each has several points. None if no point is of several devices, or if
     something is not measured.
     """
+    comparison, devices = tables.comparison, tables.devices
     shared = [name for name in SHARED if name in comparison.columns]
     if not shared or (comparison.select(pl.max_horizontal(shared).fill_null(1).max()).item() < 2):
         return {}
@@ -139,6 +136,10 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
         f"by-layout-{base}": _layouts(of_base, devices)
         for (base,), of_base in by_base.group_by("base", maintain_order=True)
     }
+
+
+BY_LAYOUT = Chart(_by_layout, lambda tables: tables.is_list and not tables.solved)
+BY_NUMBER = Chart(_by_number, lambda tables: tables.is_of_devices and not tables.solved)
 
 
 def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -195,7 +196,7 @@ def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         .encode(x=alt.value(0), y=y, text="text:N"),
         *(capacity if accelerators else ()),
     ).properties(width=theme.WIDTH, height=ROW * len(order))
-    finding = f"{capitalized(_by_step(models))}. {TEMPORARY}"
+    finding = f"{_by_step(models)} {TEMPORARY}"
     return theme.framed(chart, TITLE, finding, 0, groups=groups)
 
 
@@ -211,8 +212,8 @@ def _by_step(models: pl.DataFrame) -> str:
             f"{si_bytes(peak)} ({label})" for peak, label in dict.fromkeys((ends[0], ends[-1]))
         ]
         of_one = UNITS_OF_STEP[models["unit"][0]][n > 1]
-        texts.append(f"a step of {count(n)} {of_one} needs {' to '.join(named)} on one device")
-    return "; ".join(texts)
+        texts.append(f"A step of {count(n)} {of_one} needs {' to '.join(named)} on one device.")
+    return " ".join(texts)
 
 
 def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:

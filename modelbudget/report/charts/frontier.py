@@ -10,6 +10,7 @@ import polars as pl
 from modelbudget.predict.shape_search import BEYOND
 from modelbudget.report.charts import labels, theme
 from modelbudget.report.charts.format import count, field_title, si_bytes
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 MARGIN, HEIGHT = 66, 340
 MOST = 1_500
@@ -59,6 +60,14 @@ def solve_charts(
     finding = [answer(frontier, best), _frontier(frontier, best), _models(frontier, models, best)]
     title = f"All shapes within the bounds, by {first} and {second}"
     return {"frontier": theme.framed(chart, title, " ".join(finding), MARGIN)}
+
+
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+    solutions, frontier, published = tables.solved
+    return solve_charts(solutions, frontier, published, tables.summary["solve"]["best"])
+
+
+CHART = Chart(_draw, lambda tables: bool(tables.solved))
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:

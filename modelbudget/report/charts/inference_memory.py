@@ -4,6 +4,7 @@ import polars as pl
 
 from modelbudget.report.charts import peak, theme
 from modelbudget.report.charts.format import percent
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 NEEDS = frozenset({"parameter_bytes", "cache_bytes", "peak_inference_bytes"})
 PHASES = {"prefill": "prefill", "decode": "decode"}
@@ -45,9 +46,16 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     ]
 
 
-def inference_memory(table: pl.DataFrame) -> theme.Layers:
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw the parts of prefill and decode of each model, as shares of its larger peak."""
-    return peak.composition(table, PHASES, "Peak memory of inference by part", _finding(table))
+    parts = inference_parts(tables.comparison)
+    if parts.is_empty():
+        return {}
+    title = "Peak memory of inference by part"
+    return {"inference-parts": peak.composition(parts, PHASES, title, _finding(parts))}
+
+
+CHART = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
 
 
 def _finding(table: pl.DataFrame) -> str:

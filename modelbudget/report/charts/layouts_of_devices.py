@@ -9,6 +9,7 @@ from modelbudget.predict.layouts import fewest, pareto
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, si_bytes
 from modelbudget.report.charts.peak import capacities
+from modelbudget.report.charts.sweep_tables import Chart
 
 MARGIN = 60
 MOST = 1_500
@@ -22,6 +23,16 @@ def layouts_charts(table: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
         alone = table["base"].n_unique() == 1
         found["layouts" if alone else f"layouts-{base}"] = _chart(of_base, devices)
     return found
+
+
+CHART = Chart(
+    lambda tables: {
+        name: chart
+        for table in tables.layouts
+        for name, chart in layouts_charts(table, tables.devices).items()
+    },
+    lambda tables: bool(tables.layouts),
+)
 
 
 def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:

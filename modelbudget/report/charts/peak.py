@@ -12,6 +12,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import room_of
 from modelbudget.report.charts.format import percent, si_bytes
 from modelbudget.report.charts.grouped_values import groups_in
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))
@@ -94,9 +95,16 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     return found
 
 
-def training_memory(table: pl.DataFrame) -> theme.Layers:
-    """Draw the parts of backward pass and optimizer step of each model."""
-    return composition(table, PHASES, "Composition of peak training memory", _deciding(table))
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the parts of backward pass and optimizer step, and each peak against accelerators."""
+    parts = peak_parts(tables.comparison)
+    if parts.is_empty():
+        return {}
+    whole = composition(parts, PHASES, "Composition of peak training memory", _deciding(parts))
+    return {"peak-parts": whole, "peak-accelerators": against_accelerators(parts, tables.devices)}
+
+
+CHART = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
 
 
 def composition(

@@ -10,7 +10,7 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, amount, brief, count
+from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
 MOST_VALUES = 60
@@ -49,7 +49,7 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     first = totals.filter(pl.col("axis") == axes[0])
     low, high = least_and_most(first, "least", "most")
     finding = (
-        f"{count(sum(first['models']))} predictions, from {brief(low, quantity)} to "
+        f"The {count(sum(first['models']))} models have {brief(low, quantity)} to "
         f"{amount(high, quantity)}. Bands: from minimum to maximum over all values of the other "
         "axes."
     )
@@ -183,12 +183,12 @@ def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
         changes = most.filter(pl.col("group") != pl.col("group").shift(fill_value=""))
         rows = changes.select("group", "value").rows()
         if len(rows) > 1:
-            later = " and ".join(f"to {group} at {_shown(value)}" for group, value in rows[1:])
-            found.append(f"along {axis} from {rows[0][0]} {later}")
+            later = "".join(f", then {group} from {_shown(value)} on" for group, value in rows[1:])
+            found.append(f"along {axis} {'is' if not found else 'it is'} {rows[0][0]}{later}")
     if not found:
         most = shares.sort("share")["group"][-1]
-        return f"{most} is the largest part along every axis."
-    return f"The largest part changes {'; '.join(found)}."
+        return f"{capitalized(most)} is the largest part along every axis."
+    return f"The largest part {'; '.join(found)}."
 
 
 def _shown(value: str) -> str:

@@ -11,6 +11,7 @@ from modelbudget.report.charts.format import count, percent, short, signed_perce
 from modelbudget.report.charts.grouped_values import budget, least_and_most, totals
 from modelbudget.report.charts.heatmaps import share_of
 from modelbudget.report.charts.labels import ALWAYS, fraction, names
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 MARGIN = 62
 """Width in pixels of a vertical axis with its title."""
@@ -56,6 +57,13 @@ def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.Top
     if zoo["active"].count():
         found["experts"] = experts(zoo)
     return found
+
+
+def _draw(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
+    return {} if tables.zoo is None else zoo_charts(tables.zoo, tables.comparison)
+
+
+CHART = Chart(_draw, lambda tables: tables.zoo is not None)
 
 
 def printed(zoo: pl.DataFrame) -> theme.Layers:

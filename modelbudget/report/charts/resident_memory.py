@@ -7,17 +7,19 @@ from modelbudget.compare.comparison import TOLERANCE
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, signed_percent
 from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two training steps"}
 MARGIN = 70
 """Width in pixels of the vertical axis."""
 
 
-def resident_memory_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     """Return charts by name: bytes by number of parameters, and the difference in percent.
 
     There are none if the sweep has no measured process memory with a prediction.
     """
+    comparison = tables.comparison
     sizes = (
         comparison.filter(pl.col("quantity") == "parameters")
         .group_by("point").agg(parameters=pl.col("measured").sum())
@@ -33,6 +35,9 @@ def resident_memory_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMi
     if held.is_empty():
         return {}
     return {"resident": _bytes(rows), "resident-difference": _difference(held)}
+
+
+CHART = Chart(_draw, lambda tables: not tables.solved)
 
 
 def _bytes(rows: pl.DataFrame) -> theme.Layers:

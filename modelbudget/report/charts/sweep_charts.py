@@ -1,53 +1,58 @@
 """All charts of a sweep that is measured."""
 
-from collections.abc import Iterable
+import altair as alt
 
-import polars as pl
-
-from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
-from modelbudget.report.charts.chosen import chosen_charts
-from modelbudget.report.charts.frontier import solve_charts
-from modelbudget.report.charts.layouts_of_devices import layouts_charts
-from modelbudget.report.charts.published_models import zoo_charts
-from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep, is_of_whole
+from modelbudget.report.charts import (
+    allocator_overhead,
+    bytes_by_implementation,
+    checkpointing,
+    chosen,
+    component_charts,
+    devices,
+    frontier,
+    inference_memory,
+    layouts_of_devices,
+    peak,
+    published_models,
+    resident_memory,
+    vs_length,
+)
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+
+CHARTS: tuple[Chart, ...] = (
+    frontier.CHART,
+    chosen.CHOSEN,
+    devices.BY_LAYOUT,
+    peak.CHART,
+    inference_memory.CHART,
+    allocator_overhead.CHART,
+    devices.BY_NUMBER,
+    checkpointing.CHART,
+    vs_length.CHART,
+    component_charts.CHART,
+    chosen.EVERY_POINT,
+    resident_memory.CHART,
+    published_models.CHART,
+    bytes_by_implementation.CHART,
+    layouts_of_devices.CHART,
+)
+"""In the order of the page. Of two charts of one name the first is drawn."""
 
 
-def sweep_charts(
-    summary: dict,
-    points: pl.DataFrame,
-    comparison: pl.DataFrame,
-    devices: list[Accelerator],
-    *,
-    traces: pl.DataFrame,
-    zoo: pl.DataFrame | None,
-    layouts: Iterable[pl.DataFrame],
-    solved: list[pl.DataFrame],
-) -> dict:
-    """Return charts by name: of the comparison, and of each other table that the sweep has.
+def charts_of(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
+    """Return the charts of a sweep by name, in the order of the page."""
+    charts = {}
+    for chart in CHARTS:
+        if chart.needs(tables):
+            charts |= {k: v for k, v in chart.draw(tables).items() if k not in charts}
+            tables.drawn.update(charts)
+    return charts
 
-    `solved`: solutions, frontier and published models of a sweep with `solve`; otherwise empty.
-    """
-    if solved:
-        solutions, frontier, published = solved
-        charts = solve_charts(solutions, frontier, published, summary["solve"]["best"])
-    else:
-        charts = chosen_charts(summary, comparison)
-        others = charts_of_sweep(summary["axes"], comparison, devices)
-        answers = summary["answered_by"]
-        has_choice = bool(charts or answers)
-        charts |= {
-            name: chart
-            for name, chart in others.items()
-            if name in answers or not (has_choice and is_of_whole(name))
-        }
-    if zoo is not None:
-        charts |= zoo_charts(zoo, comparison)
-    if not traces.is_empty():
-        charts |= charts_of_classes(points, comparison, traces)
-    for table in layouts:
-        charts |= layouts_charts(table, devices)
-    first = summary["answered_by"]
+
+def sweep_charts(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
+    """Return the same, those first that the sweep file names as its answer."""
+    charts, first = charts_of(tables), tables.summary["answered_by"]
     for name in first:
         if name not in charts:
             allowed = ", ".join(charts) or "none"

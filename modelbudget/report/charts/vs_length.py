@@ -9,6 +9,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
@@ -18,6 +19,7 @@ from modelbudget.report.charts.format import (
     si_bytes,
 )
 from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 MARGIN = 70
 TITLES = {
@@ -29,6 +31,16 @@ MOST_NAMED = 4
 """Up to this number of lines a finding names each; of more it counts those of one finding."""
 LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 """The part of a point's label that the axis already shows."""
+
+
+def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+    # A cache is drawn as a share of the weights.
+    without = set() if "parameter_bytes" in tables.measured else {"cache_bytes"}
+    drawn = sorted(TITLES.keys() & tables.measured - without)
+    return {name_of(one, "total"): by_length(tables.comparison, one) for one in drawn}
+
+
+CHART = Chart(_draw, lambda t: len(t.axes.get("length", [])) > SIDE_BY_SIDE and not t.solved)
 
 
 def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:

@@ -2,8 +2,10 @@
 "use strict";
 
 (async () => {
-  const [data, nodes] = await Promise.all([unpack("calculator"), unpackBytes("nodes")]);
   const root = document.getElementById("calculator");
+  root.hidden = false; // at once: what is below must not move
+  await story.near(root); // a page that opens elsewhere does not wait for it
+  const [data, nodes] = await Promise.all([unpack("calculator"), unpackBytes("nodes")]);
 
   // Budgets and runs as calculator_columns.py writes them: nodes as steps, equal runs once.
   let total = 0;
@@ -237,7 +239,7 @@
     const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     if (!form) {
       const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
-      return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; the command line has them`], broken: failed, components: [] };
+      return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`], broken: failed, components: [] };
     }
     const runs = keyOf(settings);
     const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
@@ -304,7 +306,7 @@
 
   // -- Output.
 
-  const exact = (value) => (Number.isSafeInteger(value) ? value.toLocaleString("en-US") : "over 2⁵³");
+  const exact = (value) => (Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
 
   function signed(value) {
     const sign = value > 0 ? "+" : value < 0 ? "−" : "";
@@ -497,6 +499,9 @@
     ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
   ];
 
+  // What is live at once at the end of a forward pass, where no formula has the peak.
+  const TRAINED = [["parameter_bytes", "parameters"], ["optimizer_bytes", "optimizer states"], ["activation_bytes", "activations"]];
+  const SERVED = [["parameter_bytes", "parameters"], ["cache_bytes", "KV cache"]];
   const WORTH = 0.01; // the smallest share of the need that is offered as a saving
 
   function withChange(state, changed) {
@@ -516,7 +521,7 @@
       .filter(([name, value]) => value !== values[name] && !isAlone(name, values))
       .filter(([name, value]) => compute(withChange(state, { [name]: value })).budgets?.[quantity])
       .map(([name, value]) => `${name}: ${value}`);
-    if (enough.length === 0) return "; the command line predicts or measures it";
+    if (enough.length === 0) return `; modelbudget ${state.model === PASTED ? PASTED : state.model} predicts or measures it`;
     return ` with these settings together; it has one with ${enough.join(" or with ")}`;
   }
 
@@ -628,7 +633,13 @@
     const ours = budgets[quantity]?.whole;
     const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
     if (ours === undefined) {
-      place.append(element("p", `The page has no formula for this peak${among}${lacking(chosen.A, quantity)}.`));
+      const parts = quantity === "peak_training_bytes" ? TRAINED : SERVED;
+      const known = parts.filter(([of]) => budgets[of]);
+      const least = known.reduce((sum, [of]) => sum + budgets[of].whole, 0);
+      const verdict = least > room ? "Does not fit" : "May fit";
+      const line = element("p", `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([, title]) => title).join(", ")}.`, least > room ? "reason" : "");
+      line.title = `${exact(least)} bytes`;
+      place.append(line, element("p", `The page has no formula for the peak itself${lacking(chosen.A, quantity)}.`));
       return;
     }
     const theirs = ofClass[quantity]?.whole;
@@ -742,6 +753,10 @@
     show();
   }
   window.addEventListener("hashchange", follow);
-  root.hidden = false;
+  for (const side of SIDES) {
+    await new Promise((done) => setTimeout(done)); // no task that blocks a phone
+    compute(chosen[side]);
+  }
+  root.removeAttribute("aria-busy");
   follow();
 })();

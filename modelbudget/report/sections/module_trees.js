@@ -87,4 +87,4 @@ function drawTree(figure) {
   describe(root);
 }
 
-document.querySelectorAll("figure.module-tree").forEach(drawTree);
+for (const figure of document.querySelectorAll("figure.module-tree")) story.near(figure).then(() => drawTree(figure));

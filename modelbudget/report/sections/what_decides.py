@@ -143,7 +143,7 @@ def finding(models: list[Model]) -> str:
     texts = []
     if small:
         n = sum(map(_is_vocabulary, small))
-        above = sum(_is_vocabulary(model.stack) for model in large)
+        above = sum(_is_vocabulary(model.stack) for model in large) or "none"
         texts.append(
             f"Embedding and head are the largest part of {n} of {len(small)} models below "
             f"{short(SMALL)} parameters, and of {above} of {len(large)} above {short(LARGE)}."

@@ -6,7 +6,17 @@ for (const one of document.querySelectorAll(".act [hidden]")) one.hidden = false
 
 const story = {
   entries: {},
-  grouped: (n) => n.toLocaleString("en-US"),
+  grouped: new Intl.NumberFormat("en-US").format,
+  // Resolves once an element comes within a screen of the window.
+  near: (place) =>
+    new Promise((done) => {
+      const observer = new IntersectionObserver((entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        observer.disconnect();
+        done();
+      }, { rootMargin: "100%" });
+      observer.observe(place);
+    }),
   // As `percent` of charts/format.py.
   percent(share) {
     const hundredths = 100 * share;

@@ -4,7 +4,8 @@
 const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
   const AXIS = 50; // pixels that a panel's axis and title take, for the height that is reserved
-  const data = unpack("charts").then(withRows);
+  let unpacking;
+  const data = () => (unpacking ??= unpack("charts").then(withRows));
   const places = [...document.querySelectorAll("[data-chart]")];
   const OPTIONS = {
     mode: "vega-lite",
@@ -63,7 +64,7 @@ const charts = (() => {
   }
 
   async function drawAt(place, width) {
-    const found = await data;
+    const found = await data();
     reserve(place, found.specs[place.dataset.chart]);
     let excess = 0;
     for (let attempt = 0; attempt < 2; attempt += 1) {
@@ -98,7 +99,7 @@ const charts = (() => {
   // -- A chart as a file, in the light colours, with its title, its finding and the source.
 
   async function saved(figure) {
-    const { specs, datasets, palette, source } = await data;
+    const { specs, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
     const text = JSON.stringify(specs[name]).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]);
     const spec = JSON.parse(text);

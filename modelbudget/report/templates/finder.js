@@ -1,5 +1,5 @@
 // Filters and sorts long tables. Without it they are complete, in the order of their series.
-for (const table of document.querySelectorAll("table[data-sortable]")) {
+for (const table of document.querySelectorAll("table[data-sortable]")) story.near(table).then(() => {
   const form = table.closest("section").querySelector("form.finder");
   const [search, choice, output] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
   const groups = [...table.tBodies];
@@ -67,4 +67,4 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
   find();
-}
+});

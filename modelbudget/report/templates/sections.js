@@ -22,7 +22,7 @@
     const target = location.hash.length > 1 ? placeOf(location.hash) : null;
     if (target === null) return;
     for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
-    const own = target.querySelector(":scope > .fold");
+    const own = target.querySelector(":scope > .fold:first-child");
     if (own) own.open = true;
     target.scrollIntoView({ behavior: "instant" });
     await charts.settle(target);

@@ -1,4 +1,4 @@
-"""Select the charts of a sweep from its axes and measured quantities."""
+"""A quantity by component, by the axes of a sweep: along a size, over two, or model by model."""
 
 import math
 from collections.abc import Sequence
@@ -6,151 +6,42 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.compare.by_implementation import implementations
-from modelbudget.compare.comparison import value
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
-from modelbudget.report.charts import (
-    allocator_overhead,
-    checkpointing,
-    inference_memory,
-    peak,
-    theme,
-    vs_length,
-)
-from modelbudget.report.charts import devices as devices_chart
+from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import shares_along, totals_along
 from modelbudget.report.charts.bar_chart import amounts, bars
-from modelbudget.report.charts.bytes_by_implementation import by_implementation
-from modelbudget.report.charts.chosen import every_point
 from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grouped_values import budget, evenly_spaced, values
-from modelbudget.report.charts.heatmaps import MOST_VALUES, share_over, total_over
-from modelbudget.report.charts.resident_memory import resident_memory_charts
+from modelbudget.report.charts.heatmaps import share_over, total_over
 from modelbudget.report.charts.strip_chart import strip
+from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
 
 SIDE_BY_SIDE = 3
 """A size with up to this number of values is split into panels; with more it is an axis."""
-EVERY = "every-point"
 MOST_PANELS = 4
-MOST_BARS = 40
-"""Up to this number of models there is a bar for each; more are drawn as a strip."""
 DRAWN = ("parameters", "activation_bytes", "cache_bytes", "flops_forward")
 """Quantities with charts by component. Gradients and optimizer state are distributed as
 parameters, and a backward pass as a forward pass, so they have none.
 """
-WHOLE = (
-    "peak_training_bytes", "peak_inference_bytes", "optimizer_bytes", "request_bytes",
-    "flops_decode",
-)  # fmt: skip
-"""Quantities of a grid that have a chart of every point where no other chart shows them."""
-CACHE = {"cache_bytes"}
-SHOWN_BY = {
-    "devices": {*WHOLE},
-    "peak-parts": {"peak_training_bytes", "optimizer_bytes"},
-    "inference-parts": {"peak_inference_bytes", "flops_decode"},
-    "checkpointing": {"peak_training_bytes"},
-}
-"""What charts of several quantities show of these."""
 
 
-def charts_of_sweep(
-    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
-) -> dict[str, alt.TopLevelMixin]:
-    """Return the charts of a sweep by name, in the order of the page.
-
-    First those of several quantities, then those of each quantity by component, then those of
-    process memory. `axes` maps the fields of the grid to their values, in the order of the file.
-    """
-    measured = set(comparison.drop_nulls("measured")["quantity"].unique())
-    found = _of_several(axes, comparison, devices, measured)
+def _draw(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
     # What a device computes of its own sequences does not depend on their number.
-    constant = {"activation_bytes", "flops_forward"} if "devices" in found else set()
-    varying = {quantity for quantity in measured if _varies(comparison, quantity)}
-    if axes and varying:
-        constant |= measured - varying
-        shown = set[str]().union(*(SHOWN_BY.get(name, ()) for name in found))
-        whole = [name for name in WHOLE if name in varying - shown]
-    else:
-        whole = []
-    for quantity in DRAWN:
-        if quantity in measured - constant:
-            for name, chart in charts(axes, comparison, quantity).items():
-                found.setdefault(_name(quantity, name), chart)
-    fields = [field for field in axes if len(values(comparison, field)) > 1]
-    found |= {_name(name, EVERY): every_point(comparison, fields, name) for name in whole}
-    if measured and "devices" not in found and (many := _moving(axes, comparison)):
-        first = next((name for name in DRAWN if name in measured), min(measured))
-        found[EVERY] = every_point(comparison, many, first)
-    return found | resident_memory_charts(comparison)
+    constant = {"activation_bytes", "flops_forward"} if tables.is_of_devices else set()
+    return {
+        name_of(quantity, name): chart
+        for quantity in DRAWN
+        if quantity in tables.shown - constant
+        for name, chart in charts(tables.axes, tables.comparison, quantity).items()
+    }
 
 
-def _varies(comparison: pl.DataFrame, quantity: str) -> bool:
-    """Return whether the values of a quantity's components differ among points."""
-    rows = comparison.filter(pl.col("quantity") == quantity, value() != 0)
-    points = pl.col("point").n_unique()
-    differs = (value().n_unique().over("component") > 1) | (points.over("component") < points)
-    return bool(rows.select(differs.any()).item())
-
-
-def _moving(axes: dict[str, list], comparison: pl.DataFrame) -> list[str]:
-    """Return the axes of a grid that has some values in no other chart, else nothing.
-
-    Others hold a third axis at its middle value, and leave out values of an axis that has many.
-    """
-    moving = [field for field in axes if len(values(comparison, field)) > 1]
-    has_many = any(len(values(comparison, field)) > MOST_VALUES for field in moving)
-    return moving if len(moving) > 2 or (len(moving) == 2 and has_many) else []
-
-
-def charts_of_classes(
-    points: pl.DataFrame, comparison: pl.DataFrame, traces: pl.DataFrame
-) -> dict[str, alt.TopLevelMixin]:
-    """Return the charts of a sweep whose classes are traced, by name."""
-    table = implementations(points, comparison, traces)
-    chart = by_implementation(comparison, traces, table)
-    return {"one-step": chart} if chart else {}
-
-
-def _name(quantity: str, chart: str) -> str:
+def name_of(quantity: str, chart: str) -> str:
+    """Return the name of a chart of a quantity: that of parameters has no prefix."""
     return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
 
 
-def is_of_whole(name: str) -> bool:
-    """Return whether a chart is there because no other shows its quantity."""
-    return name in {_name(quantity, EVERY) for quantity in WHOLE}
-
-
-def _of_several(
-    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
-) -> dict[str, alt.TopLevelMixin]:
-    """Return charts of peak memory, the CUDA allocator, checkpointing and length, where they apply.
-
-    Peak memory is drawn if the models are listed one by one or are the only axis.
-    """
-    found = {}
-    few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
-    if few:
-        found |= devices_chart.by_layout(comparison, devices)
-    if few and not (parts := peak.peak_parts(comparison)).is_empty():
-        found["peak-parts"] = peak.training_memory(parts)
-        found["peak-accelerators"] = peak.against_accelerators(parts, devices)
-    if few and not (parts := inference_memory.inference_parts(comparison)).is_empty():
-        found["inference-parts"] = inference_memory.inference_memory(parts)
-    known = set(comparison.filter(value().is_not_null())["quantity"])
-    if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
-        found["allocator-overhead"] = allocator_overhead.overhead(comparison)
-    if chart := devices_chart.by_number(comparison, axes, devices):
-        found["devices"] = chart
-    kinds = axes.get("recompute", [])
-    if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
-        found["checkpointing"] = checkpointing.memory_against_flops(comparison, list(axes))
-    if len(axes.get("length", [])) > SIDE_BY_SIDE:
-        # A cache is drawn as a share of the weights.
-        lengths = vs_length.TITLES.keys() & measured
-        for quantity in sorted(lengths if "parameter_bytes" in measured else lengths - CACHE):
-            found[_name(quantity, "total")] = vs_length.by_length(comparison, quantity)
-    return found
+CHART = Chart(_draw, lambda tables: not tables.solved)
 
 
 def charts(

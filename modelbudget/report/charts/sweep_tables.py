@@ -1,0 +1,94 @@
+"""What the charts of a sweep are drawn from, and what a chart is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from modelbudget.compare.comparison import value
+from modelbudget.report.charts.grouped_values import values
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from modelbudget.catalogue.accelerators import Accelerator
+
+MOST_BARS = 40
+"""Up to this number of models there is a bar for each; more are drawn as a strip."""
+
+
+@dataclass(frozen=True)
+class SweepTables:
+    """The tables of a sweep. `axes` maps the fields of the grid to their values, in their order.
+
+    `solved`: solutions, frontier and published models of a sweep with `solve`; otherwise empty.
+    `drawn` has the names of the charts that are drawn already.
+    """
+
+    axes: dict[str, list]
+    comparison: pl.DataFrame
+    devices: list[Accelerator]
+    summary: dict = field(default_factory=dict)
+    points: pl.DataFrame | None = None
+    traces: pl.DataFrame | None = None
+    zoo: pl.DataFrame | None = None
+    layouts: Sequence[pl.DataFrame] = ()
+    solved: Sequence[pl.DataFrame] = ()
+    drawn: set[str] = field(default_factory=set)
+
+    @cached_property
+    def measured(self) -> set[str]:
+        """The quantities that are measured."""
+        return set(self.comparison.drop_nulls("measured")["quantity"])
+
+    @cached_property
+    def varying(self) -> set[str]:
+        """The measured quantities whose values of components differ among points."""
+        return {name for name in self.measured if self._varies(name)}
+
+    def _varies(self, quantity: str) -> bool:
+        rows = self.comparison.filter(pl.col("quantity") == quantity, value() != 0)
+        points = pl.col("point").n_unique()
+        differs = (value().n_unique().over("component") > 1) | (points.over("component") < points)
+        return bool(rows.select(differs.any()).item())
+
+    @property
+    def shown(self) -> set[str]:
+        """The measured quantities that charts show: of a grid those that vary, if any does."""
+        return self.varying if self.axes and self.varying else self.measured
+
+    @cached_property
+    def known(self) -> set[str]:
+        """The quantities that are measured or predicted."""
+        return set(self.comparison.filter(value().is_not_null())["quantity"])
+
+    @property
+    def has_bars(self) -> bool:
+        """Whether the points are few enough for a bar each."""
+        return self.comparison["point"].n_unique() <= MOST_BARS
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the models are listed one by one or are the only axis, and have a bar each."""
+        return self.axes.keys() <= {"base"} and self.has_bars
+
+    @property
+    def is_of_devices(self) -> bool:
+        """Whether the grid varies the number of data-parallel devices and nothing but shards."""
+        return {"data_parallel"} <= self.axes.keys() <= {"data_parallel", "zero", "data_rank"}
+
+    @property
+    def moving(self) -> list[str]:
+        """The axes with more than one value in the comparison."""
+        return [name for name in self.axes if len(values(self.comparison, name)) > 1]
+
+
+class Chart(NamedTuple):
+    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`."""
+
+    draw: Callable[[SweepTables], Mapping[str, alt.TopLevelMixin]]
+    needs: Callable[[SweepTables], bool]
