@@ -82,7 +82,7 @@ def ratios(readings: list[Row], sweeps: list[SweepResult]) -> dict | None:
 
 def _of_gpu(row: Row, ratio: float) -> Point:
     title = f"{row.model}, {row.reading.gib:.2f} GiB reported"
-    return Point(row.source.title, WITHIN, ratio, row.is_close, title, row.reason)
+    return Point(row.source.title.partition(",")[0], WITHIN, ratio, row.is_close, title, row.reason)
 
 
 def _of_classes(sweeps: list[SweepResult]) -> list[Point]:

@@ -195,7 +195,7 @@ def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
         exact = link.get_attribute("title").partition(" bytes")[0]
         label = link.evaluate("one => one.closest('tr').innerText")
         tab.evaluate("address => { location.hash = address }", link.get_attribute("href"))
-        tab.wait_for_function("n => document.querySelector('#fit-answer p').title.startsWith(n)",
+        tab.wait_for_function("n => document.querySelector('#fit-answer p')?.title.startsWith(n)",
                               arg=exact, timeout=20_000)  # fmt: skip
         assert tab.get_attribute("#fit-answer p", "title").startswith(exact), label
     assert tab.messages == []

@@ -78,8 +78,9 @@ class SweepTables:
 
     @property
     def is_of_devices(self) -> bool:
-        """Whether the grid varies the number of data-parallel devices and nothing but shards."""
-        return {"data_parallel"} <= self.axes.keys() <= {"data_parallel", "zero", "data_rank"}
+        """Whether peaks are of a grid of data-parallel devices that varies nothing but shards."""
+        fields = {"data_parallel"} <= self.axes.keys() <= {"data_parallel", "zero", "data_rank"}
+        return fields and "bytes_at_peak" in self.measured
 
     @property
     def moving(self) -> list[str]:

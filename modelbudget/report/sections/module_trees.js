@@ -31,6 +31,7 @@ function drawTree(figure) {
 
   // Hide labels that do not fit; the line above the tree has the full text.
   function fit() {
+    if (!tree.checkVisibility()) return; // in a closed section: it opens with another size
     const labels = [...tree.querySelectorAll("b, .amount")];
     const cut = labels.map((label) => label.scrollWidth > label.clientWidth);
     labels.forEach((label, i) => label.classList.toggle("cut", cut[i]));
@@ -87,4 +88,4 @@ function drawTree(figure) {
   describe(root);
 }
 
-for (const figure of document.querySelectorAll("figure.module-tree")) story.near(figure).then(() => drawTree(figure));
+document.querySelectorAll("figure.module-tree").forEach(drawTree);

@@ -136,7 +136,7 @@ def _title(rows: list[dict]) -> str:
     ends = sorted(rows, key=lambda row: row["number"])
     return (
         f"Training takes {ends[0]['each']} bytes a parameter ({ends[0]['label']}) to "
-        f"{ends[-1]['each']} ({ends[-1]['label']}), before the first activation"
+        f"{ends[-1]['each']} ({ends[-1]['label']}), activations apart"
     )
 
 
