@@ -58,7 +58,7 @@ def anchor(term: str) -> str:
 
 
 def terms(text: str | Markup) -> Markup:
-    """Link the first use of each term to the glossary, with its definition; `text` is escaped."""
+    """Link the first use of each term to the glossary; `text` is escaped."""
     seen: set[str] = set()
 
     def linked(match: re.Match) -> str:
@@ -66,9 +66,7 @@ def terms(text: str | Markup) -> Markup:
         if term in seen:
             return term
         seen.add(term)
-        return Markup('<a class="term" href="#{}" data-definition="{}">{}</a>').format(
-            anchor(term), f"{term}: {GLOSSARY[term]}", term
-        )
+        return Markup('<a class="term" href="#{}">{}</a>').format(anchor(term), term)
 
     found, inside = [], []
     for piece in _TAGS.split(str(escape(text))):

@@ -18,6 +18,11 @@
 
   const placeOf = (hash) => document.getElementById(decodeURIComponent(hash.slice(1).split("?")[0]));
 
+  // A term shows its definition where it stands: that of the glossary, to which it links.
+  for (const term of document.querySelectorAll("a.term")) {
+    term.dataset.definition = `${term.textContent}: ${placeOf(term.hash).querySelector("dd").textContent}`;
+  }
+
   async function land() {
     const target = location.hash.length > 1 ? placeOf(location.hash) : null;
     if (target === null) return;
