@@ -55,7 +55,7 @@ def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
 
 
 def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
-    """Draw each point of a grid: of quantities that no other chart shows, and of values that none has.
+    """Draw each point of a grid, of quantities and of values that no other chart shows.
 
     A sweep that chooses its charts, or its answer, has of the quantities those that it names.
     """
