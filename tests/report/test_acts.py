@@ -216,7 +216,6 @@ def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
     tab = open_page(path.as_uri(), 1280)
-    assert tab.get_attribute("#calculator", "aria-busy")  # nobody is near: only that it waits
     assert "PaLM 540B" in tab.inner_text("#what-decides .stop")
     tab.focus("#what-decides input")
     tab.keyboard.press("Home")
@@ -246,7 +245,5 @@ def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     term.focus()
     shown = term.evaluate("one => getComputedStyle(one, '::after').content")
     assert shown.startswith(f'"{term.inner_text()}: ')
-    tab.locator("#what-if").scroll_into_view_if_needed()
-    tab.wait_for_selector("#calculator:not([aria-busy]) #fit-bar")
     assert violations(tab) == []
     assert tab.messages == []
