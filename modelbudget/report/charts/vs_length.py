@@ -164,15 +164,10 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
         if shortest < crossing < longest:
             found.append({"length": crossing, "text": text})
     n = rows["series"].n_unique()
-    texts = [
-        part
-        for text, names in lines_by_text.items()
-        for part in (
-            [f"with {name} {text}" for name in names]
-            if n <= MOST_NAMED
-            else [f"in {len(names)} of {n} lines {text}"]
-        )
-    ]
+    if n <= MOST_NAMED:
+        texts = [f"with {name} {text}" for text, names in lines_by_text.items() for name in names]
+    else:
+        texts = [f"in {len(names)} of {n} lines {text}" for text, names in lines_by_text.items()]
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not found:
         return [], finding
