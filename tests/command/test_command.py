@@ -262,7 +262,7 @@ def test_a_users_module_is_measured_and_never_predicted(tmp_path):
         (["nothere.here:build"], "no such file"),
         (["compare", "palm-540b"], "two or more"),
         (["models", "nosuchmodel"], "none"),
-        (["sweep", "none.yaml"], "none.yaml: No such file"),
+        (["sweep", "none.yaml"], "none.yaml: no such file"),
         (["check", "none.lock"], "none.lock"),
     ],
 )  # fmt: skip

@@ -624,5 +624,5 @@ def test_all_mistakes_of_a_file_at_once(from_config):
 
 
 def test_a_file_that_is_not_there(sweep):
-    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
+    with pytest.raises(InputError, match=r"nowhere\.json: no such file"):
         sweep("base: nowhere.json\ngrid: {n_layer: [1]}")
