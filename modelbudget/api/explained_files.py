@@ -101,11 +101,12 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
         raise InputError([f"{path}: peft_type = {kind}: known: LORA without use_dora"])
     file = folder / "adapter_model.safetensors"
     tensors = checkpoint_files.header(file)
-    n = sum(one.elements for one in tensors)
+    n = sum(tensor.elements for tensor in tensors)
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
     asked = []
-    targets = [targets] if isinstance(targets, str) else [str(one) for one in targets]
-    last = [(one, one.rpartition(".")[2]) for one in targets]  # PEFT may name the module of a layer
+    targets = [targets] if isinstance(targets, str) else [str(target) for target in targets]
+    # PEFT may name the module of a layer.
+    last = [(target, target.rpartition(".")[2]) for target in targets]
     names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
     layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
     if base_model is None:
@@ -116,7 +117,7 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
         verdict = "exact" if n == expected else "unexplained"
         of = f"{rank} (d_in + d_out) of {', '.join(names)}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
-    of_rank = sum(one.elements for one in tensors if rank in one.shape)
+    of_rank = sum(tensor.elements for tensor in tensors if rank in tensor.shape)
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
                   "exact" if of_rank == n else "unexplained", 0, n - of_rank)  # fmt: skip
     label = base_model.label if base_model else "no model"

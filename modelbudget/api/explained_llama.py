@@ -21,7 +21,7 @@ def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
     settings = context.log.settings
     n_layer = context.number("cache_layers") or context.number("n_layer")
     cells = context.number("cells") or context.number("length")
-    widths = [context.number(f"{one}_width") for one in ("k", "v")]
+    widths = [context.number(f"{side}_width") for side in ("k", "v")]
     if context.pair and not all(widths):
         (first, *_) = kinds(*context.pair)
         n = sum(heads * width for heads, width, _ in first.vectors)

@@ -173,8 +173,8 @@ def _of_gguf(path: Path, run: RunConfig) -> Term:
 
 def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
     if run.adapter != "none" or run.weights == "unknown":
-        given = f"adapter = {run.adapter}, weights = {run.weights}"
-        raise InputError([f"{model.name}: {given}: not known in serving; allowed: adapter: none "
+        setting = f"adapter = {run.adapter}, weights = {run.weights}"
+        raise InputError([f"{model.name}: {setting}: not known in serving; allowed: adapter: none "
                           "(served_adapters counts them), a known format of weights"])  # fmt: skip
 
 

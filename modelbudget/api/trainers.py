@@ -79,8 +79,8 @@ class Trained(Frames):
     @cached_property
     def needed(self) -> int:
         """Bytes at the peak: what is always there, and the largest moment."""
-        moments = max(one.n_bytes for one in self.parts if one.is_moment)
-        return sum(one.n_bytes for one in self.parts if not one.is_moment) + moments
+        moments = max(part.n_bytes for part in self.parts if part.is_moment)
+        return sum(part.n_bytes for part in self.parts if not part.is_moment) + moments
 
     @property
     def grade(self) -> Grade | None:
@@ -96,7 +96,7 @@ class Trained(Frames):
             "model": self.model,
             "trainer": self.trainer,
             "settings": line_of_settings(self.run),
-            "parts": [one._asdict() for one in self.parts],
+            "parts": [part._asdict() for part in self.parts],
             "needed": self.needed,
             "accelerator": self.accelerator and self.accelerator.name,
             "memory": self.accelerator and self.accelerator.bytes,
@@ -108,7 +108,7 @@ class Trained(Frames):
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each part, and one for the peak."""
         peak = Part("peak", self.needed, "", False)
-        return [{"model": self.model, **one._asdict()} for one in (*self.parts, peak)]
+        return [{"model": self.model, **part._asdict()} for part in (*self.parts, peak)]
 
     def __repr__(self) -> str:
         return f"<{self.trainer} of {self.model}: {self.needed:,} bytes>"
@@ -152,7 +152,7 @@ def trainer(
     if room is None:
         return Trained(model.label, others.trainer, run, parts)
     margins = memory_margins().with_reserve(reserve_of(reserve))
-    found = Trained(model.label, others.trainer, run, parts, room, margins)
+    trained = Trained(model.label, others.trainer, run, parts, room, margins)
 
     def needed(batch: int) -> int | None:
         try:
@@ -161,8 +161,8 @@ def trainer(
             return None
         return Trained(model.label, others.trainer, of_batch, tuple(others.parts(of_batch))).needed
 
-    largest = largest_batch({run.batch: found.needed}, needed, room.bytes)
-    return replace(found, largest_batch=largest and largest.value)
+    largest = largest_batch({run.batch: trained.needed}, needed, room.bytes)
+    return replace(trained, largest_batch=largest and largest.value)
 
 
 class _Others:
@@ -175,10 +175,10 @@ class _Others:
         self.policy, self.answer, self.engine = model, answer, engine
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.reference = reference or (COPY if name == "dpo" else NONE)
-        given = {"reference": reference, "reward": reward}
+        models = {"reference": reference, "reward": reward}
         self.others = {
             what: ChosenModel.named(one)
-            for what, one in given.items()
+            for what, one in models.items()
             if one not in (None, COPY, NONE)
         }
 
@@ -201,12 +201,16 @@ class _Others:
         texts = run.batch * (2 if self.trainer == "dpo" else 1)
         run = run.model_copy(update={"batch": texts})
         a = self.policy.with_run()[0]
-        held = {one: self._total(one, a, run) for one in ("parameter_bytes", "optimizer_bytes")}
-        resident = sum(held.values())
+        resident_bytes = {
+            one: self._total(one, a, run) for one in ("parameter_bytes", "optimizer_bytes")
+        }
+        resident = sum(resident_bytes.values())
         of_texts = f"{texts:,} × {run.length:,} tokens"
         adapter = "" if run.adapter == NONE else f"with {run.adapter}"
-        yield Part("policy: weights", held["parameter_bytes"], adapter, False)
-        yield Part("policy: optimizer states", held["optimizer_bytes"], run.optimizer, False)
+        yield Part("policy: weights", resident_bytes["parameter_bytes"], adapter, False)
+        yield Part(
+            "policy: optimizer states", resident_bytes["optimizer_bytes"], run.optimizer, False
+        )
         preference = Preference(
             self.trainer,
             self.answer or run.length - 1,
@@ -222,11 +226,16 @@ class _Others:
         if self.engine is not None:
             yield from self._engine(self.engine, a, run)
         elif self.trainer == "grpo":
-            peak = self._total("peak_inference_bytes", a, run) - held["parameter_bytes"]
+            peak = self._total("peak_inference_bytes", a, run) - resident_bytes["parameter_bytes"]
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
-            _, held = self._program(pass_of, a, run, preference, True)
-            yield Part("reference: its pass", held + forward, "over the policy's activations", True)
+            _, kept = self._program(pass_of, a, run, preference, True)
+            yield Part(
+                "reference: its pass",
+                kept + forward,
+                "over the policy's activations",
+                True,
+            )
         elif of_reference:
             yield Part("reference: its pass", forward, of_texts, True)
         step = self._program(peak_of_step, a, run, preference) - resident
@@ -245,13 +254,13 @@ class _Others:
         if self.reference == NONE:
             return None
         plain = _frozen(run)
-        other = self.others.get("reference")
-        if other is None and run.adapter != NONE:
+        reference = self.others.get("reference")
+        if reference is None and run.adapter != NONE:
             note = "the policy, its adapter off"
             return 0, note, self._program(pass_of, a, plain, preference)[0]
-        if other is not None:
-            a = other.with_run()[0]
-        note = "a frozen copy" if other is None else other.label
+        if reference is not None:
+            a = reference.with_run()[0]
+        note = "a frozen copy" if reference is None else reference.label
         n_bytes = self._total("parameter_bytes", a, plain)
         return n_bytes, note, self._program(pass_of, a, plain, preference)[0]
 

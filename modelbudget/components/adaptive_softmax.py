@@ -98,10 +98,10 @@ def head(a) -> dict:
     `cluster` scores the three clusters next to the tokens of the first; every token has a bias.
     """
     rare = a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
-    own = a.d_model + (1 - a.tied_projections) * rare
+    width = a.d_model + (1 - a.tied_projections) * rare
     return {
         "word": (1 - a.tied) * _words(a) + a.n_vocab,
-        "projection": a.projected * own * a.d_model,
+        "projection": a.projected * width * a.d_model,
         "cluster": a.adaptive * 3 * (a.d_model + 1),
     }
 
@@ -161,8 +161,10 @@ def head_program(a: Fields, r: Run, tables: list, projections: list):
         for sizes, table in zip(clusters, tables, strict=True)
     ]
     n_own = (1 if a.tied_projections else len(clusters)) * a.projected
-    own = [make_part("projection", _matrix, a.d_model, width) for _, width in clusters[:n_own]]
-    matrices = [part.weight for part in own] + projections[n_own:]
+    projected = [
+        make_part("projection", _matrix, a.d_model, width) for _, width in clusters[:n_own]
+    ]
+    matrices = [part.weight for part in projected] + projections[n_own:]
     n_rare = len(clusters) - 1
     cluster = make_linear("cluster", a.d_model, n_rare, bias=True) if n_rare else None
 
@@ -175,7 +177,7 @@ def head_program(a: Fields, r: Run, tables: list, projections: list):
         rare = narrow(first, -1, n_rare, is_first=False)
         within = [log_softmax(scores(i + 1, x)) for i in range(n_rare)]
         columns = (narrow(rare, -1, 1, is_first=n_rare == 1) for _ in within)
-        return cat((common, *(add(one, of) for one, of in zip(columns, within, strict=True))))
+        return cat((common, *(add(column, of) for column, of in zip(columns, within, strict=True))))
 
     def scores(i, x):
         """Return those of the words of a cluster, (batch, length, words)."""

@@ -91,7 +91,7 @@ def streams_program(a: Fields):
     return forward
 
 
-def _like(x, other):
+def _like(x, reference):
     """Return vectors with the magnitude of others."""
-    wanted, own = (mean(power(y, 2), [-1], keepdim=True) for y in (other, x))
-    return div(mul(x, sqrt(wanted)), sqrt(clamp(own)))
+    wanted, square = (mean(power(y, 2), [-1], keepdim=True) for y in (reference, x))
+    return div(mul(x, sqrt(wanted)), sqrt(clamp(square)))

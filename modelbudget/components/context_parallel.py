@@ -55,7 +55,7 @@ def result_apart(h: Heads, r: Run):
 def kept_inputs(h: Heads, r: Run) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     alone = 1 - exchanges_context(r)
-    return tuple(alone * one for one in scaled_dot_product.kept_inputs(h, r))
+    return tuple(alone * n_bytes for n_bytes in scaled_dot_product.kept_inputs(h, r))
 
 
 def forward(h: Heads, r: Run, hides=0) -> Timeline:
@@ -64,10 +64,12 @@ def forward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, scaled_dot_product.forward(h, r, hides))
     if is_nothing(x):
         return alone
-    given = [one for name, size in _inputs(h, r) for one in _to_heads(name, r, size)]
+    to_heads = [
+        allocation for name, size in _inputs(h, r) for allocation in _to_heads(name, r, size)
+    ]
     core = scaled_dot_product.forward(*_all_tokens(h, r))
     back = _to_tokens(r, _width(r, h.n_head * h.d_value))
-    return [*alone, *times(x, [*given, *core, *back])]
+    return [*alone, *times(x, [*to_heads, *core, *back])]
 
 
 def backward(h: Heads, r: Run, hides=0) -> Timeline:
@@ -79,8 +81,10 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
     back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
     core = scaled_dot_product.backward(*_all_tokens(h, r))
     inputs = _inputs(h, r)[::-1]
-    given = [one for name, size in inputs for one in _to_heads_backward(name, r, size)]
-    return [*alone, *times(x, [*back, *core, *given])]
+    from_heads = [
+        allocation for name, size in inputs for allocation in _to_heads_backward(name, r, size)
+    ]
+    return [*alone, *times(x, [*back, *core, *from_heads])]
 
 
 def flops(r: Run, products, d_query):

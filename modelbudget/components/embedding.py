@@ -271,9 +271,13 @@ def is_held_input(a: Fields, r: Run):
 
 def saved_after_layers(a: Fields, r: Run):
     """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
-    found, given = saved(a, r), INDEX * tokens(r)
+    by_part, of_targets = saved(a, r), INDEX * tokens(r)
     of_head = (
-        found["head.projection"] + found["head"] + found["loss"] + loss.held(r, rows(a)) - given
+        by_part["head.projection"]
+        + by_part["head"]
+        + by_part["loss"]
+        + loss.held(r, rows(a))
+        - of_targets
     )
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
@@ -297,7 +301,7 @@ def gathered_for_head(a: Fields, r: Run):
     In addition to those live when backward begins.
     """
     s = of_states(r)
-    whole, part = (bytes_of(r.dtype) * tokens(one) * a.d_model for one in (r, s))
+    whole, part = (bytes_of(r.dtype) * tokens(run) * a.d_model for run in (r, s))
     copy = copied_in_order(r, whole)
     normed = a.final_norm * norm.saved(a, s) + part
     return r.sequence_parallel * (whole + copy) + normed - saved_after_layers(a, r)
@@ -322,7 +326,7 @@ def head_backward(a: Fields, r: Run) -> Timeline:
     states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
     weight = size * token(a, width(a))
     bias = size * a.head_bias * rows(a)
-    of_projection, own = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
+    of_projection, of_head = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
     projection = [
         Allocation("head projection gradients", of_projection + states, read + states),
         Allocation("head projection gradients done", gradients=of_projection),
@@ -336,7 +340,7 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         *loss.backward(r, rows(a)),
         *times(_is_capped(r), capped),
         Allocation("head gradients", weight + bias + read, logits + read),
-        Allocation("head gradients done", gradients=own),
+        Allocation("head gradients done", gradients=of_head),
         *all_reduce(r, read),
         *times(positive(a.d_emb), projection),
         *times(a.final_norm, norm.backward(a, of_states(r))),
@@ -443,8 +447,8 @@ def program(a: Fields, r: Run):
     # Shards are cast when they are gathered, and a buffer is not.
     scale_buffer = empty((), stored(r).dtype) if r.embedding_scale == "buffer" else None
 
-    def forward(tokens, held: list | None = None):
-        """Compute the states; summands are added to `held` if the model holds them."""
+    def forward(tokens, summands_held: list | None = None):
+        """Compute the states; summands are added to `summands_held` if the model holds them."""
         x = token_table(tokens)
         if scale_buffer is not None:
             x = mul(x, scale_buffer)
@@ -458,8 +462,8 @@ def program(a: Fields, r: Run):
             summands.append(position_table(without_gradient(places)))
         elif a.position == "sinusoidal":
             summands.append(sinusoids(length, a.d_model, x.dtype))
-        if held is not None:
-            held += summands
+        if summands_held is not None:
+            summands_held += summands
         return x if len(summands) == 1 else add(x, summands[1])
 
     def bias(x):

@@ -31,10 +31,10 @@ def received_per_token(a: Fields, r: Run):
 
     Of all tokens of all devices no more than its number of experts, with `routing: one_device`.
     """
-    chosen, own = a.n_expert_per_token, own_experts(a)
+    chosen, of_device = a.n_expert_per_token, own_experts(a)
     if r.routing == "even":
         return chosen
-    return r.expert_parallel * (chosen + own - largest(chosen, own))
+    return r.expert_parallel * (chosen + of_device - largest(chosen, of_device))
 
 
 def forward_beyond(r: Run, received, then):
@@ -49,20 +49,20 @@ def forward_beyond(r: Run, received, then):
 
 def to_experts(r: Run, sent, received) -> Timeline:
     """Return how gradients of the results, of `sent` bytes, come to the experts."""
-    found = [
+    timeline = [
         Allocation("gradients sent to the devices of the experts", received, sent),
         Allocation("gradients in the order of the experts", received, received),
     ]
-    return times(exchanges(r), found)
+    return times(exchanges(r), timeline)
 
 
 def from_experts(r: Run, sent, received) -> Timeline:
     """Return how gradients of the experts' rows, of `received` bytes, come back to their tokens."""
-    found = [
+    timeline = [
         Allocation("gradients in the order of the devices", received, received),
         Allocation("gradients sent back", sent, received),
     ]
-    return times(exchanges(r), found)
+    return times(exchanges(r), timeline)
 
 
 def constraints() -> Iterator[Constraint]:

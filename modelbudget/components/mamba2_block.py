@@ -73,9 +73,9 @@ def parameters(a) -> dict:
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor, and the bias of the convolution another."""
     d_convolved = a.d_inner + 2 * a.n_group * a.d_state
-    found = parameters(a) | {"convolution": d_convolved * a.d_convolution}
+    numbers_by_name = parameters(a) | {"convolution": d_convolved * a.d_convolution}
     return [
-        *(Tensor(name, numbers) for name, numbers in found.items()),
+        *(Tensor(name, numbers) for name, numbers in numbers_by_name.items()),
         Tensor("convolution", d_convolved),
     ]
 

@@ -17,25 +17,25 @@ from modelbudget.components.mixers import mixers
 def constraints() -> Iterator[Constraint]:
     """Yield the constraints under which both settings have formulas and modules."""
     for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
-        for name, one in parts.items():
-            if not hasattr(one, "FUSES_GRADIENTS"):
+        for name, component in parts.items():
+            if not hasattr(component, "FUSES_GRADIENTS"):
                 yield _FUSES.known(f"'{name}' not in {field}", f"{name} in {field}")
     yield _FUSES.known("d_emb == 0", "d_emb = {d_emb}")
-    for holds, given in (
+    for holds, setting in (
         ("n_kv_head > 1", "n_kv_head = 1"),
         ("not tied", "tied = true"),
         ("not output_bias and not down_bias", "output_bias or down_bias"),
     ):
         divided = f"tensor_parallel == 1 or ({holds})"
-        yield _FUSES.known(divided, f"tensor_parallel = {{tensor_parallel}}, {given}")
-    for holds, given in (
+        yield _FUSES.known(divided, f"tensor_parallel = {{tensor_parallel}}, {setting}")
+    for holds, setting in (
         ("projections != 'separate'", "projections: separate"),
         ("not gated or gate_and_up == 'packed'", "gate_and_up: separate"),
         ("not attention_gate", "attention_gate = true"),
         (f"norm_placement in {BEFORE}", "norm_placement = {norm_placement}"),
         ("zero in (0, 1)", "zero: {zero}"),
     ):
-        yield _GATHERS.known(holds, given)
+        yield _GATHERS.known(holds, setting)
     yield _OWN_ROWS.known("zero in (0, 1)", "zero: {zero}")
     yield _OWN_ROWS.known("embedding_scale == 'none'", "embedding_scale: {embedding_scale}")
 
@@ -47,8 +47,8 @@ class _Setting(NamedTuple):
     when: str
     default: str
 
-    def known(self, holds: str, given: str) -> Constraint:
-        message = f"{self.text}: not known yet with {given}; allowed: {self.default}"
+    def known(self, holds: str, setting: str) -> Constraint:
+        message = f"{self.text}: not known yet with {setting}; allowed: {self.default}"
         return Constraint(holds, message, when=self.when)
 
 

@@ -42,7 +42,9 @@ def parameters(a, width=None):
 def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
     """Return the parameter tensors of a norm: scale and bias."""
     width = a.d_model if width is None else width
-    return [vector(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
+    return [
+        vector(name, width, is_there * has_vector) for has_vector in (a.norm_scale, a.norm_bias)
+    ]
 
 
 def saved(a, r, width=None, vectors=None):

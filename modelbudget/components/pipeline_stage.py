@@ -26,23 +26,25 @@ def stage(
     `a`, `r`: the layers of the stage as a model, and its run without a pipeline. `timelines`,
     `activation_bytes`: the formulas of the whole model.
     """
-    one = microbatch(r)
-    model, is_last = timelines(a, one), pipeline_stages.is_last(r)
-    logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
-    left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
-    output = loss.held(one, embedding.rows(a)) if is_last else model.states
+    of_microbatch = microbatch(r)
+    model, is_last = timelines(a, of_microbatch), pipeline_stages.is_last(r)
+    logits = bytes_of(r.dtype) * tokens(of_microbatch) * embedding.rows(a)
+    kept = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
+    output = loss.held(of_microbatch, embedding.rows(a)) if is_last else model.states
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
     input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states
-    first = _passes(a, one, model, output - left, input_)
+    first = _passes(a, of_microbatch, model, output - kept, input_)
     again = first if accumulates(r) else pipeline_stages.added(first)
-    saved = total(pipeline_stages.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
+    saved = total(pipeline_stages.without_ends(r, activation_bytes(a, of_microbatch))) + layer.held(
+        a, of_microbatch
+    )
     return pipeline_stages.Stage(
         a.n_layer,
-        *_forward(a, model, one),
+        *_forward(a, model, of_microbatch),
         first,
         again,
-        saved + output - input_ - pipeline_stages.texts(one),
-        left,
+        saved + output - input_ - pipeline_stages.texts(of_microbatch),
+        kept,
         model.states,
         logits,
     )
@@ -61,13 +63,13 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     """
     is_last = pipeline_stages.is_last(r)
     of_loss, *of_head = model.forward_end
-    found = [*of_head, loss.logits(r, embedding.rows(a))] if is_last else []
+    levels = [*of_head, loss.logits(r, embedding.rows(a))] if is_last else []
     in_loss = [of_loss] if is_last else []
     if r.recompute == "full":
-        return found, in_loss
+        return levels, in_loss
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
-    return found + live_bytes(-after - change(last.forward), last.forward), in_loss
+    return levels + live_bytes(-after - change(last.forward), last.forward), in_loss
 
 
 def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline_stages.Passes:
@@ -76,13 +78,13 @@ def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline_stages.
     `input_`: bytes of the buffer in which a stage has received what its first layer saves.
     """
     is_last = pipeline_stages.is_last(r)
-    (one,) = model.layers
+    (of_layer,) = model.layers
     (last,) = layer.training(a, r, received=1 - is_last)
     last = layers_with_gradient_buffer(last) if accumulates(r) else last
     return pipeline_stages.Passes(
         times(is_last, model.head),
         last.backward_pass(r),
-        one.backward_pass(r),
+        of_layer.backward_pass(r),
         [
             Allocation("buffer of the input, which stays", input_),
             *times(pipeline_stages.is_first(r), model.embedding),

@@ -169,11 +169,11 @@ def _entropies(logits: Tensor) -> Tensor:
     """Return the entropy of each token; of several texts it copies the logits."""
     rows = flatten(logits, 0, 1)
     n = rows.shape[0]
-    found = []
+    entropies = []
     for some in split(rows, [min(ROWS, n - start) for start in range(0, n, ROWS)], 0):
         logarithms = log_softmax(some)
-        found.append(neg(sum_over(mul(exp(logarithms), logarithms), [-1])))
-    return reshape(cat(found, 0), logits.shape[:-1])
+        entropies.append(neg(sum_over(mul(exp(logarithms), logarithms), [-1])))
+    return reshape(cat(entropies, 0), logits.shape[:-1])
 
 
 def _filled(stacked: Tensor, is_outside: Tensor) -> Tensor:

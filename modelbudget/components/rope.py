@@ -36,8 +36,8 @@ def forward(r, n_head, d_head, d_rotary) -> Timeline:
     size = bytes_of(r.dtype) * tokens(r) * n_head
     angles = ANGLE // 2 * r.length * d_rotary
     halves = size * d_rotary
-    made = size * d_head + tables(r, d_rotary)
-    return [Allocation("RoPE", made + halves + angles, halves + angles)]
+    allocated = size * d_head + tables(r, d_rotary)
+    return [Allocation("RoPE", allocated + halves + angles, halves + angles)]
 
 
 def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:

@@ -88,11 +88,11 @@ def time_program(a: Fields, r: Run, is_first: bool):
         k = mul(k, add(mul(sub(rate, 1.0), replacement), 1.0))
         inputs = heads.by_token(r, decay, k, v, removed, mul(removed, rate))
         read, _state = _delta_scan(inputs, heads.before(x))
-        own = mul(
+        bonus = mul(
             sum_over(heads.by_head(mul(mul(r, k), heads.bonus)), [-1], keepdim=True),
             heads.by_head(v),
         )
-        read = add(heads.normed(read, x), flatten(own, 2))
+        read = add(heads.normed(read, x), flatten(bonus, 2))
         return heads.output(mul(read, gate(for_gate))), first_value
 
     return forward

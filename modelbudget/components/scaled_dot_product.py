@@ -168,8 +168,8 @@ def _computed(h, r, hides=0, keeps=1) -> Timeline:
         return _unfused(_bytes(h, r, hides), 1, keeps)
     if r.attention_kernel == "written_out":
         return _written_out(_written_out_bytes(h, r))
-    made = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
-    return [Allocation("fused attention", made)]
+    allocated = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
+    return [Allocation("fused attention", allocated)]
 
 
 def kept_inputs(h, r) -> tuple:
@@ -196,9 +196,11 @@ def backward(h, r, hides=0) -> Timeline:
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
     keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
-    given = _keys_and_values(r, h, h.n_kv_head)
-    gradients = queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * given
-    freed = result + saved_once_computed(h, r) + selective * repeated * given
+    keys_and_values = _keys_and_values(r, h, h.n_kv_head)
+    gradients = (
+        queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * keys_and_values
+    )
+    freed = result + saved_once_computed(h, r) + selective * repeated * keys_and_values
     sums = [
         Allocation("value gradient summed over groups", values, result),
         Allocation("key gradient summed over groups", keys, queries),

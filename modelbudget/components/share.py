@@ -24,7 +24,9 @@ def share(a: Fields, r: Run) -> Fields:
     """
     if isinstance(a, Share) or not (is_divided(r) or has_part_of_experts(r)):
         return a
-    divided = {name for one in layer.parts(a).values() for name in getattr(one, "DIVIDED", ())}
+    divided = {
+        name for component in layer.parts(a).values() for name in getattr(component, "DIVIDED", ())
+    }
     sizes = {name: getattr(a, name) for name in divided} | {"n_vocab": embedding.rows(a)}
     shares = {name: ceil_div(size, r.tensor_parallel) for name, size in sizes.items()}
     shares |= {

@@ -53,12 +53,12 @@ def summed_in_layer(a: Fields, r: Run, first_norm, is_held=1) -> tuple[Timeline,
     size, divided = bytes_of(r.dtype), divides(r) * r.sequence_parallel
     keys = divides(r) * a.has_whole_keys * size * a.d_head * a.d_model
     n_others = a.norm_scale * (1 - is_held * a.parallel * a.shared_norm)
-    held, others = divided * is_held * first_norm, divided * n_others * size * a.d_model
+    kept, others = divided * is_held * first_norm, divided * n_others * size * a.d_model
     return [
         Allocation("keys or values summed over devices", keys, keys),
-        Allocation("first norm summed over devices", held),
+        Allocation("first norm summed over devices", kept),
         Allocation("another norm summed over devices", others, others),
-    ], held
+    ], kept
 
 
 def summed_in_rest(a: Fields, r: Run, token) -> Timeline:
@@ -69,11 +69,11 @@ def summed_in_rest(a: Fields, r: Run, token) -> Timeline:
     """
     has_norm = a.norm_scale * (1 - (1 - a.embedding_norm) * (1 - a.final_norm))
     of_norm = r.sequence_parallel * has_norm * bytes_of(r.dtype) * a.d_model
-    found = [
+    timeline = [
         Allocation("share of the embedding's gradient", token, r.tensor_parallel * token),
         Allocation("norm summed over devices", of_norm, of_norm),
     ]
-    return times(divides(r), found)
+    return times(divides(r), timeline)
 
 
 def known(quantity: str, a: Fields, r: Run):
@@ -111,8 +111,8 @@ def known_peak(a: Fields, r: Run):
 def constraints() -> Iterator[Constraint]:
     """Yield the constraints under which devices can divide a decoder."""
     for field, named in (("mixers", mixers()), ("mlps", feed_forward())):
-        for name, one in named.items():
-            if not hasattr(one, "DIVIDED"):
+        for name, component in named.items():
+            if not hasattr(component, "DIVIDED"):
                 yield _known(f"'{name}' not in {field}", f"{name} in {field}")
     yield Constraint(
         "sequence_parallel or 'moe' not in mlps",
@@ -153,5 +153,5 @@ def constraints() -> Iterator[Constraint]:
     )
 
 
-def _known(holds: str, given: str) -> Constraint:
-    return Constraint(holds, f"{_GIVEN}: not known yet with {given}", when="tensor_parallel > 1")
+def _known(holds: str, setting: str) -> Constraint:
+    return Constraint(holds, f"{_GIVEN}: not known yet with {setting}", when="tensor_parallel > 1")

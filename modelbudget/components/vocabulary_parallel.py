@@ -18,7 +18,7 @@ def rows(r: Run, states) -> Timeline:
     """
     index, mask = (r.batch * r.length * size for size in (INDEX, MASK))
     embedded = Allocation("rows of the token embedding", states)
-    own = [
+    divided = [
         Allocation(OTHERS, 3 * mask, 2 * mask),
         Allocation("places in its rows", 2 * index, index),
         Allocation("0 instead of places in others", INDEX, INDEX),
@@ -28,4 +28,4 @@ def rows(r: Run, states) -> Timeline:
         Allocation(f"{OTHERS}, freed", 0, mask),
         *all_reduce(r, states),
     ]
-    return [*times(1 - divides(r), [embedded]), *times(divides(r), own)]
+    return [*times(1 - divides(r), [embedded]), *times(divides(r), divided)]

@@ -59,7 +59,7 @@ def matrix_bytes(m: Matrix, r, in_file: bool = False):
     stored = FORMATS[word].format
     sizes = _sizes(m, r)
     tensors = stored.tensors_in_file if in_file else stored.tensors
-    packed = sum(one.n_bytes(sizes, size) for one in tensors.values())
+    packed = sum(tensor.n_bytes(sizes, size) for tensor in tensors.values())
     packed = packed + (not stored.has_bias) * size * m.bias * m.d_out
     if stored.otherwise == "dtype":
         fits = value_of(stored.needs, sizes)
@@ -150,7 +150,7 @@ class StoredWeights:
 
     def _n_bytes(self, d_in, d_out, has_bias: bool = False) -> dict[str, Any]:
         sizes, size = self._sizes(d_in, d_out, has_bias), bytes_of(self.r.dtype)
-        return {name: one.n_bytes(sizes, size) for name, one in self.stored.tensors.items()}
+        return {name: tensor.n_bytes(sizes, size) for name, tensor in self.stored.tensors.items()}
 
     def made_for_product(self, d_in, d_out):
         """Return the numbers of what is made before the copy of a matrix, and their dtype."""

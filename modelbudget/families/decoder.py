@@ -184,7 +184,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """All parameters: those of every expert."""
-        return parameters_of(a, lambda one: one.parameters(a))
+        return parameters_of(a, lambda component: component.parameters(a))
 
     @staticmethod
     def active_parameters(a: Fields) -> Terms:
@@ -193,12 +193,16 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
         """
-        return parameters_of(a, lambda one: getattr(one, "active_parameters", one.parameters)(a))
+        return parameters_of(
+            a, lambda component: getattr(component, "active_parameters", component.parameters)(a)
+        )
 
     @staticmethod
     def trained_parameters(a: Fields) -> Terms:
         """Count the parameters that get a gradient."""
-        return parameters_of(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
+        return parameters_of(
+            a, lambda component: getattr(component, "trained_parameters", component.parameters)(a)
+        )
 
     @classmethod
     @pipeline_stages.by_stage
@@ -267,8 +271,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """
         if r.vocabulary_dtype == "int8" and self.tied:
             return "vocabulary_dtype = int8: the head has the same matrix; allowed: tied: false"
-        for name, one in layer.parts(self).items():
-            if not hasattr(one, "matrices"):
+        for name, component in layer.parts(self).items():
+            if not hasattr(component, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"
         for place, matrices, n_layer in Decoder._matrices(self, r):
             if n_layer and (line := misfit(matrices, r)):
@@ -286,7 +290,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     @classmethod
     def stores_all(cls, a: Fields, r: Run):
-        is_listed = all(hasattr(one, "matrices") for one in layer.parts(a).values())
+        is_listed = all(hasattr(component, "matrices") for component in layer.parts(a).values())
         if r.weights == "unknown" or not is_listed or is_sharded(r):
             return 0
         result = positive(cls._n_converted(a, r))
@@ -300,13 +304,13 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         a = share(a, r)
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
-        found = layer.packed(r, super().gradient_bytes(a, r))
+        terms = layer.packed(r, super().gradient_bytes(a, r))
         is_whole = is_divided(r) and not accumulates(r)
-        return tensor_parallel.with_whole_embedding(a, r, found) if is_whole else found
+        return tensor_parallel.with_whole_embedding(a, r, terms) if is_whole else terms
 
     @classmethod
     def knows_sizes(cls, a: Fields, r: Run) -> bool:
-        tensors = [one for part in layer.parts(a).values() for one in part.tensors(a)]
+        tensors = [tensor for part in layer.parts(a).values() for tensor in part.tensors(a)]
         tensors += [*embedding.tensors(a), *embedding.head_tensors(a)]
         return super().knows_sizes(a, r) or (
             not layer.joins(r)
@@ -340,11 +344,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if is_sharded(r):
             return optimizer_states.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
-        found = optimizer_states.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+        terms = optimizer_states.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
         copies = optimizer_named(r.optimizer).copies_gradients
         is_copy = is_divided(r) and copies and not accumulates(r)
-        return tensor_parallel.with_whole_embedding(a, r, found) if is_copy else found
+        return tensor_parallel.with_whole_embedding(a, r, terms) if is_copy else terms
 
     @staticmethod
     def trained_tensors(a: Fields) -> Terms:
@@ -355,20 +359,20 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            one, alone = pipeline_stages.stage(a, r)
-            of_microbatch = Decoder.activation_bytes(one, pipeline_stages.microbatch(alone))
+            of_stage, alone = pipeline_stages.stage(a, r)
+            of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stages.microbatch(alone))
             return pipeline_stages.activations(r, of_microbatch)
         a, s = share(a, r), of_states(r)
         ends = embedding.saved(a, r) | {"dropout": dropout.saved_of_embedding(a, s)}
-        found = around_layers(a, ends, norm.saved(a, s))
-        return layer.packed(r, found | saved_by_layers(a, r))
+        terms = around_layers(a, ends, norm.saved(a, s))
+        return layer.packed(r, terms | saved_by_layers(a, r))
 
     @staticmethod
     @pipeline_stages.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
-        return layer.packed(r, flops_of(a, r, 1, lambda one: one.flops(a, r)))
+        return layer.packed(r, flops_of(a, r, 1, lambda component: component.flops(a, r)))
 
     @staticmethod
     @pipeline_stages.by_stage
@@ -376,9 +380,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """FLOPs of the gradients, and of what checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)
 
-        def of_part(one: Part) -> Values:
-            again = one.flops_recomputed(a, r)
-            return {leaf: n + again.get(leaf, 0) for leaf, n in one.flops_backward(a, r).items()}
+        def of_part(component: Part) -> Values:
+            again = component.flops_recomputed(a, r)
+            return {
+                leaf: n + again.get(leaf, 0) for leaf, n in component.flops_backward(a, r).items()
+            }
 
         return layer.packed(r, flops_of(a, r, 2, of_part))
 
@@ -391,11 +397,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def cache_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the parts keep of `length` tokens."""
         a, n_layer = share(a, r), layer.n_layers(a)
-        held = {
-            name: part(f"layer.{layer.component_name(name)}", one.cache(a, r), n_layer[name])
-            for name, one in layer.parts(a).items()
+        of_parts = {
+            name: part(f"layer.{layer.component_name(name)}", component.cache(a, r), n_layer[name])
+            for name, component in layer.parts(a).items()
         }
-        return merged(*held.values())
+        return merged(*of_parts.values())
 
     @classmethod
     def program(cls):

@@ -81,12 +81,14 @@ class EncoderDecoder(
 
         Experts: Fedus et al. 2022 (Switch Transformers), §2.
         """
-        return _parameters(a, lambda one: one.parameters(a))
+        return _parameters(a, lambda component: component.parameters(a))
 
     @staticmethod
     def active_parameters(a: Fields) -> Terms:
         """Count the parameters that one token uses: of the routed experts, only the selected."""
-        return _parameters(a, lambda one: getattr(one, "active_parameters", one.parameters)(a))
+        return _parameters(
+            a, lambda component: getattr(component, "active_parameters", component.parameters)(a)
+        )
 
     @classmethod
     def program(cls) -> Callable:
@@ -140,7 +142,9 @@ def _layers(
     """Return the terms of the layers of a stack: its parts, and a norm for each."""
     with_part = instances(a.mlps, n_layer)
     parts = {name: (values, n_layer) for name, values in attention.items()}
-    parts |= {name: (of_part(one), with_part[name]) for name, one in _feed_forward(a).items()}
+    parts |= {
+        name: (of_part(component), with_part[name]) for name, component in _feed_forward(a).items()
+    }
     terms: Terms = {}
     for name, (values, n) in parts.items():
         terms |= part(f"{stack}.layer.{name}", values, n)

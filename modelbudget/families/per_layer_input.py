@@ -60,9 +60,9 @@ class _Kind(NamedTuple):
 
     def with_own(self, values: Values) -> Values:
         """Return the values of the components of attention that these layers have."""
-        found = {name: n for name, n in values.items() if self.has_keys or name not in OF_KEYS}
-        own = {name: self.has_values * n for name, n in found.items() if name == "value"}
-        return found | own
+        computed = {name: n for name, n in values.items() if self.has_keys or name not in OF_KEYS}
+        own = {name: self.has_values * n for name, n in computed.items() if name == "value"}
+        return computed | own
 
 
 class PerLayerInput(
@@ -168,10 +168,10 @@ def _kinds(a: Fields) -> Iterator[_Kind]:
             "d_head": _other(is_full, a.d_full_head, a.d_head),
             "n_kv_head": _other(is_full, a.n_full_kv_head, a.n_kv_head),
         }
-        own = SimpleNamespace(**vars(a) | heads)
-        yield _Kind(MIXERS[name], own, 1, 1 - is_full * a.values_are_keys, with_keys[name])
+        fields = SimpleNamespace(**vars(a) | heads)
+        yield _Kind(MIXERS[name], fields, 1, 1 - is_full * a.values_are_keys, with_keys[name])
         d_ff = (1 + a.wide_mlp) * a.d_ff
-        shared = SimpleNamespace(**vars(own) | {"d_ff": d_ff})
+        shared = SimpleNamespace(**vars(fields) | {"d_ff": d_ff})
         yield _Kind(MIXERS[name], shared, 0, 0, n_layer - with_keys[name])
 
 
@@ -207,8 +207,8 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     (one_norm,) = sums(norm.tensors(a, "norm"), value).values()
 
     def of_kind(kind: _Kind) -> Values:
-        found = kind.with_own(sums(kind.mixer.tensors(kind.a), value))
-        return _named("attention", found) | _named("mlp", sums(mlp.tensors(kind.a), value))
+        values = kind.with_own(sums(kind.mixer.tensors(kind.a), value))
+        return _named("attention", values) | _named("mlp", sums(mlp.tensors(kind.a), value))
 
     of_all = {f"norm.{name}": one_norm for name in NORMS}
     for name, tensors in _parts_of_layer(a).items():
@@ -218,13 +218,13 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
         matrix("head", embedding.rows(a), a.d_model, 1 - a.tied),
         vector("head", embedding.rows(a), a.head_bias),
     ]
-    found = {
+    values = {
         "norm.final": one_norm,
         **sums(ends, value),
         **_named("embedding.per_layer", sums(per_layer_embeddings.of_model(a), value)),
         **_named("altup", sums(altup.of_model(a), value)),
     }
-    return part("", found) | _in_layers(a, of_kind, of_all)
+    return part("", values) | _in_layers(a, of_kind, of_all)
 
 
 def _program(a: Fields, r: Run):

@@ -84,10 +84,10 @@ class CachingAllocator:
         self._count(-block.requested, -block.size)
         pool = self._free[_multiple(block.requested, BLOCK) <= SMALL]
         block.requested = 0
-        for other in (block.before, block.after):
-            if other and not other.requested:
-                del pool[bisect_left(pool, (other.size, other.place))]
-                _merge(block, other)
+        for neighbour in (block.before, block.after):
+            if neighbour and not neighbour.requested:
+                del pool[bisect_left(pool, (neighbour.size, neighbour.place))]
+                _merge(block, neighbour)
         insort(pool, (block.size, block.place, block))
 
     def _segment(self, rounded: int) -> _Block:
@@ -101,11 +101,11 @@ class CachingAllocator:
         rest = block.size - rounded
         if rest <= (0 if rounded <= SMALL else SMALL):
             return
-        left = _Block(block.place + rounded, rest, before=block, after=block.after)
+        remainder = _Block(block.place + rounded, rest, before=block, after=block.after)
         if block.after:
-            block.after.before = left
-        block.size, block.after = rounded, left
-        insort(self._free[rounded <= SMALL], (rest, left.place, left))
+            block.after.before = remainder
+        block.size, block.after = rounded, remainder
+        insort(self._free[rounded <= SMALL], (rest, remainder.place, remainder))
 
     def _count(self, requested: int = 0, allocated: int = 0, reserved: int = 0) -> None:
         more = requested, allocated, reserved
@@ -113,17 +113,17 @@ class CachingAllocator:
         self.peak = Layout(*map(max, self.now, self.peak))
 
 
-def _merge(block: _Block, other: _Block) -> None:
+def _merge(block: _Block, neighbour: _Block) -> None:
     """Merge a neighbour into a block."""
-    if other is block.before:
-        block.place, block.before = other.place, other.before
+    if neighbour is block.before:
+        block.place, block.before = neighbour.place, neighbour.before
         if block.before:
             block.before.after = block
     else:
-        block.after = other.after
+        block.after = neighbour.after
         if block.after:
             block.after.before = block
-    block.size += other.size
+    block.size += neighbour.size
 
 
 def layout(sizes: Iterable[int]) -> Layout:
@@ -140,14 +140,14 @@ def peaks(changes: Iterable[tuple[object, int | None]], ends: dict[str, int]) ->
     `changes`: the key of a tensor, and its bytes where it is allocated or None where it is freed;
     `ends`: the number of changes up to the end of each phase.
     """
-    allocator, found, changes = CachingAllocator(), {}, iter(changes)
+    allocator, by_phase, changes = CachingAllocator(), {}, iter(changes)
     n_done = 0
     for phase, end in ends.items():
         for key, size in islice(changes, end - n_done):
             allocator.free(key) if size is None else allocator.allocate(key, size)
-        found[phase], n_done = allocator.peak, end
+        by_phase[phase], n_done = allocator.peak, end
         allocator.peak = allocator.now
-    return found
+    return by_phase
 
 
 def by_quantity(peaks: dict[str, Layout]) -> dict[str, dict[str, int]]:

@@ -69,24 +69,24 @@ Layer = list[Group]
 
 
 def group(
-    r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, held=0, is_there=1
+    r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, other_gradients=0, is_there=1
 ) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient.
 
     `n`: devices that have shards of them; `gradient`: bytes of a number of a gradient that is not
-    reduced; `held`: of gradients that `summed` leaves besides those of the parameters.
+    reduced; `other_gradients`: of gradients that `summed` leaves besides those of the parameters.
     """
     size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
     several = positive(n - 1)
-    numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
-    gradients = gradient * sum(one.is_there * one.numbers for one in tensors)
+    numbers = sum(tensor.is_there * with_padding(r, tensor) for tensor in tensors)
+    gradients = gradient * sum(tensor.is_there * tensor.numbers for tensor in tensors)
     gathered = n * size * numbers
     return Group(
         gathered,
         several * gathered,
         several * int(size != kept) * size * numbers,
         [*_copied_alone(r, tensors, 1 - several), Allocation("copied", several * gathered)],
-        gradients + held,
+        gradients + other_gradients,
         n * reduced * numbers,
         reduced * numbers,
         (1 - several) * reduced * numbers,
@@ -104,23 +104,26 @@ def _copied_alone(r: Run, tensors: list[Tensor], is_alone) -> Timeline:
     """
     size = bytes_of(r.dtype)
     of_cast = int(size != bytes_of(stored(r).dtype)) * size
-    found = []
-    for one in neighbours(tensors):
-        cast = Allocation("cast of a parameter", of_cast * one.numbers, of_cast * one.before)
-        copied = Allocation("copy of a parameter", size * one.numbers)
-        found += times(one.is_there, [cast, copied])
-    found.append(Allocation("last cast", 0, of_cast * last_of(tensors)))
-    return times(is_alone, found)
+    timeline = []
+    for tensor in neighbours(tensors):
+        cast = Allocation("cast of a parameter", of_cast * tensor.numbers, of_cast * tensor.before)
+        copied = Allocation("copy of a parameter", size * tensor.numbers)
+        timeline += times(tensor.is_there, [cast, copied])
+    timeline.append(Allocation("last cast", 0, of_cast * last_of(tensors)))
+    return times(is_alone, timeline)
 
 
 def gathered_of(layer: Layer):
     """Bytes of the gathered parameters of a layer."""
-    return sum(one.gathered for one in layer)
+    return sum(of_group.gathered for of_group in layer)
 
 
 def kept_of(layer: Layer):
     """Bytes of a device's shard of the gradients of a layer, which stay to the optimizer's step."""
-    return sum(one.output + one.shard - positive(one.shard) * one.output for one in layer)
+    return sum(
+        of_group.output + of_group.shard - positive(of_group.shard) * of_group.output
+        for of_group in layer
+    )
 
 
 class Ends(NamedTuple):
@@ -141,29 +144,29 @@ def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run
 
     Neither includes what is gathered. The model has at least two layers, all of one kind.
     """
-    (one,) = model.layers
+    (of_layer,) = model.layers
     stays = stays_gathered(r)
     full = before + gathered_of(rest) + stays * model.n_layer * gathered_of(layer)
-    found = _forward(model, layer, rest, ends, r, start, full)
+    levels = _forward(model, layer, rest, ends, r, start, full)
     head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer[-1]))]
     head += model.head[len(ends.loss) :]
-    found.append(peak_during(full, head))
+    levels.append(peak_during(full, head))
     first, middle, last = (
-        _layer_backward(layer, one.backward_pass(r), is_first, is_last, stays)
+        _layer_backward(layer, of_layer.backward_pass(r), is_first, is_last, stays)
         for is_first, is_last in ((1, 0), (0, 0), (0, 1))
     )
     live = full + change(head)
-    found.append(peak_during(live, last))
+    levels.append(peak_during(live, last))
     live = live + change(last)
     n_middle = model.n_layer - 2
     for before_it in (0, n_middle - 1):
         at = live + before_it * change(middle)
-        found.append(positive(n_middle) * peak_during(at, middle))
+        levels.append(positive(n_middle) * peak_during(at, middle))
     live = live + n_middle * change(middle)
-    found.append(peak_during(live, first, once=1))
+    levels.append(peak_during(live, first, once=1))
     live = live + change(first) - freed_once(first)
     last = [*model.embedding, *reduced(rest, layer)]
-    return largest(*found, peak_during(live, last))
+    return largest(*levels, peak_during(live, last))
 
 
 def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, full) -> list:
@@ -171,27 +174,27 @@ def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start,
     (one,) = model.layers
     saves, buffer, of_layer = r.recompute != "full", layer[-1].buffer, gathered_of(layer)
     embedded = start + gathered_of(rest) + rest[-1].buffer
-    found = [peak_during(embedded, ends.embedding)]
+    levels = [peak_during(embedded, ends.embedding)]
     embedded = embedded + change(ends.embedding)
-    found.append(peak_during(embedded, copied_in_forward(layer, rest)))
+    levels.append(peak_during(embedded, copied_in_forward(layer, rest)))
     last = full + buffer  # which is freed before the loss
     of_chunks, of_loss, *of_head = model.forward_end
-    found += [full + of_chunks, full + of_loss, last + ends.logits]
-    found += [last + more for more in of_head]
+    levels += [full + of_chunks, full + of_loss, last + ends.logits]
+    levels += [last + more for more in of_head]
     before_last = full - model.saved_after_layers - saves * change(one.forward)
     before_last = before_last - stays_gathered(r) * of_layer
-    found.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
-    return found + saves * [peak_during(before_last + of_layer + buffer, one.forward)]
+    levels.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
+    return levels + saves * [peak_during(before_last + of_layer + buffer, one.forward)]
 
 
 def copied_in_forward(layer: Layer, before: Layer) -> Timeline:
     """Return how the parameters of a layer are gathered, where the last buffer before is there."""
-    found, freed = [], before[-1].buffer
-    for one in layer:
-        found += [Allocation("buffer", one.buffer), *one.copied]
-        found.append(Allocation("buffer before", 0, one.is_there * freed))
-        freed = one.is_there * one.buffer + (1 - one.is_there) * freed
-    return found
+    timeline, freed = [], before[-1].buffer
+    for gathered in layer:
+        timeline += [Allocation("buffer", gathered.buffer), *gathered.copied]
+        timeline.append(Allocation("buffer before", 0, gathered.is_there * freed))
+        freed = gathered.is_there * gathered.buffer + (1 - gathered.is_there) * freed
+    return timeline
 
 
 def forward_of_layers_is_lower(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, saved):
@@ -201,9 +204,9 @@ def forward_of_layers_is_lower(model: Model, layer: Layer, rest: Layer, ends: En
     nothing, and so needs less than one that saves all. `saved`: bytes, at least, that are live when
     backward begins and not before.
     """
-    (one,) = model.layers
+    (of_layer,) = model.layers
     gathered = gathered_of(rest) + model.n_layer * gathered_of(layer) + layer[-1].buffer
-    forward = peak_during(gathered - model.saved_after_layers, one.forward)
+    forward = peak_during(gathered - model.saved_after_layers, of_layer.forward)
     return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
 
 
@@ -212,14 +215,14 @@ def _layer_backward(layer: Layer, backward: Timeline, is_first, is_last, stays) 
 
     The head has gathered the last group of the last layer ahead, a layer all of the one before.
     """
-    found = []
-    for one in layer:
-        if is_last and one is not layer[-1]:
-            found += _gathered("last layer", one)
-        found += [*one.copied, Allocation("buffer copied", 0, one.buffer)]
-    for one in layer[::-1] * (1 - is_first):
-        found += _gathered("layer before", one)
-    return [*times(1 - stays, found), *backward, *reduced(layer, (1 - is_last) * layer)]
+    timeline = []
+    for gathered in layer:
+        if is_last and gathered is not layer[-1]:
+            timeline += _gathered("last layer", gathered)
+        timeline += [*gathered.copied, Allocation("buffer copied", 0, gathered.buffer)]
+    for gathered in layer[::-1] * (1 - is_first):
+        timeline += _gathered("layer before", gathered)
+    return [*times(1 - stays, timeline), *backward, *reduced(layer, (1 - is_last) * layer)]
 
 
 def _gathered(name: str, group: Group) -> Timeline:
@@ -235,11 +238,11 @@ def reduced(layer: Layer, before: Layer) -> Timeline:
 
     `before`: whose gradients have been reduced before.
     """
-    inputs = sum(one.reduced for one in before)
-    found = reduced_group(layer[-1], inputs)
-    for one in layer[-2::-1]:
-        found += reduced_group(one, 0)
-    return found
+    inputs = sum(gathered.reduced for gathered in before)
+    timeline = reduced_group(layer[-1], inputs)
+    for gathered in layer[-2::-1]:
+        timeline += reduced_group(gathered, 0)
+    return timeline
 
 
 def reduced_group(group: Group, freed) -> Timeline:

@@ -34,10 +34,10 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
     `trained`: the parameters that get a gradient; `tensors`: the number of their tensors. With
     master weights the copy itself is counted too.
     """
-    (one,) = optimizer_named(r.optimizer).parts
+    (only_part,) = optimizer_named(r.optimizer).parts
     sizes = {"all": Sizes(1), "one": Sizes(0)}
     each, count = (
-        sum(state.n_bytes(size, r) for state in one.states if state.numbers == name)
+        sum(state.n_bytes(size, r) for state in only_part.states if state.numbers == name)
         for name, size in sizes.items()
     )
     each = each + r.master_weights * SINGLE
@@ -62,17 +62,19 @@ def states_by_sizes(a, r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]
         states = optimizer.state_bytes(sizes(tensor), r)
         return states + r.master_weights * SINGLE * tensor.numbers
 
-    found, largest_table = of_tensors(n_bytes), max(part.once for part in optimizer.parts)
+    terms, largest_table = of_tensors(n_bytes), max(part.once for part in optimizer.parts)
     if largest_table:
         tables = total(of_tensors(lambda tensor: optimizer.once(sizes(tensor))))
-        found[OF_MODEL] = Term(largest_table * positive(tables))
-    return found
+        terms[OF_MODEL] = Term(largest_table * positive(tables))
+    return terms
 
 
 def sizes_are_known(r, tensors: list[Tensor]) -> bool:
     """Whether the sizes that the optimizer reads are known of all tensors that the model has."""
     is_read = not optimizer_named(r.optimizer).follows_numbers
-    return not is_read or all(one.dims is not None for one in tensors if not is_absent(one))
+    return not is_read or all(
+        tensor.dims is not None for tensor in tensors if not is_absent(tensor)
+    )
 
 
 def of_part(r, trained):
@@ -83,12 +85,12 @@ def of_part(r, trained):
     return own_numbers(r, trained, replicas(r), rank(r))
 
 
-def states_of_part(r, own) -> Terms:
-    """Count the bytes of the optimizer states of `own` numbers, which are one tensor.
+def states_of_part(r, n_numbers) -> Terms:
+    """Count the bytes of the optimizer states of `n_numbers` numbers, which are one tensor.
 
     Their float32 copy and the moments (Rajbhandari et al. 2020, §5.1).
     """
-    return states(r, {"model": Term(own)}, {"model": Term(1)})
+    return states(r, {"model": Term(n_numbers)}, {"model": Term(1)})
 
 
 def phases(r, trained, held, states, temporaries, forward_backward, own=None) -> Terms:
@@ -154,7 +156,7 @@ def temporaries(r, trained, neighbours: list[Neighbours]):
     registers (`native/cuda/fused_adam_utils.cuh`); otherwise of the current tensor and of the one
     before it, some of which are not yet freed (`step_program.py`).
     """
-    plain, found = bytes_of(r.dtype), 0
+    plain, n_total = bytes_of(r.dtype), 0
     size = plain + r.master_weights * (SINGLE - plain)
     for kernel, is_run in kernels(r).items():
         peaks = peaks_of_step(r, kernel)
@@ -164,8 +166,8 @@ def temporaries(r, trained, neighbours: list[Neighbours]):
             n_bytes = largest(0, *(_of_pair(peak, size, x) for peak in peaks for x in neighbours))
         else:
             n_bytes = largest(0, *(cost.n_bytes(size, trained) for cost, _ in peaks))
-        found = found + is_run * n_bytes
-    return found
+        n_total = n_total + is_run * n_bytes
+    return n_total
 
 
 def _of_pair(peak: Peak, size, pair: Neighbours):

@@ -50,10 +50,10 @@ def counts(tensors: list[Tensor]) -> dict[str, Any]:
 
 def sums(tensors: list[Tensor], value: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Sum a value of each parameter tensor, by component."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for tensor in tensors:
-        found[tensor.name] = found.get(tensor.name, 0) + tensor.is_there * value(tensor)
-    return found
+        by_name[tensor.name] = by_name.get(tensor.name, 0) + tensor.is_there * value(tensor)
+    return by_name
 
 
 class Neighbours(NamedTuple):
@@ -66,12 +66,12 @@ class Neighbours(NamedTuple):
 
 def neighbours(tensors: list[Tensor], is_there=1) -> list[Neighbours]:
     """Each tensor and the one before it; 0 numbers before the first."""
-    found, before = [], 0
+    pairs, before = [], 0
     for tensor in tensors:
-        one = tensor.is_there
-        found.append(Neighbours(tensor.numbers, before, is_there * one))
-        before = one * tensor.numbers + (1 - one) * before
-    return found
+        exists = tensor.is_there
+        pairs.append(Neighbours(tensor.numbers, before, is_there * exists))
+        before = exists * tensor.numbers + (1 - exists) * before
+    return pairs
 
 
 def neighbours_of_model(
@@ -81,21 +81,21 @@ def neighbours_of_model(
     n_layer,
 ) -> list[Neighbours]:
     """Those of a whole model, with one layer of each group for all."""
-    found = [*neighbours(embedding), *neighbours(head)]
+    pairs = [*neighbours(embedding), *neighbours(head)]
     for group, tensors in layers:
         first, last = first_of(tensors), last_of(tensors)
-        found += neighbours(tensors, group.is_there)
-        found.append(Neighbours(first, last_of(embedding), group.is_there * group.at(0)))
-        found.append(Neighbours(first_of(head), last, group.is_there * group.at(n_layer - 1)))
-        found += _followed(group, last, layers)
-    return found
+        pairs += neighbours(tensors, group.is_there)
+        pairs.append(Neighbours(first, last_of(embedding), group.is_there * group.at(0)))
+        pairs.append(Neighbours(first_of(head), last, group.is_there * group.at(n_layer - 1)))
+        pairs += _followed(group, last, layers)
+    return pairs
 
 
 def _followed(group: LayerGroup, last, layers) -> Iterator[Neighbours]:
     """Yield the last tensor of a layer with the first of the next, for each group of the latter."""
-    for other, tensors in layers:
+    for next_group, tensors in layers:
         for index in (group.first, group.last):
-            is_there = group.is_there * other.is_there * other.at(index + 1)
+            is_there = group.is_there * next_group.is_there * next_group.at(index + 1)
             yield Neighbours(first_of(tensors), last, is_there)
 
 

@@ -101,12 +101,12 @@ def activations(r: Run, of_microbatch: Terms) -> Terms:
     Tokens and targets of a microbatch are views of those of all.
     """
     n = in_flight(r)
-    found = scaled(without_ends(r, of_microbatch), n)
+    terms = scaled(without_ends(r, of_microbatch), n)
     rest = INDEX * (tokens(r) - n * tokens(microbatch(r)))
-    return found | {
-        name: Term(found[name].each + rest, found[name].instances)
+    return terms | {
+        name: Term(terms[name].each + rest, terms[name].instances)
         for name in ("embedding.token", "loss")
-        if name in found
+        if name in terms
     }
 
 
@@ -192,10 +192,10 @@ def passes(stage: Stage, r: Run, start, gradients) -> list:
     before = in_turn * is_last(r) * int(r.outputs == "freed") * stage.logits
     forward = largest(0, *stage.forward)
     in_forward = largest(forward, *stage.loss)
-    found = [full + in_forward, *backward_levels(stage.backward, stage.n_layer, full)]
+    levels = [full + in_forward, *backward_levels(stage.backward, stage.n_layer, full)]
     again = backward_levels(stage.again, stage.n_layer, later)
-    found += [positive(m - 1) * level for level in again]
-    return [*found, refills * (later + before + forward), refills * (later + in_forward)]
+    levels += [positive(m - 1) * level for level in again]
+    return [*levels, refills * (later + before + forward), refills * (later + in_forward)]
 
 
 def backward_levels(passes: Passes, n_layer, before) -> list:
@@ -203,11 +203,11 @@ def backward_levels(passes: Passes, n_layer, before) -> list:
     others = n_layer - 1
     several = positive(others)
     first = [*passes.head, *passes.last_layer]
-    found = [peak_during(before, first, once=1 - several)]
+    levels = [peak_during(before, first, once=1 - several)]
     live = before + change(first) - (1 - several) * freed_once(first)
     for done in (0, others - 1):
         at = live + done * change(passes.layer)
         once = 1 - positive(others - 1 - done)
-        found.append(several * peak_during(at, passes.layer, once))
+        levels.append(several * peak_during(at, passes.layer, once))
     live = live + others * change(passes.layer) - several * freed_once(passes.layer)
-    return [*found, peak_during(live, passes.end)]
+    return [*levels, peak_during(live, passes.end)]

@@ -50,7 +50,7 @@ def accumulated(passes: Passes, layer: list, rest: list, is_first: int) -> Passe
     def done(gradients: list) -> Timeline:
         if not is_first:
             return [Allocation("gradients added", 0, sum(gradients))]
-        return [Allocation("gradient cast", 2 * one, one) for one in gradients]
+        return [Allocation("gradient cast", 2 * n_bytes, n_bytes) for n_bytes in gradients]
 
     *end, output = passes.end
     return Passes(
@@ -61,47 +61,47 @@ def accumulated(passes: Passes, layer: list, rest: list, is_first: int) -> Passe
     )
 
 
-def peak(one: ShardedStage, r: Run, start, gradients):
+def peak(sharded: ShardedStage, r: Run, start, gradients):
     """Peak bytes of all passes of one step, where `start` bytes are live throughout.
 
     `gradients`: bytes of those of all parameters, whole.
     """
-    stage, layer, rest = one.stage, one.layer, one.rest
+    stage, layer, rest = sharded.stage, sharded.layer, sharded.rest
     gathered = start + gathered_of(rest) + stage.n_layer * gathered_of(layer)
-    found = passes(stage, r, gathered, gradients)
-    found += live_bytes(start + gathered_of(rest) + rest[-1].buffer, one.embedding)
-    found.append(peak_during(found[-1], copied_in_forward(layer, rest)))
+    levels = passes(stage, r, gathered, gradients)
+    levels += live_bytes(start + gathered_of(rest) + rest[-1].buffer, sharded.embedding)
+    levels.append(peak_during(levels[-1], copied_in_forward(layer, rest)))
     # The first microbatch's forward pass: the buffer of a layer is there, too.
     first = gathered + stage.waiting + layer[-1].buffer
-    found += [first + more for more in stage.forward]
-    before_last = first + one.before_last - gathered_of(layer)
-    found.append(peak_during(before_last, copied_in_forward(layer, layer)))
+    levels += [first + more for more in stage.forward]
+    before_last = first + sharded.before_last - gathered_of(layer)
+    levels.append(peak_during(before_last, copied_in_forward(layer, layer)))
     unsent = (1 - is_first(r)) * stage.states
-    ended = gathered + gradients + unsent + one.output + outputs(r, stage.logits)
+    ended = gathered + gradients + unsent + sharded.output + outputs(r, stage.logits)
     shards = kept_of(rest) + stage.n_layer * kept_of(layer)
     joined = start + shards + 2 * outputs(r, stage.logits)
-    return largest(*found, *_reductions(one, ended), joined)
+    return largest(*levels, *_reductions(sharded, ended), joined)
 
 
-def forward_of_layers_is_lower(one: ShardedStage, r: Run, forward: Timeline, gradients):
+def forward_of_layers_is_lower(sharded: ShardedStage, r: Run, forward: Timeline, gradients):
     """1 where the first forward pass of checkpointed layers surely needs less than something else.
 
     It saves nothing, and so needs less than `forward`, one that saves all; 0 where it may not.
     """
-    stage, layer = one.stage, one.layer
-    gathered = gathered_of(one.rest) + stage.n_layer * gathered_of(layer) + layer[-1].buffer
-    most = largest(*live_bytes(gathered + stage.waiting + one.before_last, forward))
-    return 1 - positive(most - peak(one, r, 0, gradients))
+    stage, layer = sharded.stage, sharded.layer
+    gathered = gathered_of(sharded.rest) + stage.n_layer * gathered_of(layer) + layer[-1].buffer
+    most = largest(*live_bytes(gathered + stage.waiting + sharded.before_last, forward))
+    return 1 - positive(most - peak(sharded, r, 0, gradients))
 
 
-def _reductions(one: ShardedStage, before) -> list:
+def _reductions(sharded: ShardedStage, before) -> list:
     """Return live bytes while all groups are reduced, where `before` bytes are live at first."""
-    layer, rest = one.layer, one.rest
-    first, other = _reduced_in_order(layer, rest), _reduced_in_order(layer, layer)
-    found = live_bytes(before, reduced(rest, []))
-    found += live_bytes(found[-1], first)
-    last = found[-1] + (one.stage.n_layer - 2) * change(other)
-    return [*found, *live_bytes(last, other)]
+    layer, rest = sharded.layer, sharded.rest
+    first, between = _reduced_in_order(layer, rest), _reduced_in_order(layer, layer)
+    levels = live_bytes(before, reduced(rest, []))
+    levels += live_bytes(levels[-1], first)
+    last = levels[-1] + (sharded.stage.n_layer - 2) * change(between)
+    return [*levels, *live_bytes(last, between)]
 
 
 def _reduced_in_order(layer: Layer, before: Layer) -> Timeline:
@@ -109,8 +109,8 @@ def _reduced_in_order(layer: Layer, before: Layer) -> Timeline:
 
     Those of other groups of the layer, and that of the last group `before`.
     """
-    freed, found = before[-1].reduced, []
-    for one in layer[:-1]:
-        found += reduced_group(one, 0)
-        freed = freed + one.reduced
-    return found + reduced_group(layer[-1], freed)
+    freed, timeline = before[-1].reduced, []
+    for gathered in layer[:-1]:
+        timeline += reduced_group(gathered, 0)
+        freed = freed + gathered.reduced
+    return timeline + reduced_group(layer[-1], freed)

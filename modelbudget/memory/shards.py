@@ -42,7 +42,7 @@ def own_tensor(r: Run, tensor: Tensor) -> Tensor:
 
 def are_known(tensors: list[Tensor]) -> bool:
     """Whether the rows of all tensors that the model has are known."""
-    return all(one.shape for one in tensors if not is_absent(one))
+    return all(tensor.shape for tensor in tensors if not is_absent(tensor))
 
 
 def _shape(tensor: Tensor) -> tuple:

@@ -52,7 +52,7 @@ def _block(text: str) -> Block:
     over, times, lines = "", 1, text
     if match := PREFIX.fullmatch(text):
         over, times, lines = match[1] or "", int(match[2] or 1), match[3]
-    return Block([_line(one.strip()) for one in lines.split(";")], over, times)
+    return Block([_line(line.strip()) for line in lines.split(";")], over, times)
 
 
 def _line(text: str) -> Line:
@@ -119,7 +119,7 @@ def peaks_of(text: str, is_of_all: bool) -> tuple[Peak, ...] | None:
         return None
     if is_of_all and any(
         block.over == "each"
-        or (not block.over and any(one.numbers == "one" for one in block.lines))
+        or (not block.over and any(peak.numbers == "one" for peak in block.lines))
         for block in blocks
     ):
         return None
@@ -135,7 +135,7 @@ def peaks_of(text: str, is_of_all: bool) -> tuple[Peak, ...] | None:
             return made
 
         run(lines, names, allocate, lambda made: made[-1])
-    return tuple(one for one in dict.fromkeys(peaks) if not _is_less(one, peaks))
+    return tuple(peak for peak in dict.fromkeys(peaks) if not _is_less(peak, peaks))
 
 
 def _cost(live: set[tuple], tensor: str) -> Cost:
@@ -148,10 +148,11 @@ def _cost(live: set[tuple], tensor: str) -> Cost:
     return Cost(*cost)
 
 
-def _is_less(one: Peak, others: list[Peak]) -> bool:
+def _is_less(peak: Peak, others: list[Peak]) -> bool:
     """Whether another peak is at least as large whatever the sizes."""
-    flat = sum(one, ())
+    flat = sum(peak, ())
     return any(
-        one != other and all(x <= y for x, y in zip(flat, sum(other, ()), strict=True))
-        for other in others
+        peak != peak_of_others
+        and all(x <= y for x, y in zip(flat, sum(peak_of_others, ()), strict=True))
+        for peak_of_others in others
     )

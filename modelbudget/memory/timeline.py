@@ -37,13 +37,13 @@ def live_bytes(before, timeline: Timeline, once: Any = 0) -> list:
 
     An operation that frees nothing is left out: during the next, as many bytes or more are live.
     """
-    found, live = [], before
+    levels, live = [], before
     for allocation in timeline:
         live = live + allocation.bytes
         if not (is_nothing(allocation.freed) and is_nothing(allocation.freed_once)):
-            found.append(live)
+            levels.append(live)
             live = live - allocation.freed - once * allocation.freed_once
-    return [*found, live]
+    return [*levels, live]
 
 
 def peak_during(before, timeline: Timeline, once: Any = 0):
@@ -90,7 +90,10 @@ def added_to_buffer(timeline: Timeline) -> Timeline:
     It is added to a buffer in a hook after autograd has accumulated it (Megatron-Core,
     distributed/distributed_data_parallel.py, `_make_backward_post_hook`).
     """
-    return [one._replace(freed=one.freed + one.gradients) for one in timeline]
+    return [
+        allocation._replace(freed=allocation.freed + allocation.gradients)
+        for allocation in timeline
+    ]
 
 
 def gradients_done(name: str, gradients, then: Sequence[Allocation] = (), biased=0) -> Timeline:
@@ -115,8 +118,8 @@ def all_reduce(r, states) -> Timeline:
     With sequence parallelism a device has a part of the sum, from a copy in the order of the parts
     (torch 2.13, `funcol.reduce_scatter_tensor`).
     """
-    found, copy = ceil_div(states, parts_of_length(r)), r.sequence_parallel * states
-    return times(divides(r), [Allocation("sum over devices", found + copy, states + copy)])
+    part, copy = ceil_div(states, parts_of_length(r)), r.sequence_parallel * states
+    return times(divides(r), [Allocation("sum over devices", part + copy, states + copy)])
 
 
 def all_gather(r, states, freed=0) -> Timeline:
@@ -126,8 +129,8 @@ def all_gather(r, states, freed=0) -> Timeline:
     `_functional_collectives.py`: `_maybe_view_chunk_cat`). `freed`: 1 where the part is freed.
     """
     part, copy = ceil_div(states, parts_of_length(r)), copied_in_order(r, states)
-    found = [Allocation("gathered over the length", states + copy, copy + freed * part)]
-    return times(r.sequence_parallel, found)
+    timeline = [Allocation("gathered over the length", states + copy, copy + freed * part)]
+    return times(r.sequence_parallel, timeline)
 
 
 def copied_in_order(r, states):

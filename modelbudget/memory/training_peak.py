@@ -59,7 +59,7 @@ def with_gradient_buffer(model: Model) -> Model:
     """Return the model where gradients of parameters are added to a buffer and freed at once."""
     return model._replace(
         head=added_to_buffer(model.head),
-        layers=[layers_with_gradient_buffer(one) for one in model.layers],
+        layers=[layers_with_gradient_buffer(of_group) for of_group in model.layers],
         embedding=added_to_buffer(model.embedding),
     )
 
@@ -74,44 +74,46 @@ def forward_backward(model: Model, r: Run, before):
 
     The peak may be in forward, in the last layers' attention.
     """
-    backward = [one.backward_pass(r) for one in model.layers]
-    found = [peak_during(before, model.head)]
+    backward = [of_group.backward_pass(r) for of_group in model.layers]
+    levels = [peak_during(before, model.head)]
     live = before + change(model.head)
-    found += [before + more for more in model.forward_end]
-    for one, timeline in zip(model.layers, backward, strict=True):
-        for index in one.group.first, one.group.last:
+    levels += [before + more for more in model.forward_end]
+    for of_group, timeline in zip(model.layers, backward, strict=True):
+        for index in of_group.group.first, of_group.group.last:
             at = live + _change_from(model, backward, index + 1) - _freed_from(model, index + 1)
-            once = 1 - positive(index - one.group.first)
-            found.append(one.group.is_there * peak_during(at, timeline, once))
+            once = 1 - positive(index - of_group.group.first)
+            levels.append(of_group.group.is_there * peak_during(at, timeline, once))
     if r.recompute != "full":
-        found += _forward_of_layers(model, before)
+        levels += _forward_of_layers(model, before)
     embedding = live + _change_from(model, backward, 0) - _freed_from(model, 0)
-    return largest(*found, peak_during(embedding, model.embedding))
+    return largest(*levels, peak_during(embedding, model.embedding))
 
 
 def _forward_of_layers(model: Model, before) -> list:
     """Live bytes in the forward pass of the last layer of each group, which saves all it needs."""
-    found, forward = [], [one.forward for one in model.layers]
-    for one in model.layers:
-        last = one.group.last
+    levels, forward = [], [of_group.forward for of_group in model.layers]
+    for of_group in model.layers:
+        last = of_group.group.last
         # A layer saves its own input, and so the later layers' inputs are not live yet.
         later = (model.n_layer - last - 1) * model.states + _change_from(model, forward, last)
         at = before - model.saved_after_layers - later
-        found.append(one.group.is_there * peak_during(at, one.forward))
-    return found
+        levels.append(of_group.group.is_there * peak_during(at, of_group.forward))
+    return levels
 
 
 def _freed_from(model: Model, index):
     """Return the bytes that the first layers of groups free, as far as they follow `index`."""
     return sum(
-        one.group.is_there * positive(one.group.first - index + 1) * freed_once(one.backward)
-        for one in model.layers
+        of_group.group.is_there
+        * positive(of_group.group.first - index + 1)
+        * freed_once(of_group.backward)
+        for of_group in model.layers
     )
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):
     """Return the change in live bytes through the layers from `index` on."""
     return sum(
-        change(timeline) * (one.group.before(model.n_layer) - one.group.before(index))
-        for one, timeline in zip(model.layers, timelines, strict=True)
+        change(timeline) * (of_group.group.before(model.n_layer) - of_group.group.before(index))
+        for of_group, timeline in zip(model.layers, timelines, strict=True)
     )

@@ -23,20 +23,20 @@ def _masked(places: Tensor) -> tuple[Tensor, Tensor]:
     is_elsewhere = empty(shape, "bool")
     del is_below, is_above
     copied = empty(shape, "int64")
-    own = empty(shape, "int64")
+    places_in_share = empty(shape, "int64")
     del copied
     zero = empty((), "int64")
     del zero
-    return is_elsewhere, own
+    return is_elsewhere, places_in_share
 
 
 @operation
 def rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Tensor:
     """Return rows of a matrix that n devices divide: zeros where others have them, then the sum."""
-    is_elsewhere, own = _masked(places)
+    is_elsewhere, places_in_share = _masked(places)
     node = start_node("embedding", [weight], [places])
     y = empty((*places.shape, *weight.shape[1:]), weight.dtype)
-    del own
+    del places_in_share
 
     def gradients(saved, g):
         return _gradient_of_all_rows(weight, n)
@@ -58,8 +58,8 @@ def own_rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Ten
     is_below, is_above = empty(places.shape, "bool"), empty(places.shape, "bool")
     is_elsewhere = empty(places.shape, "bool")
     del is_below, is_above
-    own = empty(places.shape, "int64")
-    y = embedding(weight, own)
+    places_in_share = empty(places.shape, "int64")
+    y = embedding(weight, places_in_share)
     mask = is_elsewhere
     y = with_node("masked_fill", y.detach(), [y], lambda saved, g: masked_fill(g, saved[0]), [mask])
     return summed(y, n, dim)
@@ -74,15 +74,15 @@ def cross_entropy_of_share(logits: Tensor, targets: Tensor, is_mean: bool) -> Te
 def _log_softmax(x: Tensor) -> Tensor:
     dtype = at_least_float32(x.dtype)
     wide = to(x.detach(), dtype)
-    one = (*x.shape[:-1], 1)
-    largest = empty(one, dtype)
+    row_shape = (*x.shape[:-1], 1)
+    largest = empty(row_shape, dtype)
     largest = all_reduce(largest)
     shifted = empty(x.shape, dtype)
     powers = empty(x.shape, dtype)
-    total = empty(one, dtype)
+    total = empty(row_shape, dtype)
     del powers
     total = all_reduce(total)
-    logarithm = empty(one, dtype)
+    logarithm = empty(row_shape, dtype)
     y = empty(x.shape, dtype)
     y = to(y, x.dtype)
     del wide, largest, shifted, total, logarithm
@@ -94,7 +94,7 @@ def _nll_loss(x: Tensor, targets: Tensor, is_mean: bool) -> Tensor:
     """Return the mean or sum of the losses (`_nll_loss_forward`)."""
     node = start_node("nll_loss", [x], [x, targets])
     safe = _where_known(targets, targets.dtype)
-    is_elsewhere, own = _masked(safe)
+    is_elsewhere, places_in_share = _masked(safe)
     term = empty((*targets.shape, 1), x.dtype)
     zero = empty((), x.dtype)
     del zero, is_elsewhere
@@ -109,7 +109,7 @@ def _nll_loss(x: Tensor, targets: Tensor, is_mean: bool) -> Tensor:
     result = empty((), x.dtype)
     if is_mean:
         result = empty((), x.dtype)
-    del safe, own, term, of_target, losses
+    del safe, places_in_share, term, of_target, losses
 
     def gradients(saved, g):
         return _gradient_of_logits(saved, g, is_mean)

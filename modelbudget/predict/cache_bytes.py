@@ -18,8 +18,8 @@ def is_of_engine(r) -> bool:
 
 def kinds(a: Architecture, run: RunConfig) -> list[Kind]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
-    one = run.model_copy(update={"batch": 1, "length": 1})
-    return list(_kinds(a, one))  # pyright: ignore[reportArgumentType]
+    of_one_token = run.model_copy(update={"batch": 1, "length": 1})
+    return list(_kinds(a, of_one_token))  # pyright: ignore[reportArgumentType]
 
 
 @lru_cache(maxsize=64)
@@ -28,13 +28,13 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
             return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]
-        found = terms_by_program("cache_bytes", a, run)
-        if found is None:
+        of_model = terms_by_program("cache_bytes", a, run)
+        if of_model is None:
             raise ValueError("no formula covers the cache of these layers")
-        return found
+        return of_model
 
-    found = kinds_of(a, run, terms)
-    return _of_llama(found, a) if run.cache_layout == "cells" else found
+    of_model = kinds_of(a, run, terms)
+    return _of_llama(of_model, a) if run.cache_layout == "cells" else of_model
 
 
 def _of_llama(found: list[Kind], a: Architecture) -> list[Kind]:

@@ -23,9 +23,9 @@ OF_STEP = ("flops_forward", "flops_backward")
 def counts(a: Architecture, run: RunConfig) -> dict[str, int]:
     """Return the count under every convention that applies, by name, from our formulas."""
     return {
-        one.name: total(one.terms(type(a), a, run.length))
-        for one in CONVENTIONS
-        if not one.why_not(type(a))
+        convention.name: total(convention.terms(type(a), a, run.length))
+        for convention in CONVENTIONS
+        if not convention.why_not(type(a))
     }
 
 
@@ -34,10 +34,10 @@ def executed(a: Architecture, run: RunConfig) -> Fraction | None:
 
     Traces of the module confirm the formula. None without one.
     """
-    found = [of_point.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
-    if any(why for _, why in found):
+    flops = [of_point.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
+    if any(why for _, why in flops):
         return None
-    return Fraction(sum(total(terms) for terms, _ in found), tokens(run))
+    return Fraction(sum(total(terms) for terms, _ in flops), tokens(run))
 
 
 def relative_error(estimate: int, exact: int) -> float:

@@ -50,25 +50,25 @@ def totals(
         ({name: term for name, term in terms.items() if name.startswith(within)}, holds)
         for terms, holds in grid.formulas(namespace, values, quantities)
     ]
-    found = Rows(grid, chunk, values).evaluated(
+    columns = Rows(grid, chunk, values).evaluated(
         [
             *(of_model(name, terms) for name, (terms, _) in zip(quantities, formulas, strict=True)),
             *(holds for _, holds in formulas),
         ]
     )
-    known = (pl.Series(holds == 1) for holds in found[len(quantities) :])
+    known = (pl.Series(holds == 1) for holds in columns[len(quantities) :])
     none = pl.repeat(None, chunk.rows, dtype=pl.Int64, eager=True)
     return [
         pl.Series(total).zip_with(is_known, none)
-        for total, is_known in zip(found, known, strict=False)
+        for total, is_known in zip(columns, known, strict=False)
     ]
 
 
 def namespace(kind, values: dict) -> SimpleNamespace:
     """Return a record's fields: expressions of columns; numbers and text unchanged."""
-    given = {name: values[name] for name in kind.model_fields}
+    values_by_name = {name: values[name] for name in kind.model_fields}
     return SimpleNamespace(
-        **{n: graph.field(n) if isinstance(v, pl.Series) else v for n, v in given.items()}
+        **{n: graph.field(n) if isinstance(v, pl.Series) else v for n, v in values_by_name.items()}
     )
 
 
@@ -125,32 +125,32 @@ class Rows:
         roots = [read.node(value) for value in values]
         nodes = list(read.nodes)
         last = _last_uses(nodes, roots)
-        found: dict[int, _Value] = {}
+        results: dict[int, _Value] = {}
         for number, node in enumerate(nodes):
             if number not in last:
                 continue
             if node.operation == graph.FIELD:
-                found[number] = self._field(read.fields[node.left])
+                results[number] = self._field(read.fields[node.left])
             elif node.operation == graph.CONSTANT:
-                found[number] = _Value(0, node.left)
+                results[number] = _Value(0, node.left)
             else:
-                found[number] = self._result(node, found)
-            for one in _operands(node):
-                if last[one] == number:
-                    found.pop(one, None)
+                results[number] = self._result(node, results)
+            for operand in _operands(node):
+                if last[operand] == number:
+                    results.pop(operand, None)
         every = sum(self.bits.values())
         rows = np.zeros(self.chunk.rows, np.int64)
-        return [rows + self._at(found[root], every) for root in roots]
+        return [rows + self._at(results[root], every) for root in roots]
 
     def _field(self, name: str) -> "_Value":
         axes = sum(self.bits.get(axis, 0) for axis in self.grid.fields[name].axes)
         return _Value(axes, self.values[name].to_numpy()[self.combinations(axes).row])
 
-    def _result(self, node: Node, found: dict[int, "_Value"]) -> "_Value":
-        operands = [found[one] for one in _operands(node)]
-        axes = reduce(operator.or_, (one.axes for one in operands))
+    def _result(self, node: Node, results: dict[int, "_Value"]) -> "_Value":
+        operands = [results[operand] for operand in _operands(node)]
+        axes = reduce(operator.or_, (operand.axes for operand in operands))
         operation = _OPERATIONS[node.operation]
-        return _Value(axes, operation(*(self._at(one, axes) for one in operands)))
+        return _Value(axes, operation(*(self._at(operand, axes) for operand in operands)))
 
     def _at(self, value: "_Value", wanted: int) -> np.ndarray | int:
         """Return a value for each combination of `wanted`, which has its axes."""
@@ -178,6 +178,6 @@ def _last_uses(nodes: list[Node], roots: list[int]) -> dict[int, int]:
     last = dict.fromkeys(roots, len(nodes))
     for number in range(len(nodes) - 1, -1, -1):
         if number in last:
-            for one in _operands(nodes[number]):
-                last.setdefault(one, number)
+            for operand in _operands(nodes[number]):
+                last.setdefault(operand, number)
     return last

@@ -34,6 +34,6 @@ def _of_one_sequence(r):
     """Return a run, or a reading of one, with one sequence."""
     if isinstance(r, RunConfig):
         return r.model_copy(update={"batch": 1})
-    one = copy(r)
-    one.batch = 1
-    return one
+    reading = copy(r)
+    reading.batch = 1
+    return reading

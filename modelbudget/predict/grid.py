@@ -310,7 +310,7 @@ class Grid:
     def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | pl.Series]:
         """Return the fields among `names` that the axes of a chunk determine, in its rows."""
         cells = ((name, self.fields[name]) for name in names)
-        return [self._value(n, one, chunk) for n, one in cells if {*one.axes} <= {*chunk.place}]
+        return [self._value(n, cell, chunk) for n, cell in cells if {*cell.axes} <= {*chunk.place}]
 
     def first(self) -> dict[str, int | str] | None:
         """Return every field in the first row that no constraint drops, if there is one."""
@@ -329,15 +329,15 @@ class Grid:
 
     def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
         """Return base and axes in the rows of a chunk, in the order of the sweep file."""
-        found = {}
+        columns = {}
         for axis in self.sweep.axes():
             index = chunk.place.get(axis)  # None: of `base`
             if isinstance(index, pl.Series):
-                found[axis] = pl.Series(self.axes[axis]).gather(index)
+                columns[axis] = pl.Series(self.axes[axis]).gather(index)
             else:
                 value = self.name if index is None else self.axes[axis][index]
-                found[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
-        return found
+                columns[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
+        return columns
 
     def kept(self, chunk: Chunk) -> pl.Series | None:
         """Return a mask of the rows that no constraint drops; None: all are kept."""
@@ -417,41 +417,41 @@ class Grid:
         """Add the first mistake of each row. Returns whether there is none."""
         if not any(set(check.mistakes) - {_DROPPED} for stage in self._stages for check in stage):
             return True
-        found: dict[str, tuple[int, int]] = {}
+        by_line: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
-            left = pl.repeat(True, chunk.rows, eager=True)
+            is_left = pl.repeat(True, chunk.rows, eager=True)
             for stage in self._stages:
-                passes = left
+                passes = is_left
                 for check in stage:
                     number = self._numbers(check, chunk)
-                    for k, first, times in self._counted(number, left, chunk):
+                    for k, first, times in self._counted(number, is_left, chunk):
                         lines = check.mistakes[k - 1]
                         for line in lines if lines != _DROPPED else ():
-                            before = found.get(line, (first, 0))
-                            found[line] = min(before[0], first), before[1] + times
+                            before = by_line.get(line, (first, 0))
+                            by_line[line] = min(before[0], first), before[1] + times
                     passes = passes & (number == 0)
-                left = passes
-        for line, (first, times) in sorted(found.items(), key=lambda item: item[1][0]):
+                is_left = passes
+        for line, (first, times) in sorted(by_line.items(), key=lambda item: item[1][0]):
             mistakes.add(line, where(self.settings(first)), times)
-        return not found
+        return not by_line
 
-    def _counted(self, number: pl.Series, left: pl.Series, chunk: Chunk) -> list[tuple]:
+    def _counted(self, number: pl.Series, is_left: pl.Series, chunk: Chunk) -> list[tuple]:
         """Return for each index but 0 in the remaining rows its first row and its count."""
         rows = self._index(chunk.place, tuple(self.axes))
-        table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
+        table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(is_left)
         rejected = table.filter(pl.col("number") > 0).group_by("number")
         return rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def settings(self, row: int) -> dict[str, Value]:
         """Return the sweep file's values for a combination, by its index in the file's order."""
-        found = {}
+        chosen = {}
         for axis in reversed(self.sweep.axes()):
             if axis == "base":
-                found[axis] = self.name
+                chosen[axis] = self.name
                 continue
             row, index = divmod(row, len(self.axes[axis]))
-            found[axis] = self.axes[axis][index]
-        return dict(reversed(found.items()))
+            chosen[axis] = self.axes[axis][index]
+        return dict(reversed(chosen.items()))
 
     def formulas(self, namespace, values: dict, quantities: Sequence[str]) -> list[tuple]:
         """Return the terms of each quantity and where they hold, in one reading of the fields."""
@@ -460,16 +460,16 @@ class Grid:
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
         """Yield all fields for each choice of categorical fields; varying numbers as bounds."""
-        found, categories = {}, {}
+        numbers, categories = {}, {}
         for name, cells in self.fields.items():
             if name in self.categories:
-                categories[name] = [one for one in set(cells.values) if one is not _NOTHING]
+                categories[name] = [value for value in set(cells.values) if value is not _NOTHING]
             elif len(cells.values) > 1:
-                found[name] = self._columns[name].min(), self._columns[name].max()
+                numbers[name] = self._columns[name].min(), self._columns[name].max()
             else:
-                found[name] = _number(cells.values[0])
+                numbers[name] = _number(cells.values[0])
         for chosen in itertools.product(*categories.values()):
-            yield found | dict(zip(categories, chosen, strict=True))
+            yield numbers | dict(zip(categories, chosen, strict=True))
 
     def _formulas_with_totals(self, namespace, values: dict) -> Iterator[tuple]:
         """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
@@ -534,29 +534,31 @@ class Grid:
 
 def _filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """Yield the rows of chunks with the same constant axes in as few as have about ROWS rows."""
-    held: list[Chunk] = []
+    waiting: list[Chunk] = []
     for chunk in chunks:
-        if held and sum(one.rows for one in held) + chunk.rows > ROWS:
-            yield _together(held)
-            held = []
-        held.append(chunk)
-    if held:
-        yield _together(held)
+        if waiting and sum(part.rows for part in waiting) + chunk.rows > ROWS:
+            yield _together(waiting)
+            waiting = []
+        waiting.append(chunk)
+    if waiting:
+        yield _together(waiting)
 
 
 def _together(chunks: list[Chunk]) -> Chunk:
     first, *_ = chunks
     place: dict[str, int | pl.Series] = {}
     for name, index in first.place.items():
-        parts = [part for one in chunks if isinstance(part := one.place[name], pl.Series)]
+        parts = [part for chunk in chunks if isinstance(part := chunk.place[name], pl.Series)]
         place[name] = index if isinstance(index, int) else pl.concat(parts)
-    return Chunk(place, sum(one.rows for one in chunks))
+    return Chunk(place, sum(chunk.rows for chunk in chunks))
 
 
 def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
     mistakes = list(dict.fromkeys(filter(None, lines)))
-    numbers = {(): 0} | {one: k for k, one in enumerate(mistakes, start=1)}
-    return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), mistakes)
+    numbers = {(): 0} | {mistake: k for k, mistake in enumerate(mistakes, start=1)}
+    return _Check(
+        axes, pl.Series([numbers[mistake] for mistake in lines], dtype=pl.UInt32), mistakes
+    )
 
 
 def _has_text(cells: Cells) -> bool:

@@ -49,5 +49,5 @@ def _record(kind: type[Kind], row: dict) -> Kind:
     """Return a record of the columns of a grid, where switches are 0 or 1."""
     fields = kind.model_fields
     return kind.model_validate(
-        {n: bool(row[n]) if one.annotation is bool else row[n] for n, one in fields.items()}
+        {n: bool(row[n]) if field.annotation is bool else row[n] for n, field in fields.items()}
     )

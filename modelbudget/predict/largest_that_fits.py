@@ -28,8 +28,8 @@ Model = tuple[Architecture, RunConfig]
 
 def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:
     """Add the quantities of a purpose, in bytes. Phases do not overlap: the largest counts."""
-    one = sum if purpose == "weights_and_cache" else max
-    return sum(one(values) for values in quantities)
+    combine = sum if purpose == "weights_and_cache" else max
+    return sum(combine(values) for values in quantities)
 
 
 class Solution(NamedTuple):
@@ -260,12 +260,12 @@ def fit_table(
 
 
 def _row(cell: Cell, measured: dict, missing: dict) -> dict:
-    held, beyond = cell.held, cell.beyond
-    found = measured.get((cell.purpose, held)) if held else None
+    model_held, beyond = cell.held, cell.beyond
+    n_bytes = measured.get((cell.purpose, model_held)) if model_held else None
     found_beyond = measured.get((cell.purpose, beyond)) if beyond else None
-    fits = [found <= cell.device.bytes] if found is not None else []
+    fits = [n_bytes <= cell.device.bytes] if n_bytes is not None else []
     fits += [found_beyond > cell.device.bytes] if found_beyond is not None else []
-    reasons = [missing.get((cell.purpose, model)) for model in (held, beyond) if model]
+    reasons = [missing.get((cell.purpose, model)) for model in (model_held, beyond) if model]
     return {
         "point": cell.point.point,
         "label": cell.point.label,
@@ -276,9 +276,9 @@ def _row(cell: Cell, measured: dict, missing: dict) -> dict:
         "value": cell.solution and cell.solution.value,
         "value_of_class": cell.of_class and cell.of_class.value,
         "bound": cell.solution and cell.solution.bound,
-        "bytes": needed(held, cell.purpose) if held else None,
+        "bytes": needed(model_held, cell.purpose) if model_held else None,
         "bytes_beyond": needed(beyond, cell.purpose) if beyond else None,
-        "measured": found,
+        "measured": n_bytes,
         "measured_beyond": found_beyond,
         "confirmed": all(fits) if fits else None,
         "failure": next(filter(None, reasons), None)

@@ -133,8 +133,8 @@ class Group(NamedTuple):
         for start in range(0, len(numbers), by_regime.FEW):
             few = numbers[start : start + by_regime.FEW]
             mask = pl.int_range(len(peak), eager=True).is_in(few.to_list())
-            found = by_regime.totals(self.grid.base.family, PEAK, self.fields, mask)
-            peak = peak.fill_null(found)
+            of_few = by_regime.totals(self.grid.base.family, PEAK, self.fields, mask)
+            peak = peak.fill_null(of_few)
         return peak
 
 
@@ -160,25 +160,25 @@ def layouts(
     """
     grid = _grid(base, chosen, devices, derive or {}, axes or {})
     names = [*(axes or {}), *LAYOUT]
-    parts, made = [], []
+    parts, kept_groups = [], []
     for group in groups(grid, devices):
         parts.append(group.table((*names, RANK)))
-        made += [] if axes else [group]  # with axes there may be millions of rows
+        kept_groups += [] if axes else [group]  # with axes there may be millions of rows
     if not parts:
         raise ValueError(f"devices = {list(devices)}: model and run allow no layout of these")
-    if made:
-        parts = _with_stages(made, parts)
+    if kept_groups:
+        parts = _with_stages(kept_groups, parts)
     # Of the devices of a layout, first one without a formula, else the one that needs most.
     ranked = pl.concat(parts).sort("bytes", descending=True, maintain_order=True)
-    found = ranked.unique(names, keep="first").with_columns(
+    ranked_best = ranked.unique(names, keep="first").with_columns(
         pl.col("sequence_parallel").cast(pl.Boolean),
         pl.when(pl.col("bytes").is_not_null()).then(RANK).alias(RANK),
     )
-    found = found.join(_in_order(found.select(LAYOUT).unique()), on=LAYOUT)
-    return found.sort("place", *(axes or {})).select("devices", *names, RANK, "bytes")
+    ranked_best = ranked_best.join(_in_order(ranked_best.select(LAYOUT).unique()), on=LAYOUT)
+    return ranked_best.sort("place", *(axes or {})).select("devices", *names, RANK, "bytes")
 
 
-def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
+def _with_stages(of_groups: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Fill rows of stages by programs.
 
     One after the other those of the layout that may need less than the least known of its number
@@ -188,7 +188,7 @@ def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.Da
         part.with_columns(
             group=pl.lit(i),
             row=pl.int_range(part.height),
-            low=made[i].least() if part["bytes"].has_nulls() else part["bytes"],
+            low=of_groups[i].least() if part["bytes"].has_nulls() else part["bytes"],
         )
         for i, part in enumerate(parts)
     )
@@ -213,7 +213,7 @@ def _with_stages(made: Sequence[Group], parts: list[pl.DataFrame]) -> list[pl.Da
         if is_known[place] or (n_run >= FEW_RUNS and share[place] >= 1):
             break
         i, row = unknown[place].pop().values()
-        peak = made[i].by_program(parts[i]["bytes"], pl.Series([row]))
+        peak = of_groups[i].by_program(parts[i]["bytes"], pl.Series([row]))
         parts[i] = parts[i].with_columns(peak.alias("bytes"))
         if peak[row] is None:  # no program either
             unknown[place] = []
@@ -229,9 +229,11 @@ def _in_order(distinct: pl.DataFrame) -> pl.DataFrame:
     """
     efforts = {name: i for i, name in enumerate(_options("recompute"))}
     effort = pl.col("recompute").replace_strict(efforts, return_dtype=pl.Int64)
-    found = distinct.with_columns(devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]))
-    found = found.sort("devices", effort, *SIMPLEST, "pipeline_schedule")
-    return found.with_row_index("place")
+    ordered = distinct.with_columns(
+        devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH])
+    )
+    ordered = ordered.sort("devices", effort, *SIMPLEST, "pipeline_schedule")
+    return ordered.with_row_index("place")
 
 
 def check(checked: CheckedSweep) -> None:
@@ -255,12 +257,12 @@ def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
 
     Columns: base, label, and those of `layouts`.
     """
-    sweep, found = checked.sweep, []
+    sweep, tables = checked.sweep, []
     for name, base in checked.bases.items():
         table = layouts(base, sweep.fixed, sweep.layouts, sweep.derive)
         named = pl.lit(str(name)).alias("base"), pl.lit(base.label).alias("label")
-        found.append(table.select(*named, pl.all()))
-    return pl.concat(found)
+        tables.append(table.select(*named, pl.all()))
+    return pl.concat(tables)
 
 
 def groups(grid: Grid, devices: Sequence[int]) -> Iterator[Group]:
@@ -360,7 +362,7 @@ def _sweep(
 def _possible(base: Base, known: Mapping[str, Value], name: str, sizes: Iterable[int]) -> list[int]:
     """Return the sizes that the known fields allow. Without the others a grid is too large."""
     of_run = quantity_constraints(base.family, (PEAK,))
-    checks = [one for one in of_run if one.names - known.keys() == {name}]
+    checks = [constraint for constraint in of_run if constraint.names - known.keys() == {name}]
     return [size for size in sizes if not first_mistake(checks, {**known, name: size})]
 
 
@@ -439,15 +441,15 @@ def largest(
     ranks = ranks if layout["pipeline_parallel"] > 1 else RANKS[:1]
     models = [resolved(base, {**chosen, **of_layout, RANK: rank}) for rank in ranks]
     first = models.pop(ranks.index(layout[RANK]))
-    found = _solved(first, field, room)
+    solution = _solved(first, field, room)
     for model in models:
-        held = found.value and needed(at(model, field, found.value), "training")
-        if held and held > room:
-            found = _solved(model, field, room)
-    return found
+        n_bytes = solution.value and needed(at(model, field, solution.value), "training")
+        if n_bytes and n_bytes > room:
+            solution = _solved(model, field, room)
+    return solution
 
 
 def _solved(model: Model, field: str, room: int) -> Solution:
-    found = solve(model, field, "training", room)
-    assert found is not None  # the layout has a prediction
-    return found
+    solution = solve(model, field, "training", room)
+    assert solution is not None  # the layout has a prediction
+    return solution

@@ -33,9 +33,9 @@ def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any
     if name in get_args(Quantity):
         terms, holds = formula(family, name, a, r)
         return of_model(name, terms) if terms else 0, holds
-    for kind, one in ((family, a), (RunConfig, r)):
+    for kind, record in ((family, a), (RunConfig, r)):
         if name in kind.model_fields:
-            return getattr(one, name), 1
+            return getattr(record, name), 1
     return NONE
 
 
@@ -56,13 +56,13 @@ class NamedValues:
         self.grid = grid
         plain = [name for name in names if name not in OF_RUN]
         self.schemes = {
-            grid.chosen(one): {
+            grid.chosen(bounds): {
                 name: (Scheme(value), Scheme(holds))
                 for name, (value, holds) in values_in(
-                    grid, polynomials.namespace, one, plain
+                    grid, polynomials.namespace, bounds, plain
                 ).items()
             }
-            for one in grid.bounds()
+            for bounds in grid.bounds()
         }
 
     def column(self, name: str, chunk: Chunk) -> pl.Series:
@@ -71,14 +71,16 @@ class NamedValues:
         if name in OF_RUN:
             value, holds = values_in(self.grid, polars_columns.namespace, fields, [name])[name]
         else:
-            given = polynomials.columns(fields)
-            value, holds = (one(given) for one in self.schemes[self.grid.chosen(fields)][name])
-        found = polars_columns.series(value, chunk.rows).alias(name)
+            columns = polynomials.columns(fields)
+            value, holds = (
+                scheme(columns) for scheme in self.schemes[self.grid.chosen(fields)][name]
+            )
+        series = polars_columns.series(value, chunk.rows).alias(name)
         if isinstance(holds, int) and holds:
-            return found
+            return series
         is_covered = polars_columns.series(holds, chunk.rows) == 1
         if name in USES:
             others = by_regime.totals(self.grid.base.family, name, fields, ~is_covered)
         else:
-            others = pl.repeat(None, chunk.rows, dtype=found.dtype, eager=True)
-        return found.zip_with(is_covered, others)
+            others = pl.repeat(None, chunk.rows, dtype=series.dtype, eager=True)
+        return series.zip_with(is_covered, others)

@@ -60,6 +60,6 @@ def exponent(optimum: Count, size: Count) -> float:
 
     Sizes between even depths are interpolated on logarithmic scales.
     """
-    found = counts(DEPTHS)
-    logs = np.interp(np.log(optimum.optima), np.log(found[optimum]), np.log(found[size]))
+    table = counts(DEPTHS)
+    logs = np.interp(np.log(optimum.optima), np.log(table[optimum]), np.log(table[size]))
     return slope(np.exp(logs))

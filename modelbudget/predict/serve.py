@@ -81,15 +81,15 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     """
     if tensor_parallel == 1 and expert_parallel == 1:
         return a
-    given = f"tensor_parallel = {tensor_parallel}"
+    setting = f"tensor_parallel = {tensor_parallel}"
     if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
-        raise ValueError(f"{given}: {a.name()} is not known on several devices in serving")
+        raise ValueError(f"{setting}: {a.name()} is not known on several devices in serving")
     fields: Any = a
     parts = {name for name, n in layer.n_layers(fields).items() if n}
     if unknown := parts - DIVIDED_PARTS:
-        raise ValueError(f"{given}: {', '.join(sorted(unknown))}: not known in serving")
+        raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: not known in serving")
     if fields.qk_norm in ("separate", "joint"):
-        raise ValueError(f"{given}: qk_norm = {fields.qk_norm}: not known in serving")
+        raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: not known in serving")
     shares = {"vocab_multiple": 1}
     of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
     expert = "n_expert" if expert_parallel > 1 else "d_expert"
@@ -121,9 +121,9 @@ def weight_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes of a device's weights; the router is whole on each. Raises ValueError."""
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
     _check_groups(a, rank, run)
-    found = _total("parameter_bytes", rank, run.model_copy(update=ALONE))
+    by_component = _total("parameter_bytes", rank, run.model_copy(update=ALONE))
     copies = run.expert_parallel
-    return sum(n * (copies if name.endswith("router") else 1) for name, n in found.items())
+    return sum(n * (copies if name.endswith("router") else 1) for name, n in by_component.items())
 
 
 def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
@@ -168,19 +168,19 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     plain = run.model_copy(
         update=ALONE | {"weights": "dtype", "batch": batch, "length": length, "backend": "gpu"}
     )
-    found, reason = [], None
+    peaks, reason = [], None
     for how, kernel in product(("separate", "packed"), ("flash", "efficient")):
         settings = {"projections": how, "gate_and_up": how, "attention_kernel": kernel}
-        one = plain.model_copy(update=settings)
+        varied = plain.model_copy(update=settings)
         try:
-            peak = _total("peak_inference_bytes", rank, one)["prefill"]
+            peak = _total("peak_inference_bytes", rank, varied)["prefill"]
             others = ("parameter_bytes", "cache_bytes")
-            found.append(peak - sum(sum(_total(q, rank, one).values()) for q in others))
+            peaks.append(peak - sum(sum(_total(q, rank, varied).values()) for q in others))
         except ValueError as error:
             reason = error
-    if not found:
+    if not peaks:
         raise ValueError(str(reason))
-    return min(found), max(found) + _largest_matrix(rank, run)
+    return min(peaks), max(peaks) + _largest_matrix(rank, run)
 
 
 def matrices_of(a: Any) -> list:
@@ -191,9 +191,9 @@ def matrices_of(a: Any) -> list:
     parts = layer.parts(a).items()
     return [
         (matrix, n_layer[name])
-        for name, one in parts
-        if n_layer[name] and hasattr(one, "matrices")
-        for matrix in one.matrices(a)
+        for name, component in parts
+        if n_layer[name] and hasattr(component, "matrices")
+        for matrix in component.matrices(a)
     ]
 
 
@@ -260,17 +260,17 @@ def served(
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
     terms += [_forward(_without_mtp(a), run), reserve]
-    left = max(usable - sum(term.n_bytes for term in terms), 0)
+    room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
     room = _Room(_on_device(a, run), run, _of_draft(draft))
     shared = room.shared_bytes(run.shared_prefix)
     pages = room.pages
     return Served(
-        memory, usable, tuple(terms), left, most, room.request_bytes(run.length), shared,
+        memory, usable, tuple(terms), room_left, most, room.request_bytes(run.length), shared,
         pages and pages.block_bytes, pages and pages.block_tokens,
-        pages and room.blocks(left), pages and pages.blocks_of(run.length),
-        room.requests(left), room.requests(most), _longest(room, left, a))  # fmt: skip
+        pages and room.blocks(room_left), pages and pages.blocks_of(run.length),
+        room.requests(room_left), room.requests(most), _longest(room, room_left, a))  # fmt: skip
 
 
 def _weights(a: Architecture, run: RunConfig) -> list[Term]:
@@ -284,15 +284,15 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
         tied = getattr(rank, "tied", True)
         n_bytes -= 0 if tied else bytes_of(run.dtype) * rank.n_vocab * rank.d_model
-    found = [Term("weights", n_bytes, "exact", note)]
+    terms = [Term("weights", n_bytes, "exact", note)]
     if of_mtp:
-        found.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
+        terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
     if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
-        found.append(Term("scales in float32", scales, "exact", "vLLM's"))
+        terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
     if table := rotary_bytes(a, run):
         n_ctx = getattr(a, "n_ctx", 0)
-        found.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))
-    return found
+        terms.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))
+    return terms
 
 
 def _without_mtp(a: Architecture) -> Architecture:
@@ -342,8 +342,8 @@ class _Room:
 
     def request_bytes(self, length: int) -> int:
         """Return the bytes of one request, with those of its draft."""
-        one = self.run.model_copy(update={"batch": 1, "length": length})
-        both = [cache_terms(kinds, one) for kinds in (self.kinds, self.draft) if kinds]
+        of_request = self.run.model_copy(update={"batch": 1, "length": length})
+        both = [cache_terms(kinds, of_request) for kinds in (self.kinds, self.draft) if kinds]
         return sum(term.total for terms in both for term in terms.values())
 
     def shared_bytes(self, prefix: int) -> int:
@@ -365,9 +365,9 @@ class _Room:
         if self.pages:
             n_bytes = self.blocks(n_bytes) * self.pages.block_bytes
         shared = self.shared_bytes(min(self.run.shared_prefix, length))
-        own = self.request_bytes(length) - shared
+        of_one = self.request_bytes(length) - shared
         left = n_bytes - shared
-        return max(left // own, 0) if own else 0
+        return max(left // of_one, 0) if of_one else 0
 
 
 def _longest(room: _Room, n_bytes: int, a: Any) -> int:

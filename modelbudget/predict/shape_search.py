@@ -82,11 +82,11 @@ def checked_grids(checked: CheckedSweep) -> Predicted:
         if reason := _wrong_device(name, bound):
             mistakes.add(f"solve.within.{name} = {show(bound)}: {reason}")
     mistakes.raise_if_any()
-    found = with_grids(checked)
-    for line in _out_of_reach(found.grids, solve):
+    predicted = with_grids(checked)
+    for line in _out_of_reach(predicted.grids, solve):
         mistakes.add(line)
     mistakes.raise_if_any()
-    return found
+    return predicted
 
 
 def _solve(sweep: Sweep) -> Solve:
@@ -99,7 +99,9 @@ def _known(checked: CheckedSweep) -> list[str]:
     families = {base.family for base in checked.bases.values()}
     fields = [name for family in families for name in fields_of(family)]
     conventions = [
-        name for name, one in BY_NAME.items() if not any(one.why_not(kind) for kind in families)
+        name
+        for name, convention in BY_NAME.items()
+        if not any(convention.why_not(kind) for kind in families)
     ]
     return list(dict.fromkeys([*checked.sweep.measure.quantities, *conventions, *fields]))
 
@@ -142,13 +144,13 @@ def _out_of_reach(grids: list[Grid], solve: Solve) -> Iterator[str]:
     By intervals, without evaluating the shapes: a bound that passes may still exclude all of them.
     """
     bounds = bounds_of(solve)
-    held = [
+    reach = [
         values_in(grid, intervals.namespace, fields, solve.names)
         for grid in grids
         for fields in grid.bounds()
     ]
     for name in solve.names:
-        values = [value for value, holds in (of[name] for of in held) if intervals.most(holds)]
+        values = [value for value, holds in (of[name] for of in reach) if intervals.most(holds)]
         if not values and name in without_program([name], grids):
             yield f"solve: {name}: no formula covers it here"
         elif not values:
@@ -166,34 +168,34 @@ def _out_of_reach(grids: list[Grid], solve: Solve) -> Iterator[str]:
                 )
 
 
-def solved(found: Predicted, threads: int) -> Solved:
+def solved(search: Predicted, threads: int) -> Solved:
     """Evaluate all shapes. Raises InputError with the nearest shape if no bound leaves any."""
-    solve = _solve(found.sweep)
+    solve = _solve(search.sweep)
     bounds = bounds_of(solve)
-    left, unknown = Counter[str](), Counter[str]()
+    n_left, unknown = Counter[str](), Counter[str]()
     kept: list[pl.DataFrame] = []
     frontier = pl.DataFrame()
-    for part in _parts(found.grids, solve, bounds, threads):
-        left.update(part.left)
+    for part in _parts(search.grids, solve, bounds, threads):
+        n_left.update(part.left)
         unknown.update(part.unknown)
         if part.solutions is not None:
-            kept.append(part.solutions.head(MOST_SOLUTIONS - sum(one.height for one in kept)))
+            kept.append(part.solutions.head(MOST_SOLUTIONS - sum(table.height for table in kept)))
             best = [frontier, best_of(part.solutions, solve.best)]
             frontier = best_of(pl.concat(best, how="diagonal"), solve.best)
     if not kept:
-        raise InputError([f"{found.path}: {_nothing(found, bounds, left)}"])
+        raise InputError([f"{search.path}: {_nothing(search, bounds, n_left)}"])
     solutions = pl.concat(kept)
     if frontier.is_empty():
         names = ", ".join(solve.best)
-        lacking = f"no formula covers {names} for any of the {left[list(bounds)[-1]]:,} solutions"
-        raise InputError([f"{found.path}: solve.best: {lacking}"])
+        lacking = f"no formula covers {names} for any of the {n_left[list(bounds)[-1]]:,} solutions"
+        raise InputError([f"{search.path}: solve.best: {lacking}"])
     steps = [
-        {"name": name, "least": least, "most": most, "left": left[name], "unknown": unknown[name]}
+        {"name": name, "least": least, "most": most, "left": n_left[name], "unknown": unknown[name]}
         for name, (least, most) in bounds.items()
     ]
     proof = {
-        "shapes": found.combinations,
-        "allowed": left[ALLOWED],
+        "shapes": search.combinations,
+        "allowed": n_left[ALLOWED],
         "within": steps,
         "solutions": steps[-1]["left"],
         "kept": solutions.height,
@@ -211,26 +213,26 @@ def _parts(grids: list[Grid], solve: Solve, bounds: Bounds, threads: int) -> Ite
         for chunk in grid.chunks()
     )
     with ThreadPoolExecutor(threads) as pool:
-        while held := list(itertools.islice(chunks, CHUNKS)):
-            yield from pool.map(lambda one: _part(one[0], one[1], solve, bounds), held)
+        while some := list(itertools.islice(chunks, CHUNKS)):
+            yield from pool.map(lambda one: _part(one[0], one[1], solve, bounds), some)
 
 
 def _part(values: NamedValues, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
     """Apply constraints and bounds in turn, each to the rows that are left."""
     chunk = values.grid.without_dropped(chunk)
-    left, unknown = {ALLOWED: chunk.rows}, {}
+    n_left, unknown = {ALLOWED: chunk.rows}, {}
     for name, ends in bounds.items():
         if not chunk.rows:
             break
         column = values.column(name, chunk)
         unknown[name] = column.null_count()
         chunk = chunk.where(column.is_between(*ends).fill_null(False))
-        left[name] = chunk.rows
+        n_left[name] = chunk.rows
     if not chunk.rows:
-        return _Part(left, unknown, None)
+        return _Part(n_left, unknown, None)
     swept = values.grid.swept(chunk)
     others = [values.column(name, chunk) for name in solve.names if name not in swept]
-    return _Part(left, unknown, pl.DataFrame(swept).with_columns(others))
+    return _Part(n_left, unknown, pl.DataFrame(swept).with_columns(others))
 
 
 def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
@@ -239,12 +241,12 @@ def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
     Of rows that are equally good the first stands for all, whose number is `shapes`. Sorted by the
     first objective, the best first. Rows without a value of an objective are left out.
     """
-    own = pl.len() if SHAPES not in table.columns else pl.col(SHAPES).sum()
+    n_shapes = pl.len() if SHAPES not in table.columns else pl.col(SHAPES).sum()
     others = [name for name in table.columns if name not in (*best, SHAPES)]
     distinct = (
         table.drop_nulls(list(best))
         .group_by(list(best), maintain_order=True)
-        .agg(pl.col(others).first(), own.cast(pl.Int64).alias(SHAPES))
+        .agg(pl.col(others).first(), n_shapes.cast(pl.Int64).alias(SHAPES))
         .select(*(name for name in table.columns if name != SHAPES), SHAPES)
     )
     signs = [-1 if wanted == "most" else 1 for wanted in best.values()]
@@ -253,12 +255,12 @@ def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
 
 def _least(values: np.ndarray) -> list[int]:
     """Return the rows of distinct values that no other row is at most in all columns."""
-    left, found = np.lexsort(values.T[::-1]), []
+    left, places = np.lexsort(values.T[::-1]), []
     while len(left):
         first = left[0]  # sorted: none of the others is at most this in all columns
-        found.append(int(first))
+        places.append(int(first))
         left = left[(values[left] < values[first]).any(axis=1)]
-    return found
+    return places
 
 
 def of_points(checked: CheckedSweep, frontier: pl.DataFrame) -> Expanded:
@@ -268,11 +270,11 @@ def of_points(checked: CheckedSweep, frontier: pl.DataFrame) -> Expanded:
     """
     every = -(-frontier.height // MOST_POINTS)
     chosen = frontier.gather_every(every).select(*checked.sweep.axes()).to_dicts()
-    found = [
+    points = [
         point_at(number, settings, checked.sweep, checked.bases)
         for number, settings in enumerate(chosen, start=1)
     ]
-    return _expanded(checked, [point for point in found if point is not None])
+    return _expanded(checked, [point for point in points if point is not None])
 
 
 def _expanded(checked: CheckedSweep, points: list[Point]) -> Expanded:
@@ -280,14 +282,14 @@ def _expanded(checked: CheckedSweep, points: list[Point]) -> Expanded:
     return Expanded(path, path.stem, checked.sweep, points, 0, checked.files, checked.notes)
 
 
-def _nothing(found: Predicted, bounds: Bounds, left: Counter[str]) -> str:
+def _nothing(search: Predicted, bounds: Bounds, n_left: Counter[str]) -> str:
     """Describe which bound excludes the last shapes, and the shape that is nearest to all."""
     steps = [ALLOWED, *bounds]
-    before, name = next(pair for pair in itertools.pairwise(steps) if not left[pair[1]])
+    before, name = next(pair for pair in itertools.pairwise(steps) if not n_left[pair[1]])
     least, most = bounds[name]
     return (
-        f"solve.within.{name}: none of the {left[before]:,} shapes that are left has {least:,} to "
-        f"{most:,}; nearest to all bounds: {_nearest(found.grids, bounds)}; "
+        f"solve.within.{name}: none of the {n_left[before]:,} shapes that are left has {least:,} "
+        f"to {most:,}; nearest to all bounds: {_nearest(search.grids, bounds)}; "
         "allowed: wider bounds, or a larger grid"
     )
 
@@ -337,8 +339,8 @@ def published(catalogue: Catalogue, sweep: Sweep) -> pl.DataFrame:
         if base.model and base.family.has_formula
     ]
     schema = {"model": pl.String, "label": pl.String, **dict.fromkeys(solve.names, pl.Int64)}
-    found = pl.DataFrame(rows, schema).drop_nulls(list(solve.best))
-    return found.with_columns(_beyond(bounds_of(solve))).sort(BEYOND, nulls_last=True)
+    table = pl.DataFrame(rows, schema).drop_nulls(list(solve.best))
+    return table.with_columns(_beyond(bounds_of(solve))).sort(BEYOND, nulls_last=True)
 
 
 def _of_model(base: Base, chosen: dict[str, Value], names: list[str]) -> dict[str, int]:

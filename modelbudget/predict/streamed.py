@@ -42,14 +42,14 @@ class Predicted(NamedTuple):
 
 def predicted(checked: CheckedSweep) -> Predicted:
     """Return a sweep whose quantities all have a formula. Raises InputError with all mistakes."""
-    found = with_grids(checked)
-    for quantity in _without_formula(found.sweep, found.grids):
+    result = with_grids(checked)
+    for quantity in _without_formula(result.sweep, result.grids):
         checked.mistakes.add(
             f"measure.quantities: {quantity}: no formula covers it here; "
             "allowed with device: none: quantities with a formula"
         )
     checked.mistakes.raise_if_any()
-    return found
+    return result
 
 
 def with_grids(checked: CheckedSweep) -> Predicted:
@@ -130,8 +130,8 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
         for chunk in grid.chunks()
     )
     with ThreadPoolExecutor(threads) as pool:
-        while held := list(itertools.islice(chunks, CHUNKS)):
-            yield pl.concat(pool.map(lambda one: one[0].of(one[1]), held)).rechunk()
+        while some := list(itertools.islice(chunks, CHUNKS)):
+            yield pl.concat(pool.map(lambda one: one[0].of(one[1]), some)).rechunk()
 
 
 class Rows:
@@ -145,37 +145,39 @@ class Rows:
         self.grid, self.groups = grid, groups
         wanted = grid.sweep.measure.quantities
         self.of_run = [quantity for quantity in wanted if quantity not in OF_POLYNOMIALS]
-        self.schemes = {grid.chosen(one): self._schemes(one) for one in grid.bounds()}
+        self.schemes = {grid.chosen(bounds): self._schemes(bounds) for bounds in grid.bounds()}
 
     def _schemes(self, values: dict) -> dict[str, Scheme]:
         wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_POLYNOMIALS]
-        found = {}
+        by_name = {}
         read = self.grid.formulas(polynomials.namespace, values, wanted)
         for quantity, (terms, _) in zip(wanted, read, strict=True):
             if quantity == "parameters":
-                found |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
+                by_name |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
             else:
-                found[quantity] = total(terms)
-        return {name: Scheme(value) for name, value in found.items()}
+                by_name[quantity] = total(terms)
+        return {name: Scheme(value) for name, value in by_name.items()}
 
     def of(self, chunk: Chunk) -> pl.DataFrame:
         """Return the rows of a chunk that no constraint drops."""
         values = self.grid.values(chunk)
         fields = polynomials.columns(values)
         schemes = self.schemes[self.grid.chosen(values)]
-        found = {name: scheme(fields) for name, scheme in schemes.items()}
+        by_name = {name: scheme(fields) for name, scheme in schemes.items()}
         if "parameters" in self.grid.sweep.measure.quantities:
-            of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
-            found |= {"parameters": sum(of_groups.values())} | of_groups
+            of_groups = {
+                OF_GROUP + group: by_name.get(OF_GROUP + group, 0) for group in self.groups
+            }
+            by_name |= {"parameters": sum(of_groups.values())} | of_groups
         of_run = self.grid.formulas(polars_columns.namespace, values, self.of_run)
         kept = self.grid.kept(chunk)
         for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
             total = polars_columns.series(of_model(quantity, terms), chunk.rows)
-            found[quantity] = self._with_programs(quantity, total, holds, values, kept)
+            by_name[quantity] = self._with_programs(quantity, total, holds, values, kept)
         order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
         rows = pl.DataFrame(
             self.grid.swept(chunk)
-            | {name: polars_columns.series(found[name], chunk.rows) for name in order}
+            | {name: polars_columns.series(by_name[name], chunk.rows) for name in order}
         )
         return rows if kept is None else rows.filter(kept)
 
@@ -204,7 +206,7 @@ def groups_of(predicted: Predicted) -> list[str]:
     """Return the groups that may have parameters in some row, in the order of the charts."""
     if "parameters" not in predicted.sweep.measure.quantities:
         return []
-    held = {
+    with_terms = {
         group
         for grid in predicted.grids
         for values in grid.bounds()
@@ -212,7 +214,7 @@ def groups_of(predicted: Predicted) -> list[str]:
         for group, value in by_group(terms).items()
         if intervals.most(value)
     }
-    return [group for group in GROUPS if group in held]
+    return [group for group in GROUPS if group in with_terms]
 
 
 def summary(predicted: Predicted, rows: int) -> dict:

@@ -100,7 +100,7 @@ def of_any_length(
     result = type(results[0])()
     for name, value in vars(results[0]).items():
         if isinstance(value, Counter):
-            setattr(result, name, _counter(runs, [getattr(one, name) for one in results]))
+            setattr(result, name, _counter(runs, [getattr(of_run, name) for of_run in results]))
     result.peaks = {
         phase: highest(*(x.live for x in listed)) for phase, listed in allocations.items()
     }
@@ -110,7 +110,9 @@ def of_any_length(
 
 def _counter(runs: Short, counters: Sequence[Counter]) -> Counter:
     extended = runs.extended()
-    return Counter({name: extended(*(one[name] for one in counters)) for name in counters[2]})
+    return Counter(
+        {name: extended(*(counter[name] for counter in counters)) for name in counters[2]}
+    )
 
 
 def _extended(runs: Short, lists: list[list[Allocation]]) -> list[Allocation] | None:

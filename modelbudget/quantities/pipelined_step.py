@@ -119,13 +119,14 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
     stages, letters = stages_of(a, run), _order_of(run)
-    one = run.model_copy(update=OF_ONE | {"batch": run.batch // run.n_microbatch})
+    of_microbatch = run.model_copy(update=OF_ONE | {"batch": run.batch // run.n_microbatch})
     if not run.zero and run.gradient_buckets == "none":
-        one = one.model_copy(update={"data_parallel": 1})  # replicas need as much each
-    check_devices(one)
-    passes = [_passes(stage, letters, one) for stage in stages]  # pyright: ignore[reportArgumentType]
-    steps = _steps(stages, letters, one)  # pyright: ignore[reportArgumentType]
-    return _in_order(passes, steps, a, one, run)
+        # Replicas need as much each.
+        of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
+    check_devices(of_microbatch)
+    passes = [_passes(stage, letters, of_microbatch) for stage in stages]  # pyright: ignore[reportArgumentType]
+    steps = _steps(stages, letters, of_microbatch)  # pyright: ignore[reportArgumentType]
+    return _in_order(passes, steps, a, of_microbatch, run)
 
 
 @lru_cache(maxsize=1024)
@@ -135,8 +136,8 @@ def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     def of_depth(layers) -> Passes:
         return _run_passes(stage._replace(architecture=layers), letters, run)  # pyright: ignore[reportArgumentType]
 
-    found = of_any_depth(of_depth, stage.architecture)
-    return replace(found, allocations={}, gradients=None)
+    passes = of_any_depth(of_depth, stage.architecture)
+    return replace(passes, allocations={}, gradients=None)
 
 
 @lru_cache(maxsize=1024)
@@ -146,8 +147,10 @@ def _steps(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
     def of_depth(layers) -> Steps:
         depth = {"n_layer": layers.n_layer}
         shallow = (one.architecture.model_copy(update=depth) for one in stages)
-        found = (one._replace(architecture=a) for one, a in zip(stages, shallow, strict=True))
-        return _run_optimizer(tuple(found), letters, run)  # pyright: ignore[reportArgumentType]
+        shallow_stages = (
+            one._replace(architecture=a) for one, a in zip(stages, shallow, strict=True)
+        )
+        return _run_optimizer(tuple(shallow_stages), letters, run)  # pyright: ignore[reportArgumentType]
 
     return replace(of_any_depth(of_depth, deepest.architecture), allocations={})
 
@@ -291,26 +294,26 @@ def _order_of(run: RunConfig) -> str:
 
 def _keep_saved(passes: Passes, tape: Tape, root: Tensor, *texts: Tensor) -> None:
     """Keep what a microbatch saves; its tokens and targets are views of those of all."""
-    found = saved_by_component(root.node, [*tape.parameters, *texts])
+    saved = saved_by_component(root.node, [*tape.parameters, *texts])
     passes.flops_forward.update(tape.flops["forward"])
     for name, n_bytes in saved_by_component(root.node, tape.parameters).items():
-        passes.saved[name] = found[name]
-        passes.saved_once[name] = n_bytes - found[name]
+        passes.saved[name] = saved[name]
+        passes.saved_once[name] = n_bytes - saved[name]
 
 
 def _in_order(
-    passes: list[Passes], steps: Steps, a, one: RunConfig, run: RunConfig
+    passes: list[Passes], steps: Steps, a, of_microbatch: RunConfig, run: RunConfig
 ) -> TrainingStep:
-    """Let the passes follow each other in two steps. `one`: the run of a microbatch."""
+    """Let the passes follow each other in two steps. `of_microbatch`: the run of a microbatch."""
     parameters, parameter_bytes, forward, backward = (
-        sum((getattr(one, name) for one in passes), Counter())
+        sum((getattr(of_stage, name) for of_stage in passes), Counter())
         for name in ("parameters", "parameter_bytes", "flops_forward", "flops_backward")
     )
     step = TrainingStep(
         parameters, parameter_bytes, Counter(steps.gradient_bytes), Counter(steps.optimizer_bytes)
     )
-    m, length = run.n_microbatch, one.length // parts_of_length(run)
-    states = BYTES[run.dtype] * one.batch * length * a.d_model
+    m, length = run.n_microbatch, of_microbatch.length // parts_of_length(run)
+    states = BYTES[run.dtype] * of_microbatch.batch * length * a.d_model
     n_text = sum(stage.is_first + stage.is_last for stage in stages_of(a, run))
     resident = INDEX * run.batch * run.length * n_text
     resident = resident + m * states * (2 * len(passes) - n_text)  # buffers of what is received

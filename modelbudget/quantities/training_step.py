@@ -308,7 +308,7 @@ def loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
         return loss(flatten(logits, 0, 1), flatten(labels, 0, 1))
     batch, length = labels.shape
     padded = empty((batch, length + 1), "int64")
-    one = narrow(padded, 1, length, is_first=False)
-    shifted = one if batch == 1 else empty((batch, length), "int64")
+    shifted_once = narrow(padded, 1, length, is_first=False)
+    shifted = shifted_once if batch == 1 else empty((batch, length), "int64")
     total = loss(flatten(logits, 0, 1), flatten(shifted, 0, 1))
     return div(total, 1.0)

@@ -60,18 +60,18 @@ def _is_equal(regime: Regime, other: Regime, values: Values) -> bool:
     for quantity, of_components in other.quantities.items():
         for component, size in of_components.items():
             expected = _polynomials(size)
-            found = [
+            polynomials = [
                 _at(terms, values) for terms in _polynomials(regime.quantities[quantity][component])
             ]
-            if any(terms not in found for terms in expected) or not all(
-                any(_is_at_most(terms, one) for one in expected) for terms in found
+            if any(terms not in polynomials for terms in expected) or not all(
+                any(_is_at_most(terms, most) for most in expected) for terms in polynomials
             ):
                 return False
     return True
 
 
 def _polynomials(size) -> list[Terms]:
-    return [terms_of(one) for one in (size if isinstance(size, tuple) else (size,))]
+    return [terms_of(part) for part in (size if isinstance(size, tuple) else (size,))]
 
 
 def _at(terms: Terms, values: Values) -> Terms:

@@ -166,10 +166,12 @@ def traced(
     """
     forms = _forms(a, run, varying)
     numbers = dict(a) | dict(run)
-    for name, form in (one for regime in like for one in regime.symbols.fields.values()):
+    for name, form in (
+        form_of_field for regime in like for form_of_field in regime.symbols.fields.values()
+    ):
         by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
-        value, left = divmod(numbers[name], by) if by else (0, 0)
-        if forms.get(name) == Form() and not form.base and value >= LEAST and not left:
+        value, remainder = divmod(numbers[name], by) if by else (0, 0)
+        if forms.get(name) == Form() and not form.base and value >= LEAST and not remainder:
             forms[name] = form
     before = Symbols.active, Active.zero
     try:

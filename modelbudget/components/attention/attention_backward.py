@@ -32,7 +32,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
 
     `hides`: as in forward.
     """
-    held = saved(a, r)
+    saved_bytes = saved(a, r)
     size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
     query = size * tokens(r) * a.n_head * a.d_head
     weight = size * a.n_head * a.d_head * a.d_model
@@ -48,7 +48,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *_projection("gate", a, r, a.n_head, a.query_bias, times(others, of_states)),
     ]
     return [
-        *linear_backward("output", *output, place.given, held["output"], early),
+        *linear_backward("output", *output, place.given, saved_bytes["output"], early),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *context_parallel.backward(heads(a, r), r, hides),
@@ -95,16 +95,16 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
         of_keys, of_queries = (
             rope.backward(r, n_head, a.d_head, d_rotary(a)) for n_head in (a.n_kv_head, a.n_head)
         )
-        found = [*of_keys, *of_queries]
+        timeline = [*of_keys, *of_queries]
     else:
         # With full checkpointing the tables are arguments of the layers, until the first is done.
         table = (1 - computed_again(r)) * rope.model_table(r, d_rotary(a))
-        found = [
+        timeline = [
             *_rope_backward_whole(a, r, a.n_kv_head, 0),
             *_rope_backward_whole(a, r, a.n_head, table),
             *_other_channels_backward(a, r),
         ]
-    return times(has_rope(a), found)
+    return times(has_rope(a), timeline)
 
 
 def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
@@ -114,7 +114,7 @@ def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
 def _other_channels_backward(a: Fields, r: Run) -> Timeline:
     """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
     both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
-    return times(rope_by_head(a, r), [one for timeline in both for one in timeline])
+    return times(rope_by_head(a, r), [allocation for timeline in both for allocation in timeline])
 
 
 def _projection(

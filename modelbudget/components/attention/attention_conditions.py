@@ -28,8 +28,8 @@ def math_for_masks(a: Fields, r: Run):
 
 def mask_is_not_saved(a: Fields, r: Run):
     """1 unless checkpointing saves what is added to the scores, which only some layers compute."""
-    own = position_of(a) == "relative" and r.recompute == "full"
-    return int(position_of(a) not in MASKS or r.recompute == "none" or own)
+    is_saved_by_layer = position_of(a) == "relative" and r.recompute == "full"
+    return int(position_of(a) not in MASKS or r.recompute == "none" or is_saved_by_layer)
 
 
 def no_sinks(a: Fields, r: Run):

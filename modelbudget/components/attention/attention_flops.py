@@ -42,8 +42,8 @@ def _flops_of_distances(a: Fields, r: Run) -> Values:
 @valid_if(math_for_masks, no_sinks)
 def flops_backward(a: Fields, r: Run) -> Values:
     """Each product twice, for the gradients of both its factors; sinusoids need no gradient."""
-    found = doubled(flops(a, r, scaled_dot_product.backward_products(r)))
-    return found | {"position": _flops_of_distances(a, r).get("position", 0)}
+    flops_of_parts = doubled(flops(a, r, scaled_dot_product.backward_products(r)))
+    return flops_of_parts | {"position": _flops_of_distances(a, r).get("position", 0)}
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:

@@ -26,7 +26,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     Projections, norms, RoPE, the mask of a window that hides some scores (`hides` 1), scaled
     dot-product attention, a copy of its result that is contiguous per token, the output projection.
     """
-    held = saved(a, r)
+    saved_bytes = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     copied = context_parallel.result_apart(heads(a, r), r) * query
@@ -44,7 +44,9 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation("gated result", query),
     ]
     return [
-        Allocation("query, key, value", joined + held["query_norm"] + held["key_norm"]),
+        Allocation(
+            "query, key, value", joined + saved_bytes["query_norm"] + saved_bytes["key_norm"]
+        ),
         *_rope_forward(a, r),
         Allocation("query and key before RoPE", 0, has_rope(a) * (1 - shared) * (query + key)),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
@@ -65,20 +67,20 @@ def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
     query, key = (
         bytes_of(r.dtype) * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head)
     )
-    own = (1 - of_query) * query + (1 - of_key) * key
+    alone = (1 - of_query) * query + (1 - of_key) * key
     if not shares_storage(r):
-        return own + (1 - of_value) * key
+        return alone + (1 - of_value) * key
     if has_rope(a):
-        return own + (1 - of_value) * (query + 2 * key)
+        return alone + (1 - of_value) * (query + 2 * key)
     return (1 - of_query) * (1 - of_value) * (query + 2 * key)
 
 
 def _rope_forward(a: Fields, r: Run) -> Timeline:
     """RoPE of queries, and of keys."""
-    found = []
+    timeline = []
     for n_head in (a.n_head, a.n_kv_head):
         if own_tables(a, r):
-            found += rope.forward(r, n_head, a.d_head, d_rotary(a))
+            timeline += rope.forward(r, n_head, a.d_head, d_rotary(a))
         else:
-            found += rope.forward_whole(r, n_head, a.d_head)
-    return times(has_rope(a), found)
+            timeline += rope.forward_whole(r, n_head, a.d_head)
+    return times(has_rope(a), timeline)

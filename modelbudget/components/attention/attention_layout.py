@@ -56,8 +56,10 @@ def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
     copies = r.attention_kernel == "math" and r.recompute != "selective"
     stored = a.d_head
     if shares_storage(r) and (copies or has_rope(a)):
-        own = repeats(a, r) * int(r.attention_kernel == "efficient" and r.recompute != "selective")
-        stored += (1 - own) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
+        repeats_itself = repeats(a, r) * int(
+            r.attention_kernel == "efficient" and r.recompute != "selective"
+        )
+        stored += (1 - repeats_itself) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
     by_head = rope_by_head(a, r)
     together = shares_storage(r) * (1 - has_rope(a))
     return scaled_dot_product.Heads(

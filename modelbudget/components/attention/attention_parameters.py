@@ -58,7 +58,7 @@ def tensors(a: Fields) -> list[Tensor]:
     """Biases of queries and sinks; weights and biases of the projections; norms; positions."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     relative = int(position_of(a) == "relative")
-    found = [
+    all_tensors = [
         Tensor("content_bias", query, relative),
         Tensor("position_bias", query, relative),
         vector("sinks", a.n_head, a.sinks),
@@ -74,9 +74,11 @@ def tensors(a: Fields) -> list[Tensor]:
         for name, n in (("query_norm", n_query), ("key_norm", n_key)):
             shared = vector(name, a.d_head)
             of_heads = shared if a.qk_norm == "shared" else matrix(name, n, a.d_head)
-            found += [of_heads._replace(is_there=one) for one in (a.norm_scale, a.qk_norm_bias)]
-    found += norm.tensors(a, "norm", a.inner_norm, query)
-    return [*found, Tensor("position", a.d_model * query, relative)]
+            all_tensors += [
+                of_heads._replace(is_there=is_there) for is_there in (a.norm_scale, a.qk_norm_bias)
+            ]
+    all_tensors += norm.tensors(a, "norm", a.inner_norm, query)
+    return [*all_tensors, Tensor("position", a.d_model * query, relative)]
 
 
 def matrices(a: Fields) -> list[Matrix]:

@@ -55,7 +55,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """
     if quantity not in SHARDED:
         return 1
-    tensors = [tensor for one in layer.parts(a).values() for tensor in one.tensors(a)]
+    tensors = [tensor for component in layer.parts(a).values() for tensor in component.tensors(a)]
     known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)

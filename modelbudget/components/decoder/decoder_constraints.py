@@ -23,12 +23,12 @@ def constraints_of(field: str, parts: Mapping[str, Part]) -> Iterator[Check]:
     part's own constraints.
     """
     of_parts: dict[str, list[str]] = {}
-    for name, one in parts.items():
-        for size in one.SIZES:
+    for name, component in parts.items():
+        for size in component.SIZES:
             missing = f"{size} = 0: {name} in {field} needs at least 1"
             yield Constraint(size, missing, when=f"'{name}' in {field}")
             of_parts.setdefault(size, []).append(name)
-        yield from getattr(one, "CONSTRAINTS", ())
+        yield from getattr(component, "CONSTRAINTS", ())
     for size, names in of_parts.items():
         present = " or ".join(f"'{name}' in {field}" for name in names)
         needs = f"{size} = {{{size}}} needs {' or '.join(names)} in {field}"

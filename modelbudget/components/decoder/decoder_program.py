@@ -81,8 +81,8 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
     def stream(tokens):
         """Return what the last layer returns, and what else is live."""
         tape = Active.tape
-        held = [] if r.embeddings == "held" and tape.cache_length is None else None
-        x = tokens if embed is None else drop(embed(tokens, held))
+        summands = [] if r.embeddings == "held" and tape.cache_length is None else None
+        x = tokens if embed is None else drop(embed(tokens, summands))
         if embedding_norm is not None:
             x = embedding_norm(x)
         bias, rotation = embed and embed.bias(x), None
@@ -100,7 +100,7 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
             tape.layer = number
             x = layers[number](x, masks.get(windows.get(mixer, -1), bias), rotation)
         tape.layer = None
-        return x, masks, bias, rotation, held
+        return x, masks, bias, rotation, summands
 
     def next_token(tokens):
         """Return the logits of the last token, of which the head reads a copy."""

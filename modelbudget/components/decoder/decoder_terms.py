@@ -25,24 +25,24 @@ def of_all_layers(
 
     `projection`: the value of what such a layer begins with.
     """
-    found = of_model(a, ends, _of_parts(a, of_part), one_norm)
+    terms = of_model(a, ends, _of_parts(a, of_part), one_norm)
     if multi_token_prediction.is_absent(a):
-        return found
+        return terms
     ahead = multi_token_prediction.own_layers(a)
     in_layers = layer.in_layers(ahead, _of_parts(ahead, of_part), one_norm)
-    return found | multi_token_prediction.of_layers(a, in_layers, one_norm, projection)
+    return terms | multi_token_prediction.of_layers(a, in_layers, one_norm, projection)
 
 
 def _of_parts(a: Fields, of_part: Callable[[Part], Values]) -> dict[str, Values]:
-    return {name: of_part(one) for name, one in layer.parts(a).items()}
+    return {name: of_part(component) for name, component in layer.parts(a).items()}
 
 
-def of_model(a: Fields, ends: Values, held: dict[str, Values], one_norm=0) -> Terms:
+def of_model(a: Fields, ends: Values, of_parts: dict[str, Values], one_norm=0) -> Terms:
     """Combine the terms of all layers with those of both ends of the model.
 
-    `held`: the values of each part of a layer, by name; `ends`: those of embedding and head.
+    `of_parts`: the values of each part of a layer, by name; `ends`: those of embedding and head.
     """
-    return around_layers(a, ends, one_norm) | layer.in_layers(a, held, one_norm)
+    return around_layers(a, ends, one_norm) | layer.in_layers(a, of_parts, one_norm)
 
 
 def flops_of(a: Fields, r: Run, passes: int, of_part: Callable[[Part], Values]) -> Terms:
@@ -50,8 +50,8 @@ def flops_of(a: Fields, r: Run, passes: int, of_part: Callable[[Part], Values]) 
     ends = {name: passes * n for name, n in embedding.flops(a, r).items()}
     if multi_token_prediction.is_absent(a):
         return of_all_layers(a, ends, of_part)
-    found = of_all_layers(a, ends, of_part, projection=passes * multi_token_prediction.flops(a, r))
-    return merged(found, multi_token_prediction.at_ends(a, {"head": ends["head"]}))
+    terms = of_all_layers(a, ends, of_part, projection=passes * multi_token_prediction.flops(a, r))
+    return merged(terms, multi_token_prediction.at_ends(a, {"head": ends["head"]}))
 
 
 def saved_by_layers(a: Fields, r: Run) -> Terms:
@@ -59,10 +59,10 @@ def saved_by_layers(a: Fields, r: Run) -> Terms:
     if r.recompute != "full":
         return layer.saved(a, r)
     inputs = {"layer": bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model}
-    found = part("", inputs, a.n_layer)
+    terms = part("", inputs, a.n_layer)
     if r.attention_kernel == "written_out" and r.mask_argument == "saved":
-        return merged(found, {"layer": Term(layer.saved_masks(a, r))})
-    return found
+        return merged(terms, {"layer": Term(layer.saved_masks(a, r))})
+    return terms
 
 
 def around_layers(a: Fields, ends: Values, one_norm) -> Terms:
@@ -75,12 +75,12 @@ def of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     """Sum a value of each parameter tensor that gets a gradient, by component."""
     ends = parameter_tensors.sums([*embedding.tensors(a), *embedding.head_tensors(a)], value)
     one_norm, projection = (
-        sum(parameter_tensors.sums(found, value).values())
-        for found in (norm.tensors(a, ""), [multi_token_prediction.projection(a)])
+        sum(parameter_tensors.sums(tensors, value).values())
+        for tensors in (norm.tensors(a, ""), [multi_token_prediction.projection(a)])
     )
 
-    def of_part(one: Part) -> Values:
-        return parameter_tensors.sums(one.tensors(a), value)
+    def of_part(component: Part) -> Values:
+        return parameter_tensors.sums(component.tensors(a), value)
 
     return of_all_layers(a, ends, of_part, one_norm, projection)
 

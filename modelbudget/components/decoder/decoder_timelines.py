@@ -37,8 +37,8 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     Of a model that is sharded, the optimizer sees a device's own rows; of a pipeline, a stage.
     """
 
-    def seen(found: list[Tensor]) -> list[Tensor]:
-        return [shards.own_tensor(r, one) for one in found] if is_sharded(r) else found
+    def seen(tensors: list[Tensor]) -> list[Tensor]:
+        return [shards.own_tensor(r, tensor) for tensor in tensors] if is_sharded(r) else tensors
 
     layers = [(group, seen(layer.tensors(a, r, group))) for group in layer_groups(a)]
     ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
@@ -65,8 +65,12 @@ def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.La
 
 def _rest_of(a: Fields, r: Run) -> list[Tensor]:
     """Parameter tensors outside of layers: of a pipeline, those of a stage."""
-    found = [*embedding.tensors(a), *_rest_tensors(a)]
-    return [one for one in found if pipeline_stages.has(r, one.name)] if is_pipelined(r) else found
+    tensors = [*embedding.tensors(a), *_rest_tensors(a)]
+    return (
+        [tensor for tensor in tensors if pipeline_stages.has(r, tensor.name)]
+        if is_pipelined(r)
+        else tensors
+    )
 
 
 def accumulated_run(r: Run) -> Run:
@@ -83,23 +87,25 @@ def _layer_gathered(a: Fields, r: Run, g: Run, is_held) -> fsdp.Layer:
     (group,) = layer_groups(a)
     size, tensors = bytes_of(g.dtype), layer.tensors(a, r, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    summed, held = tensor_parallel.summed_in_layer(a, g, of_norm, is_held)
+    summed, is_kept = tensor_parallel.summed_in_layer(a, g, of_norm, is_held)
     if not has_part_of_experts(r):
-        return [fsdp.group(r, tensors, replicas(r), size, summed, held)]
+        return [fsdp.group(r, tensors, replicas(r), size, summed, is_kept)]
 
     def group_of(is_there, is_there_routed, n) -> fsdp.Group:
         """Return the group of some tensors: 1 for those that are there, 0 for others."""
-        found = [
-            one._replace(is_there=(is_there_routed if one.is_routed else is_there) * one.is_there)
-            for one in tensors
+        of_group = [
+            tensor._replace(
+                is_there=(is_there_routed if tensor.is_routed else is_there) * tensor.is_there
+            )
+            for tensor in tensors
         ]
         return fsdp.group(
             r,
-            found,
+            of_group,
             n,
             size,
             times(is_there, summed),
-            is_there * held,
+            is_there * is_kept,
             largest(is_there, is_there_routed),
         )
 
@@ -114,10 +120,10 @@ def sharded_stage_of(
     a: Fields, r: Run, stage: pipeline_stages.Stage, model: Model
 ) -> sharded_stage.ShardedStage:
     """Return a stage with its shards. `model`: the timelines of one microbatch."""
-    one, is_last = pipeline_stages.microbatch(r), pipeline_stages.is_last(r)
+    of_microbatch, is_last = pipeline_stages.microbatch(r), pipeline_stages.is_last(r)
     if r.reduce_dtype == "float32":
         stage = _accumulated_in_float32(a, r, stage)
-    ends = ends_of_shards(a, one)
+    ends = ends_of_shards(a, of_microbatch)
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
     in_layer = int(r.recompute != "full") * change(last.forward)
@@ -139,7 +145,10 @@ def _accumulated_in_float32(
     (group,) = layer_groups(a)
     whole = {"embedding.token": r.tensor_parallel}
     of_layer, of_rest = (
-        [bytes_of(r.dtype) * one.is_there * one.numbers * whole.get(one.name, 1) for one in tensors]
+        [
+            bytes_of(r.dtype) * tensor.is_there * tensor.numbers * whole.get(tensor.name, 1)
+            for tensor in tensors
+        ]
         for tensors in (layer.tensors(a, r, group), _rest_of(a, r))
     )
     first, again = (

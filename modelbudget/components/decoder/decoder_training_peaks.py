@@ -46,7 +46,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     a = share(a, r)
     sharded, states = is_sharded(r), total(family.optimizer_bytes(a, r))
     trained = total(in_shards(a, r) if sharded else family.trained_parameters(a))
-    own = total(in_own_rows(a, r)) if sharded else trained
+    of_device = total(in_own_rows(a, r)) if sharded else trained
     if is_divided(r) and not sharded and not accumulates(r):
         trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
     of_parameters = total(family.parameter_bytes(a, r)) + buffers(a, r)
@@ -55,16 +55,16 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     saved = saved + loss.held(r, embedding.rows(a)) + layer.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
     if has_part_of_states(r):
-        own = part = optimizer_states.of_part(r, trained)
+        of_device = part = optimizer_states.of_part(r, trained)
         tensors = [Neighbours(part, 0)]
     start = of_parameters + 2 * INDEX * tokens(r)
 
-    def forward_backward(held):
+    def forward_backward(n_bytes):
         if not sharded:
-            return training_peak.forward_backward(model, r, saved + held)
+            return training_peak.forward_backward(model, r, saved + n_bytes)
         groups = gathered_together(a, r)
         return fsdp.forward_backward(
-            model, *groups, ends_of_shards(a, r), r, start + held, saved + held
+            model, *groups, ends_of_shards(a, r), r, start + n_bytes, saved + n_bytes
         )
 
     return optimizer_states.phases(
@@ -72,7 +72,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
         trained,
         start,
         states,
-        optimizer_states.temporaries(stored(r), own, tensors),
+        optimizer_states.temporaries(stored(r), of_device, tensors),
         forward_backward,
         part,
     )
@@ -82,32 +82,32 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     """Return the largest number of bytes live at once in one stage, for the same phases."""
     layers, stage, trained = _stage(family, a, r)
     gradients = (1 - accumulates(r)) * reduced_number(r) * trained
-    held = total(family.parameter_bytes(a, r)) + pipeline_stages.texts(r)
-    held = held + pipeline_stages.received(r, stage.states)
-    held = held + buffers(layers, r)
+    resident = total(family.parameter_bytes(a, r)) + pipeline_stages.texts(r)
+    resident = resident + pipeline_stages.received(r, stage.states)
+    resident = resident + buffers(layers, r)
     of_stage = pipeline_stages.without_ends(r, family.trained_parameters(layers))
-    part, own, tensors = None, total(of_stage), neighbours(layers, r)
+    part, of_device, tensors = None, total(of_stage), neighbours(layers, r)
     if has_part_of_states(r):
-        part = own = optimizer_states.of_part(r, trained)
+        part = of_device = optimizer_states.of_part(r, trained)
         tensors = [Neighbours(part, 0)]
     of_shards = None
     if is_sharded(r):
         of_shards, _ = _sharded_stage(layers, r, stage)
-        trained, own = (
+        trained, of_device = (
             total(pipeline_stages.without_ends(r, of(layers, r))) for of in (in_shards, in_own_rows)
         )
 
     def forward_backward(states):
         if of_shards is None:
-            return pipeline_stages.forward_backward(stage, r, held + states, gradients)
-        return sharded_stage.peak(of_shards, r, held + states, gradients)
+            return pipeline_stages.forward_backward(stage, r, resident + states, gradients)
+        return sharded_stage.peak(of_shards, r, resident + states, gradients)
 
     return optimizer_states.phases(
         stored(r),
         trained,
-        held + pipeline_stages.outputs(r, stage.logits),
+        resident + pipeline_stages.outputs(r, stage.logits),
         total(family.optimizer_bytes(a, r)),
-        optimizer_states.temporaries(stored(r), own, tensors),
+        optimizer_states.temporaries(stored(r), of_device, tensors),
         forward_backward,
         part,
     )
@@ -121,9 +121,9 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
     if is_pipelined(r):
         layers, stage, trained = _stage(family, a, r)
         gradients = reduced_number(r) * trained
-        one, model = _sharded_stage(layers, r, stage)
+        sharded, model = _sharded_stage(layers, r, stage)
         (last,) = model.layers
-        return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
+        return sharded_stage.forward_of_layers_is_lower(sharded, r, last.forward, gradients)
     a = share(a, r)
     saved = (
         total(family.activation_bytes(a, r)) + loss.held(r, embedding.rows(a)) + layer.held(a, r)

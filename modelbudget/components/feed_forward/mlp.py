@@ -138,7 +138,7 @@ def tensors(a: Fields, d_ff=None) -> list[Tensor]:
     d_ff = a.d_ff if d_ff is None else d_ff
     up = linear_tensors("up", a.d_model, d_ff, a.up_bias)
     return [
-        *(one._replace(name="gate", is_there=a.gated * one.is_there) for one in up),
+        *(tensor._replace(name="gate", is_there=a.gated * tensor.is_there) for tensor in up),
         *up,
         *linear_tensors("down", d_ff, a.d_model, a.down_bias),
         *(norm.tensors(a, "norm", a.inner_norm, d_ff) if knows_norm(a) else ()),
@@ -188,11 +188,11 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
 
 def _normalised(a: Fields, r: Run, inside: Values) -> Values:
     """Return what is saved between the projections with a norm before the last, if there is one."""
-    states, own = bytes_of(r.dtype) * tokens(r) * a.d_ff, inside["down"]
-    of_norm = norm.saved_inside(a, r, states, own, a.d_ff)
+    states, of_down = bytes_of(r.dtype) * tokens(r) * a.d_ff, inside["down"]
+    of_norm = norm.saved_inside(a, r, states, of_down, a.d_ff)
     return inside | {
         "norm": a.inner_norm * of_norm,
-        "down": own + a.inner_norm * (states - own),
+        "down": of_down + a.inner_norm * (states - of_down),
     }
 
 

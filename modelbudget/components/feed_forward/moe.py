@@ -157,9 +157,9 @@ def trained_parameters(a: Fields) -> Values:
 
     A bias that only changes the selection of experts gets none.
     """
-    found = parameters(a)
+    counts = parameters(a)
     no_gradient = int(a.router_bias == "selection") * a.n_expert
-    return found | {"router": found["router"] - no_gradient}
+    return counts | {"router": counts["router"] - no_gradient}
 
 
 def shards_have_gradients(a: Fields, r: Run):
@@ -177,19 +177,22 @@ def tensors(a: Fields) -> list[Tensor]:
     shared = positive(a.d_shared)
     return [
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
-        *(_stacked(one, expert_parallel.own_experts(a)) for one in mlp.tensors(a, a.d_expert)),
         *(
-            one._replace(name=join("shared", one.name), is_there=shared * one.is_there)
-            for one in mlp.tensors(a, a.d_shared)
+            _stacked(tensor, expert_parallel.own_experts(a))
+            for tensor in mlp.tensors(a, a.d_expert)
+        ),
+        *(
+            tensor._replace(name=join("shared", tensor.name), is_there=shared * tensor.is_there)
+            for tensor in mlp.tensors(a, a.d_shared)
         ),
         matrix("shared_gate", 1, a.d_model, a.shared_gate),
     ]
 
 
-def _stacked(one: Tensor, n_expert) -> Tensor:
+def _stacked(tensor: Tensor, n_expert) -> Tensor:
     """Return the stack of the same tensor of several experts."""
-    stack = matrix(one.name, n_expert, one.numbers, one.is_there)
-    dims = None if one.dims is None else (n_expert, *one.dims)
+    stack = matrix(tensor.name, n_expert, tensor.numbers, tensor.is_there)
+    dims = None if tensor.dims is None else (n_expert, *tensor.dims)
     return stack._replace(is_routed=1, dims=dims)
 
 
@@ -410,9 +413,9 @@ def _router_backward(a: Fields, r: Run, place: Place) -> Timeline:
     size, n = bytes_of(r.dtype), tokens(r)
     weight, states = (size * m * a.d_model for m in (a.n_expert, n))
     router = weight, size * int(a.router_bias == "logit") * a.n_expert, states
-    held = place.saves_input * states
+    saved_bytes = place.saves_input * states
     return [
-        *linear_backward("router", *router, size * n * a.n_expert, held, computed_again(r)),
+        *linear_backward("router", *router, size * n * a.n_expert, saved_bytes, computed_again(r)),
         *accumulate(states),
         Allocation("router gradients done", gradients=sum(router[:2])),
     ]

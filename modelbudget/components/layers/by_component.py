@@ -47,8 +47,8 @@ def in_layers(
     n_layer = n_layers(a)
     terms: Terms = {}
     for name, of_part in values.items():
-        own = one_norm if second_norm is None or name in mixers() else second_norm
-        held = sublayer(a, component_name(name), of_part, own)
+        norm_values = one_norm if second_norm is None or name in mixers() else second_norm
+        held = sublayer(a, component_name(name), of_part, norm_values)
         terms = merged(terms, part("layer", held, n_layer[name]))
     terms |= part("layer", {"dropout": dropped}, sum(n_layer.values()))
     return terms | part("layer", shared_norm(a, one_norm), a.n_layer)

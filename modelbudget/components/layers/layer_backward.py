@@ -39,7 +39,9 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     met = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
-    mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]
+    mixer = [
+        allocation._replace(freed_once=has_first * allocation.freed_once) for allocation in mixer
+    ]
     return [
         *of_second,
         *times(is_post, stays),
@@ -59,14 +61,14 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
 
 def _freed_once(a: Fields, r: Run, group: LayerGroup):
     """Return the bytes that the first layer of a group frees, as the last one that reads them."""
-    found = (1 - positive(group.first)) * read_by_all(a, r)
+    n_bytes = (1 - positive(group.first)) * read_by_all(a, r)
     if component_name(group.mixer) != "attention":
-        return found
+        return n_bytes
     reads_last = 1
     for other in layer_groups(a):
         if other.mixer == group.mixer:
             reads_last *= 1 - other.is_there * positive(group.first - other.first)
-    return found + reads_last * model_mask(r)
+    return n_bytes + reads_last * model_mask(r)
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:

@@ -25,15 +25,15 @@ from modelbudget.memory.timeline import Allocation, Timeline, change, within
 def _saved_by(a: Fields, r: Run, group: LayerGroup):
     """Bytes saved by one layer of a group, without full checkpointing."""
     s = of_states(r)
-    held = [
+    of_parts = [
         sublayer(a, "", all_parts()[name].saved(a, r, place_of(a, r, name)), of_norm)
         for name, of_norm in (
             (group.mixer, norm.saved(a, s)),
             (group.feed_forward, saved_of_second_norm(a, r)),
         )
     ]
-    held.append(shared_norm(a, norm.saved(a, s)))
-    return sum(sum(values.values()) for values in held)
+    of_parts.append(shared_norm(a, norm.saved(a, s)))
+    return sum(sum(values.values()) for values in of_parts)
 
 
 def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
@@ -50,7 +50,8 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     again = computed_again(r)
     # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
     unsaved, temporary = (
-        before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
+        before * n_bytes
+        for n_bytes in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
     )
     is_first = 1 - positive(group.last)
     held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
@@ -120,5 +121,7 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
     saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
     unsaved = norm.copies_input(a, r) * states
     again = stops * (states + norm.scales_exactly(a, r) * temporary)
-    made = saved + unsaved + temporary
-    return [Allocation("norm of the output", made - again, made - again - (1 - stops) * saved)]
+    allocated = saved + unsaved + temporary
+    return [
+        Allocation("norm of the output", allocated - again, allocated - again - (1 - stops) * saved)
+    ]

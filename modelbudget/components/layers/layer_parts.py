@@ -19,15 +19,17 @@ def all_parts() -> dict[str, Part]:
 
 def fields_of_parts() -> Any:
     """Build a record with the fields of all parts, for families that find parts by folder."""
-    kinds = dict.fromkeys(one.FIELDS for one in (feed_forward() | mixers()).values())
-    own = [kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)]
-    return create_model("PartFields", __base__=tuple(own))
+    kinds = dict.fromkeys(component.FIELDS for component in (feed_forward() | mixers()).values())
+    bases = [
+        kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)
+    ]
+    return create_model("PartFields", __base__=tuple(bases))
 
 
 def parts(a: Fields) -> dict[str, Part]:
     """Return the parts that a model's patterns name, by name; always `mlp`, for n_dense_layer."""
     names = {*a.mixers.split(), *a.mlps.split(), "mlp"}
-    return {name: one for name, one in all_parts().items() if name in names}
+    return {name: component for name, component in all_parts().items() if name in names}
 
 
 def component_name(name: str) -> str:
@@ -37,10 +39,10 @@ def component_name(name: str) -> str:
 
 def n_layers(a: Fields) -> dict:
     """Count the layers that have each part, by name."""
-    found = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
-    found["mlp"] = a.n_dense_layer + found.get("mlp", 0)
-    found.pop("none", None)
-    return found
+    numbers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
+    numbers["mlp"] = a.n_dense_layer + numbers.get("mlp", 0)
+    numbers.pop("none", None)
+    return numbers
 
 
 def has_formula(quantity: str, a: Fields, r: Run):
@@ -61,8 +63,8 @@ def has_formula(quantity: str, a: Fields, r: Run):
     if missing.get(quantity):
         return 0
     holds = int(quantity in contract.FUNCTIONS)
-    for one in parts(a).values() if holds else ():
-        holds = holds * contract.has_formula(one, quantity, a, r)
+    for component in parts(a).values() if holds else ():
+        holds = holds * contract.has_formula(component, quantity, a, r)
     return holds
 
 

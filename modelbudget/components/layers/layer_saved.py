@@ -28,11 +28,13 @@ def saved_of_second_norm(a: Fields, r: Run):
 
 def saved(a: Fields, r: Run) -> Terms:
     """Bytes saved for backward by all layers, without full checkpointing."""
-    held = {name: one.saved(a, r, place_of(a, r, name)) for name, one in parts(a).items()}
+    of_parts = {
+        name: component.saved(a, r, place_of(a, r, name)) for name, component in parts(a).items()
+    }
     second_norm, s = saved_of_second_norm(a, r), of_states(r)
-    found = in_layers(a, held, norm.saved(a, s), second_norm, dropout.saved(a, s))
+    terms = in_layers(a, of_parts, norm.saved(a, s), second_norm, dropout.saved(a, s))
     tables = model_tables(a, r)
-    return merged(found, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else found
+    return merged(terms, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else terms
 
 
 def held_in_forward(a: Fields, r: Run):

@@ -18,14 +18,14 @@ from modelbudget.memory.parameter_tensors import Tensor
 
 def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the name and the parts of what is one matrix in this run, by component."""
-    found = {}
+    joined = {}
     if r.projections != "separate":
-        found["attention"] = "query_key_value", PACKED
+        joined["attention"] = "query_key_value", PACKED
     if mlp.is_packed(r):
-        found["mlp"] = "gate_up", ("gate", "up")
+        joined["mlp"] = "gate_up", ("gate", "up")
     if moe.gathers(r):
-        found["moe"] = "gate_up", ("gate", "up")
-    return found
+        joined["moe"] = "gate_up", ("gate", "up")
+    return joined
 
 
 def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
@@ -35,9 +35,11 @@ def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
     """
     for component, (name, parts_of_one) in joins(r).items():
         names = [f"layer.{component}.{one}" for one in parts_of_one]
-        found = [terms[one] for one in names if one in terms]
-        if found:
-            joined = Term(reduce(join_values, (term.each for term in found)), found[0].instances)
+        of_parts = [terms[one] for one in names if one in terms]
+        if of_parts:
+            joined = Term(
+                reduce(join_values, (term.each for term in of_parts)), of_parts[0].instances
+            )
             terms = {one: term for one, term in terms.items() if one not in names}
             terms[f"layer.{component}.{name}"] = joined
     return terms
@@ -45,13 +47,13 @@ def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
 
 def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
     """Return the matrices of a part, those that are one in this run as one."""
-    own = all_parts()[name].matrices(a)
+    all_matrices = all_parts()[name].matrices(a)
     for joined, names in filter(None, [joins(r).get(component_name(name))]):
-        parts = [one for one in own if one.name in names]
-        rows = sum(one.d_out * positive(one.n) for one in parts)
-        own = [one for one in own if one.name not in names]
-        own.append(parts[-1]._replace(name=joined, d_out=rows))
-    return own
+        parts = [matrix for matrix in all_matrices if matrix.name in names]
+        rows = sum(matrix.d_out * positive(matrix.n) for matrix in parts)
+        all_matrices = [matrix for matrix in all_matrices if matrix.name not in names]
+        all_matrices.append(parts[-1]._replace(name=joined, d_out=rows))
+    return all_matrices
 
 
 def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
@@ -77,11 +79,11 @@ def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
     """
     found = all_parts()[name].tensors(a)
     for joined, names in filter(None, [joins(r).get(component_name(name))]):
-        own = [one for one in found if one.name in names]
-        weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
-        one_matrix = Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)
-        others = [one for one in found if one.name not in names]
-        first = next(i for i, one in enumerate(found) if one.name in names)
+        joined_tensors = [tensor for tensor in found if tensor.name in names]
+        weights, biases = (sum(tensor.numbers for tensor in joined_tensors[i::2]) for i in (0, 1))
+        one_matrix = Tensor(joined, weights), Tensor(joined, biases, joined_tensors[1].is_there)
+        others = [tensor for tensor in found if tensor.name not in names]
+        first = next(i for i, tensor in enumerate(found) if tensor.name in names)
         place = len(others) if names == PACKED else first
         found = [*others[:place], *one_matrix, *others[place:]]
     return found

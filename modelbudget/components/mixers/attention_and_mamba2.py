@@ -26,7 +26,9 @@ def separate_projections(a: Fields, r: Run):
 
 def _both(of_attention: Values, of_mamba2: Values) -> Values:
     parts = {"attention": of_attention, "mamba2": of_mamba2}
-    return {join(part, name): value for part, held in parts.items() for name, value in held.items()}
+    return {
+        join(part, name): value for part, values in parts.items() for name, value in values.items()
+    }
 
 
 @valid_if(separate_projections)
@@ -40,7 +42,9 @@ def tensors(a: Fields) -> list[Tensor]:
     """Those of attention, then those of Mamba-2's mixer."""
     parts = {"attention": attention.tensors(a), "mamba2": mamba2.tensors(a)}
     return [
-        one._replace(name=join(part, one.name)) for part, found in parts.items() for one in found
+        tensor._replace(name=join(part, tensor.name))
+        for part, of_part in parts.items()
+        for tensor in of_part
     ]
 
 

@@ -57,14 +57,17 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
 
 def parameters(a: Fields) -> Values:
     """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
-    found = mamba2_block.parameters(as_mamba2(a))
-    return found | {"norm": a.mamba_norm * found["norm"]}
+    counts = mamba2_block.parameters(as_mamba2(a))
+    return counts | {"norm": a.mamba_norm * counts["norm"]}
 
 
 def tensors(a: Fields) -> list[Tensor]:
     """As of Mamba-2's own family, with or without the norm."""
-    found = mamba2_block.tensors(as_mamba2(a))
-    return [one._replace(is_there=a.mamba_norm) if one.name == "norm" else one for one in found]
+    all_tensors = mamba2_block.tensors(as_mamba2(a))
+    return [
+        tensor._replace(is_there=a.mamba_norm) if tensor.name == "norm" else tensor
+        for tensor in all_tensors
+    ]
 
 
 TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP

@@ -140,12 +140,12 @@ def trained_parameters(a: Fields) -> Values:
 @valid_if(no_indexer)
 def tensors(a: Fields) -> list[Tensor]:
     """One matrix for the queries, or two and a norm; then the others in the order of parameters."""
-    own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    in_two, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
     return [
-        matrix("query", d_query, a.d_model, 1 - own),
-        matrix("query_down", a.q_lora_rank, a.d_model, own),
-        *norm.tensors(a, "query_norm", own, a.q_lora_rank),
-        matrix("query_up", d_query, a.q_lora_rank, own),
+        matrix("query", d_query, a.d_model, 1 - in_two),
+        matrix("query_down", a.q_lora_rank, a.d_model, in_two),
+        *norm.tensors(a, "query_norm", in_two, a.q_lora_rank),
+        matrix("query_up", d_query, a.q_lora_rank, in_two),
         matrix("kv_down", a.kv_lora_rank + a.d_rope, a.d_model),
         *norm.tensors(a, "kv_norm", 1, a.kv_lora_rank),
         matrix("kv_up", a.n_head * (a.d_nope + a.d_value), a.kv_lora_rank),
@@ -155,11 +155,11 @@ def tensors(a: Fields) -> list[Tensor]:
 
 def matrices(a: Fields) -> list[Matrix]:
     """Return the projections: one matrix for the queries, or two."""
-    own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    in_two, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
     return [
-        Matrix("query", a.d_model, d_query, 1 - own),
-        Matrix("query_down", a.d_model, a.q_lora_rank, own),
-        Matrix("query_up", a.q_lora_rank, d_query, own),
+        Matrix("query", a.d_model, d_query, 1 - in_two),
+        Matrix("query_down", a.d_model, a.q_lora_rank, in_two),
+        Matrix("query_up", a.q_lora_rank, d_query, in_two),
         Matrix("kv_down", a.d_model, a.kv_lora_rank + a.d_rope),
         Matrix("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value)),
         Matrix("output", a.n_head * a.d_value, a.d_model),
@@ -185,12 +185,12 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     which that of keys and values is stored with the rotary key; RoPE's tables; scaled dot-product
     attention (`core`); the input of the output projection, where it is a copy.
     """
-    size, own = bytes_of(r.dtype) * tokens(r), positive(a.q_lora_rank)
+    size, in_two = bytes_of(r.dtype) * tokens(r), positive(a.q_lora_rank)
     states = size * a.d_model
     return {
-        "query": (1 - own) * states,
-        "query_down": own * states,
-        "query_norm": own * norm.saved(a, r, a.q_lora_rank),
+        "query": (1 - in_two) * states,
+        "query_down": in_two * states,
+        "query_norm": in_two * norm.saved(a, r, a.q_lora_rank),
         "query_up": size * a.q_lora_rank,
         "": 2 * rope.tables(r, a.d_rope),
         "kv_norm": norm.saved(a, r, a.kv_lora_rank) + size * a.d_rope,
@@ -250,7 +250,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     queries; queries and keys concatenated; scaled dot-product attention, a copy of its result that
     is contiguous per token, output.
     """
-    held, h = saved(a, r), heads(a)
+    saved_bytes, h = saved(a, r), heads(a)
     size, math = bytes_of(r.dtype) * tokens(r), int(r.attention_kernel == "math")
     queries, stored = size * a.n_head * h.d_key, size * a.n_head * h.d_stored
     rotary, down = size * a.d_rope, size * (a.kv_lora_rank + a.d_rope)
@@ -258,9 +258,14 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     of_query, of_key, of_value = scaled_dot_product.kept_inputs(h, r)
     freed = (2 - of_query + 1 - of_key) * queries + rotary + (1 - of_value) * stored
     return [
-        Allocation("query and kv_down", held["query_norm"] + held["query_up"] + queries + down),
+        Allocation(
+            "query and kv_down",
+            saved_bytes["query_norm"] + saved_bytes["query_up"] + queries + down,
+        ),
         *rope.forward(r, 1, a.d_rope, a.d_rope),
-        Allocation("kv_norm and kv_up", held["kv_norm"] - down + held["kv_up"] + stored),
+        Allocation(
+            "kv_norm and kv_up", saved_bytes["kv_norm"] - down + saved_bytes["kv_up"] + stored
+        ),
         *rope.forward(r, a.n_head, a.d_rope, a.d_rope),
         Allocation("query concatenation", queries, a.n_head * rotary),
         Allocation("key concatenation", queries),
@@ -278,7 +283,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     several; RoPE of the queries; keys and values; their latent; RoPE of the key; queries and their
     latent, if any.
     """
-    held, h, early = saved(a, r), heads(a), computed_again(r)
+    saved_bytes, h, early = saved(a, r), heads(a), computed_again(r)
     size, n = bytes_of(r.dtype), tokens(r)
     states, rotary = size * n * a.d_model, size * n * a.d_rope
     queries, values, stored = (
@@ -292,14 +297,14 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     saved_input = states, early * (1 - place.is_first)
     freed = (1 - several) * (queries - rotary)
     return [
-        *linear_backward("output", output, 0, values, place.given, held["output"], early),
+        *linear_backward("output", output, 0, values, place.given, saved_bytes["output"], early),
         *gradients_done("output", output),
         *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
         *rope.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
         Allocation("their copy contiguous per token", copied * stored, copied * stored),
-        *linear_backward("kv_up", kv_up, 0, latent, stored, held["kv_up"], early),
+        *linear_backward("kv_up", kv_up, 0, latent, stored, saved_bytes["kv_up"], early),
         *gradients_done("kv_up", kv_up),
         *norm.backward(a, r, width=a.kv_lora_rank),
         Allocation("rotary key before RoPE", 0, rotary),
@@ -320,7 +325,7 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
     Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
     first matrix, and whether early.
     """
-    own, size, early = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
+    has_two, size, early = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
     d_query = a.n_head * (a.d_nope + a.d_rope)
     states, latent = size * tokens(r) * a.d_model, size * tokens(r) * a.q_lora_rank
     weight, up, down = (
@@ -337,7 +342,7 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
         *linear_backward("query_down", down, 0, states, latent, *saved_input),
         *gradients_done("query_down", down, accumulate(states)),
     ]
-    return [*times(1 - own, whole), *times(own, in_two)]
+    return [*times(1 - has_two, whole), *times(has_two, in_two)]
 
 
 def program(a: Fields, r: Run):

@@ -66,10 +66,10 @@ def tensors(a: Fields) -> list[Tensor]:
 
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
-    found = dict.fromkeys(counts(tensors(a)), 0)
+    numbers = dict.fromkeys(counts(tensors(a)), 0)
     for tensor in tensors(a):
-        found[tensor.name] += tensor.numbers
-    return found
+        numbers[tensor.name] += tensor.numbers
+    return numbers
 
 
 TOKENS_PER_STEP = 1

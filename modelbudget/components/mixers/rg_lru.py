@@ -74,10 +74,10 @@ def tensors(a: Fields) -> list[Tensor]:
 
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
-    found: Values = {}
+    numbers: Values = {}
     for tensor in tensors(a):
-        found[tensor.name] = found.get(tensor.name, 0) + tensor.numbers
-    return found
+        numbers[tensor.name] = numbers.get(tensor.name, 0) + tensor.numbers
+    return numbers
 
 
 TOKENS_PER_STEP = 1

@@ -85,11 +85,14 @@ def tensors(a: Fields) -> list[Tensor]:
         "convolution": a.d_scan * a.d_scan_convolution,
         "step": a.d_scan_step * a.d_scan,
     }
-    found = [
+    all_tensors = [
         *(Tensor(name, numbers) for name, numbers in (parameters(a) | weights).items()),
         *(Tensor(name, a.d_scan) for name in weights),
     ]
-    return [one._replace(is_there=a.scan_norm) if one.name in _norms(a) else one for one in found]
+    return [
+        tensor._replace(is_there=a.scan_norm) if tensor.name in _norms(a) else tensor
+        for tensor in all_tensors
+    ]
 
 
 TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP

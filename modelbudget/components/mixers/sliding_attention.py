@@ -59,9 +59,9 @@ def _hides(a: Fields, r: Run):
 @valid_if(*SAVED_IF)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
-    held = attention.saved(a, r, place)
+    of_attention = attention.saved(a, r, place)
     mask = int(r.recompute == "selective") * scaled_dot_product.mask_of_window(r, _hides(a, r))
-    return held | {"core": held["core"] + mask}
+    return of_attention | {"core": of_attention["core"] + mask}
 
 
 @valid_if(no_mask_on_scores)

@@ -84,8 +84,8 @@ def tensors(a: Fields) -> list[Tensor]:
     found = parameters(a) | {"convolution": a.d_model * a.d_slstm_convolution}
     convolution = found.pop("convolution")
     biases = Tensor("", found.pop(""))
-    own = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
-    return [biases, *own, *(Tensor(name, numbers) for name, numbers in found.items())]
+    of_convolution = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
+    return [biases, *of_convolution, *(Tensor(name, numbers) for name, numbers in found.items())]
 
 
 TOKENS_PER_STEP = 1
