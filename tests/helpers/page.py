@@ -38,6 +38,12 @@ def unfold(tab):
     return tab
 
 
+def start(tab, place: str) -> None:
+    """Scroll to what starts when a reader comes near, and wait until its controls are there."""
+    tab.locator(place).first.scroll_into_view_if_needed()
+    tab.wait_for_selector("[data-answer=A] *")
+
+
 def scroll_and_wait(tab) -> list:
     """Open every section, scroll to each chart in turn and wait until it is drawn."""
     unfold(tab)

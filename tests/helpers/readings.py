@@ -41,6 +41,8 @@ def two_rows(a, run) -> pl.DataFrame:
     row = {"architecture": "it", "run": "so", "family": a.name()}
     row |= a.model_dump() | run.model_dump()
     others = {name: _another(row[name]) for name in a.numeric()}
+    for name in {"d_head", "d_rope", "d_rotary"} & others.keys():
+        others[name] = 2 * row[name]  # RoPE rotates pairs of channels
     if "none" in f"{getattr(a, 'mixers', '')} {getattr(a, 'mlps', '')}".split():
         others["parallel"] = row["parallel"]  # a layer without one part has no program in parallel
     other_run = run.model_dump()

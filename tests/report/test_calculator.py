@@ -648,7 +648,7 @@ PASTE = """async (configs) => {
     const rows = [...document.querySelectorAll("#calculator-table tbody tr")];
     found.push({
       said: document.getElementById("config-answer").textContent,
-      ends: document.querySelector("#fit-answer [title]")?.title,
+      ends: document.querySelector("#fit-answer [title*=to]")?.title,
       rows: Object.fromEntries(rows.map(({ cells: [name, a] }) => [
         name.textContent, a.textContent,
       ])),

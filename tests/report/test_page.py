@@ -7,7 +7,7 @@ import zlib
 import polars as pl
 import pytest
 from helpers.built import module_trees, printed_modules
-from helpers.page import DRAWN, Text, scroll_and_wait, unfold, violations
+from helpers.page import DRAWN, Text, scroll_and_wait, start, unfold, violations
 from helpers.results import LEDGER, PARTS, result
 
 from modelbudget.common.paths import SWEEPS
@@ -620,6 +620,7 @@ def test_axe_finds_nothing(opened, width, scheme):
     tab = opened(width, scheme)
     scroll_and_wait(tab)
     tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    start(tab, "[aria-label='n_kv_head of B']")
     tab.fill("[aria-label='n_kv_head of B']", "7")
     assert "does not divide" in tab.inner_text("[data-answer=B]")
     assert violations(tab) == []
@@ -636,6 +637,7 @@ def shown(tab) -> list[str]:
 def test_models_are_found_and_sorted(opened):
     tab = unfold(opened(1280))
     everything = shown(tab)
+    tab.locator(".models").scroll_into_view_if_needed()
     tab.fill(".finder input", "gpt-2")
     assert shown(tab) == ["gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m"]
     tab.fill(".finder input", "llama 3")

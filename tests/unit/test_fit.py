@@ -403,7 +403,7 @@ def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
 
 NOTHING_TRACED = {
     "no formula": (
-        "points: [{base: hybrid-368}, {base: falcon-mamba-7b}]\n"
+        "points: [{base: hybrid-368}, {base: hybrid-368, n_vocab: 1000}]\n"
         "fixed: {length: 8, autocast: bfloat16}\nfit: [batch]\n"
         "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     ),

@@ -122,7 +122,7 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
     assert runs_in_symbols(a, run, drawn) == {
         quantity: without_zeros(expected[quantity]) for quantity in drawn
     }
-    table = predict(two_rows(a, run), OF_RUNS)
+    table = predict(two_rows(a, run), list(expected))
     for quantity, values in expected.items():
         assert in_first_row(table, quantity) == {n: v for n, v in values.items() if v}, quantity
         found = as_bounds(getattr(a, quantity), a, run)
