@@ -36,6 +36,7 @@ MODELS = {
     "gated": {"gated": True, "norm": "rmsnorm", "position": "rotary"},
     "biases": {"query_bias": True, "up_bias": True, "down_bias": True, "output_bias": True},
     "windows": {"mixers": "sliding_attention attention", "window": 8},
+    "distances": {"position": "relative", "n_kv_head": 4},
     "experts": {
         "mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 128, "d_shared": 256,
         "shared_gate": True, "gated": True, "n_dense_layer": 1,

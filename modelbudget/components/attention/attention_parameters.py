@@ -84,10 +84,12 @@ def tensors(a: Fields) -> list[Tensor]:
 def matrices(a: Fields) -> list[Matrix]:
     """Return the projections."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    relative = int(position_of(a) == "relative")
     return [
         Matrix("query", a.d_model, query, bias=a.query_bias),
         Matrix("gate", a.d_model, d_gate(a), a.attention_gate, bias=a.query_bias),
         Matrix("key", a.d_model, key, bias=a.key_bias),
         Matrix("value", a.d_model, key, bias=a.value_bias),
         Matrix("output", query, a.d_model, bias=a.output_bias),
+        Matrix("position", a.d_model, query, relative),
     ]
