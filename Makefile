@@ -115,7 +115,7 @@ history: $(VENV)/.installed
 
 # Generate the JSON schemas of sweeps, models and accelerators, which editors use for completion.
 schema: $(VENV)/.installed
-	$(BIN)/python -m modelbudget.sweeps.json_schema
+	PYTHONPATH=. $(BIN)/python scripts/dev/write_schemas.py
 
 .PHONY: environment docs lock-docs
 

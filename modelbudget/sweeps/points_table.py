@@ -47,14 +47,6 @@ def table_of(points: Iterable[Point]) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-def models(points: pl.DataFrame) -> list[tuple[Architecture, RunConfig]]:
-    """Return the architecture and the run of each row."""
-    kinds = families()
-    return [
-        (_record(kinds[row["family"]], row), _record(RunConfig, row)) for row in points.to_dicts()
-    ]
-
-
 Kind = TypeVar("Kind", bound="Record")
 
 

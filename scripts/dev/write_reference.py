@@ -14,7 +14,6 @@ import sympy
 from pydantic import BaseModel
 
 import modelbudget as mb
-from modelbudget.api.command.json_schemas import OUTPUTS, schema
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.evaluators import symbols
@@ -40,6 +39,7 @@ from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
+from scripts.dev.json_schemas import OUTPUTS, schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 WRITTEN = "<!-- Written by scripts/dev/write_reference.py; edit the code instead. -->"

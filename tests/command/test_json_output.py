@@ -11,8 +11,8 @@ from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command import app
 from modelbudget.api.command.app import subcommands
-from modelbudget.api.command.json_schemas import OUTPUTS, schema
 from modelbudget.api.frames import JSON_VERSION
+from scripts.dev.json_schemas import OUTPUTS, schema
 
 SCHEMA = schema()
 PRINTED = {

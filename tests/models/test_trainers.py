@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers import preference_losses
 from helpers.divided import LLAMA, SMALL
 
 import modelbudget as mb
@@ -14,7 +15,6 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.step.train import of_pass, operations, switch, texts, train
 from modelbudget.measurement.trace.module_trace import Trace
-from modelbudget.modules import preference_losses
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.of_program import pass_of
 from modelbudget.quantities.training_step import training_step

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 import torch
+from helpers import preference_losses
 from helpers.one_operation import Case, differences
 
 from modelbudget.components import preference_loss
 from modelbudget.components.preference_loss import Preference
-from modelbudget.modules import preference_losses
 from modelbudget.operations.elementwise import clone
 from modelbudget.operations.tape import empty
 

@@ -1,8 +1,7 @@
 """Fine-tuning on GPUs of others: the only readings of adapters that this project has."""
 
 import pytest
-
-from modelbudget.compare.fine_tuning_readings import compared, sources, steps
+from helpers.fine_tuning_readings import compared, sources, steps
 
 
 @pytest.fixture(scope="module")

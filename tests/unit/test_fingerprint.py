@@ -26,8 +26,6 @@ READ_BY_NAME = {
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
-    "compare/fine_tuning_readings.py": ROOT / "configs" / "fine_tuning_readings.yaml",
-    "compare/gpu_steps.py": ROOT / "configs" / "gpu_steps.yaml",
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",

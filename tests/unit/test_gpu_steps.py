@@ -1,6 +1,6 @@
 """Steps between two readings of a GPU: exact where the readings themselves are not."""
 
-from modelbudget.compare.gpu_steps import CLOSE, gpu_steps, steps
+from helpers.gpu_steps import CLOSE, gpu_steps, steps
 
 
 def test_steps_between_long_prompts_are_those_of_the_cache(catalogue):

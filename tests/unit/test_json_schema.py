@@ -8,7 +8,7 @@ import yaml
 from helpers.project import ROOT
 
 from modelbudget.common.files import yaml_files
-from modelbudget.sweeps import json_schema
+from scripts.dev import write_schemas
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 CONFIGS = ROOT / "configs"
@@ -20,7 +20,8 @@ FILES = {
 }
 """Those that name a schema: the shipped ones do, and nobody's own has to."""
 VALIDATORS = {
-    name: jsonschema.Draft202012Validator(schema()) for name, schema in json_schema.SCHEMAS.items()
+    name: jsonschema.Draft202012Validator(schema())
+    for name, schema in write_schemas.SCHEMAS.items()
 }
 SWEEP = {"title": "t", "question": "q", "base": "decoder"}
 SERIES = {"title": "t", "family": "decoder", "source": "s"}
@@ -28,8 +29,8 @@ SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
 @pytest.mark.parametrize("name", VALIDATORS)
 def test_file_is_in_step_with_the_code(name):
-    written = (json_schema.FOLDER / name).read_text(encoding="utf-8")
-    assert written == json_schema.text(name), "run `make schema`"
+    written = (write_schemas.FOLDER / name).read_text(encoding="utf-8")
+    assert written == write_schemas.text(name), "run `make schema`"
 
 
 def test_every_schema_is_named_by_a_file():
@@ -39,7 +40,7 @@ def test_every_schema_is_named_by_a_file():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_files_that_name_a_schema_are_valid(path):
     schema = (path.parent / FILES[path]).resolve()
-    assert schema.parent == json_schema.FOLDER.resolve()
+    assert schema.parent == write_schemas.FOLDER.resolve()
     VALIDATORS[schema.name].validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
@@ -63,7 +64,7 @@ def test_mistakes_are_invalid(schema, change):
 
 
 def test_known_bases_are_offered(catalogue):
-    offered, _ = json_schema.sweep_schema()["$defs"]["Base"]["anyOf"]
+    offered, _ = write_schemas.sweep_schema()["$defs"]["Base"]["anyOf"]
     assert set(offered["enum"]) == set(catalogue.bases)
     assert VALIDATORS["sweep.schema.json"].is_valid(SWEEP | {"base": "my-model.json"})
     assert VALIDATORS["model.schema.json"].is_valid(SERIES)

@@ -90,7 +90,7 @@ def print_note(line: str) -> None:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print JSON with exact integers and the version of its schema (`json_schemas.py`).
+    """Print JSON with exact integers and the version of its schema.
 
     What is not printable is escaped, which means the same.
     """

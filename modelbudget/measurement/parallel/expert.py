@@ -13,7 +13,7 @@ from torch.distributed._functional_collectives import all_to_all_single, wait_te
 from torch.distributed.device_mesh import DeviceMesh
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.modules.feed_forward.moe import ExpertLinear, MoE
+from modelbudget.modules.feed_forward.moe import ExpertLinear, MoE, evenly
 
 
 def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
@@ -60,16 +60,11 @@ class Rows(NamedTuple):
 def _assumed(n_row: int, n_chosen: int, n_own: int, n_device: int, routing: str) -> Rows:
     """Distribute rows without choices; those that go to one device go to this one, the first."""
     if routing == "even":
-        sent = _evenly(n_row, n_device)
-        return Rows(sent, [_evenly(n_rows, n_own) for n_rows in sent])
+        sent = evenly(n_row, n_device)
+        return Rows(sent, [evenly(n_rows, n_own) for n_rows in sent])
     most = n_row // n_chosen * min(n_chosen, n_own)
-    sent = [most, *_evenly(n_row - most, n_device - 1)]
-    return Rows(sent, n_device * [_evenly(most, n_own)])
-
-
-def _evenly(n: int, n_part: int) -> list[int]:
-    each, more = divmod(n, n_part)
-    return [each + (i < more) for i in range(n_part)]
+    sent = [most, *evenly(n_row - most, n_device - 1)]
+    return Rows(sent, n_device * [evenly(most, n_own)])
 
 
 def _exchanged(loads: list[int], n_own: int, device: torch.device, mesh: DeviceMesh) -> Rows:

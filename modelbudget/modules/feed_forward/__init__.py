@@ -1,4 +1,4 @@
-"""Feed-forward parts: one file for each name in the pattern `mlps:`, with a function `make(a)`."""
+"""Feed-forward parts: one file for each name in the pattern `mlps:`, each with `make(a)`."""
 
 from functools import cache
 from types import ModuleType

@@ -80,6 +80,4 @@ class MLP(nn.Module):
         return self.down(self.norm(self.activation(self.gate(x)) * self.up(x)))
 
 
-def make(a) -> MLP:
-    """Build the MLP with a.d_ff hidden units."""
-    return MLP(a)
+make = MLP

@@ -145,7 +145,7 @@ class MoE(nn.Module):
             weights, chosen = self.router(tokens)
             order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
             owner = order // chosen.shape[1]
-            outputs = self.routed(tokens[owner], self.loads(chosen))
+            outputs = self.routed(tokens[owner], loads_of(chosen, self.n_expert))
             weighted = outputs * weights.flatten()[order].unsqueeze(1)
             y = torch.zeros_like(tokens).index_add(0, owner, weighted)
         if self.shared is not None:
@@ -160,7 +160,7 @@ class MoE(nn.Module):
         weights = weights.flatten()[order]
         numbers = torch.arange(self.n_expert, device=chosen.device)
         ends = torch.searchsorted(experts, numbers, right=True, out_int32=True)
-        loads = self.loads(chosen)
+        loads = loads_of(chosen, self.n_expert)
         gate, up = self.gate_up(rows, loads, ends).chunk(2, dim=-1)
         outputs = self.down(self.activation(gate) * up, loads, ends)
         weighted = outputs * weights.unsqueeze(1)
@@ -180,18 +180,22 @@ class MoE(nn.Module):
         y = self.shared(tokens)
         return y if self.shared_gate is None else y * self.shared_gate(tokens).sigmoid()
 
-    def loads(self, chosen) -> list[int]:
-        """Count the tokens of each expert.
 
-        On the meta device there are no choices to count: tokens are distributed evenly, which
-        changes no sum over the experts.
-        """
-        if chosen.is_meta:
-            each, more = divmod(chosen.numel(), self.n_expert)
-            return [each + (i < more) for i in range(self.n_expert)]
-        return chosen.flatten().bincount(minlength=self.n_expert).tolist()
+def loads_of(chosen, n_expert: int) -> list[int]:
+    """Count the rows of each expert.
+
+    On the meta device there are no choices to count: rows are distributed evenly, which changes no
+    sum over the experts.
+    """
+    if chosen.is_meta:
+        return evenly(chosen.numel(), n_expert)
+    return chosen.flatten().bincount(minlength=n_expert).tolist()
 
 
-def make(a) -> MoE:
-    """Build the router, the routed experts and the shared experts."""
-    return MoE(a)
+def evenly(n: int, n_part: int) -> list[int]:
+    """Divide a number into parts that differ by one at most, the larger ones first."""
+    each, more = divmod(n, n_part)
+    return [each + (i < more) for i in range(n_part)]
+
+
+make = MoE

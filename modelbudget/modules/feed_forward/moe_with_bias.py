@@ -22,5 +22,4 @@ class MoEWithBias(MoE):
         return super().forward(x) + self.bias
 
 
-def make(a) -> MoEWithBias:
-    return MoEWithBias(a)
+make = MoEWithBias

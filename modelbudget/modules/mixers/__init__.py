@@ -1,4 +1,4 @@
-"""Mixers: one file for each name in the pattern `mixers:`, with a function `make(a)`."""
+"""Mixers: one file for each name in the pattern `mixers:`, each with `make(a)`."""
 
 from functools import cache
 from types import ModuleType

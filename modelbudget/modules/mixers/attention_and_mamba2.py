@@ -19,6 +19,4 @@ class AttentionAndMamba2(nn.Module):
         return self.attention(x, bias, rotation) + self.mamba2(x)
 
 
-def make(a) -> AttentionAndMamba2:
-    """Build both parts."""
-    return AttentionAndMamba2(a)
+make = AttentionAndMamba2

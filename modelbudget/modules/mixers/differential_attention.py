@@ -55,5 +55,4 @@ class DifferentialAttention(nn.Module):
         return Cache([(self.n_kv_head, self.d_head)] * 2, batch, length, like)
 
 
-def make(a) -> DifferentialAttention:
-    return DifferentialAttention(a)
+make = DifferentialAttention

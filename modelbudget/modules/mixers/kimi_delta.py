@@ -82,6 +82,4 @@ def scan(query, key, value, beta, decay, state):
     return torch.stack(outputs, 1), state
 
 
-def make(a) -> KimiDelta:
-    """Build the heads."""
-    return KimiDelta(a)
+make = KimiDelta

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from modelbudget.modules.cache import Cache
-from modelbudget.modules.feed_forward.moe import ExpertLinear
+from modelbudget.modules.feed_forward.moe import ExpertLinear, loads_of
 from modelbudget.modules.rope import rotate
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
@@ -52,7 +52,7 @@ class MixtureOfAttentionHeads(nn.Module):
         weights, chosen = self.router(tokens)
         order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
         owner = order // self.n_chosen
-        loads = self.loads(chosen)
+        loads = loads_of(chosen, self.n_expert)
         q = self.in_order_of_tokens(self.query(tokens[owner], loads), order)
         q = self.by_head(q.view(batch, length, -1))
         k, v = (self.by_head(y) for y in self.key_value(x).chunk(2, dim=-1))
@@ -76,17 +76,9 @@ class MixtureOfAttentionHeads(nn.Module):
         """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
         return y.unflatten(2, (-1, self.d_head)).transpose(1, 2)
 
-    def loads(self, chosen) -> list[int]:
-        """Count the rows of each expert: without storage there are no choices, but equal shares."""
-        if chosen.is_meta:
-            each, more = divmod(chosen.numel(), self.n_expert)
-            return [each + (i < more) for i in range(self.n_expert)]
-        return chosen.flatten().bincount(minlength=self.n_expert).tolist()
-
     def make_cache(self, batch: int, length: int, like) -> Cache:
         """Keys and values of all tokens."""
         return Cache([(self.n_kv_head, self.d_head)] * 2, batch, length, like)
 
 
-def make(a) -> MixtureOfAttentionHeads:
-    return MixtureOfAttentionHeads(a)
+make = MixtureOfAttentionHeads

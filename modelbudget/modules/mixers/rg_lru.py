@@ -82,6 +82,4 @@ def scan(kept, written, state):
     return torch.stack(states, dim=1), state
 
 
-def make(a) -> RecurrentBlock:
-    """Build the block over a.n_lru_block · a.d_lru_block channels."""
-    return RecurrentBlock(a)
+make = RecurrentBlock

@@ -22,6 +22,4 @@ class ShortConvolution(nn.Module):
         return self.output(after * self.convolution(before * x))
 
 
-def make(a) -> ShortConvolution:
-    """Build the convolution over a.d_short_convolution tokens."""
-    return ShortConvolution(a)
+make = ShortConvolution

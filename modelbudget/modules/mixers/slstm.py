@@ -80,6 +80,4 @@ def step(gates, hidden, cell, normaliser, largest):
     return torch.sigmoid(out) * cell / normaliser, cell, normaliser, top
 
 
-def make(a) -> SLSTM:
-    """Build the heads."""
-    return SLSTM(a)
+make = SLSTM

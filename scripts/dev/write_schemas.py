@@ -1,6 +1,6 @@
 """The JSON Schemas of the files of sweeps, models and accelerators, for editors.
 
-`python -m modelbudget.sweeps.json_schema` writes them.
+`make schema` writes them.
 """
 
 import json
