@@ -63,29 +63,43 @@ TEXT = Argument(lambda value: isinstance(value, str), "text")
 TEXTS = Argument(_is_texts, "a list of texts")
 EACH_TEXT = Argument(_is_texts, "texts")
 """Of an argument that takes any number of them."""
-NAMES = Argument(_is_names, "names of fields")
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
-SETTINGS = Argument(_is_settings, "a RunConfig, keys with values, or None")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")
 NO_NAME_OR_NAME = Argument(lambda value: value is None or _is_path(value), "a name or None")
 NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
-RESERVE = Argument(_is_reserve, "bytes, a size such as 2GiB, or None")
-DEVICES = whole_number(1, MOST_DEVICES)
-NO_COUNT_OR_COUNT = Argument(
-    lambda value: value is None or (type(value) is int and value > 0), "a number of tokens or None"
-)
-NO_SHARE_OR_SHARE = Argument(
-    lambda value: value is None or (type(value) in (int, float) and 0 < value < 1),
-    "a number between 0 and 1, or None",
-)
+USUAL = {
+    "settings": Argument(_is_settings, "a RunConfig, keys with values, or None"),
+    "given": Argument(_is_names, "names of fields"),
+    "quantities": TEXTS,
+    "devices": whole_number(1, MOST_DEVICES),
+    "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB, or None"),
+    "accelerators": NO_PATH_OR_PATH,
+    "answer": Argument(
+        lambda value: value is None or (type(value) is int and value > 0),
+        "a number of tokens or None",
+    ),
+    "engine_share": Argument(
+        lambda value: value is None or (type(value) in (int, float) and 0 < value < 1),
+        "a number between 0 and 1, or None",
+    ),
+    **dict.fromkeys(("accelerator", "component", "name", "quantity"), TEXT),
+    **dict.fromkeys(("draft", "reference", "reward"), NO_NAME_OR_NAME),
+    **dict.fromkeys(("engine_sleeps", "training"), BOOLEAN),
+}
+"""By the name that they have in all functions but those that say otherwise."""
 
 
-def checked(**arguments: Argument) -> Callable[[Function], Function]:
-    """Check arguments by name before a function runs. Its errors are InputError."""
+def checked(**others: Argument) -> Callable[[Function], Function]:
+    """Check arguments by name before a function runs. Its errors are InputError.
+
+    `others`: those that are not what `USUAL` says.
+    """
 
     def wrap(function: Function) -> Function:
         signature = inspect.signature(function)
+        known = USUAL | others
+        arguments = {name: known[name] for name in signature.parameters if name in known}
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:

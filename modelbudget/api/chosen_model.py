@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from modelbudget.api.arguments import SETTINGS, checked
+from modelbudget.api.arguments import checked
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -67,12 +67,12 @@ class ChosenModel:
         """The complete record of its sizes. Raises InputError if a field is missing or wrong."""
         return self._resolved({})[0]
 
-    @checked(settings=SETTINGS)
+    @checked()
     def run(self, settings: Settings = None) -> RunConfig:
         """Return the run with all fields: the given ones, those of the source, defaults."""
         return self.with_run(settings)[1]
 
-    @checked(settings=SETTINGS)
+    @checked()
     def with_run(self, settings: Settings = None) -> tuple[Architecture, RunConfig]:
         """Return the architecture and the complete run. Raises InputError."""
         return self._resolved(fields_of(settings))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from modelbudget.api.arguments import TEXT, checked, one_of
+from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -31,7 +31,7 @@ class Counts(Frames):
     missing: dict[str, str]
     executed: Fraction | None
 
-    @checked(name=TEXT)
+    @checked()
     def __getitem__(self, name: str) -> int:
         if name in self.missing:
             raise InputError([f"{self.model}: {name}: {self.missing[name]}"])

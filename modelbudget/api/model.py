@@ -7,21 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.arguments import (
-    BOOLEAN,
-    DEVICES,
-    NAME,
-    NAMES,
-    NO_COUNT_OR_COUNT,
-    NO_NAME_OR_NAME,
-    NO_PATH_OR_PATH,
-    NO_SHARE_OR_SHARE,
-    RESERVE,
-    SETTINGS,
-    TEXT,
-    TEXTS,
-    checked,
-)
+from modelbudget.api.arguments import NAME, NO_NAME_OR_NAME, checked
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel, Settings
 from modelbudget.api.find import GGUF
@@ -51,17 +37,17 @@ if TYPE_CHECKING:
 class Model(ChosenModel):
     """A chosen model, and the questions that have an answer."""
 
-    @checked(settings=SETTINGS, given=NAMES)
+    @checked()
     def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
         """Return why a run is not allowed, if it is because of a field among `given`."""
         return wrong_run(self, settings, given)
 
-    @checked(quantity=TEXT, settings=SETTINGS)
+    @checked()
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
         """Return why a quantity has no prediction for a run, None if it has one."""
         return why_not(self, quantity, settings)
 
-    @checked(quantity=TEXT, settings=SETTINGS)
+    @checked()
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
         """Return a quantity, or a count by a convention; see `predictions`.
 
@@ -69,7 +55,7 @@ class Model(ChosenModel):
         """
         return self.predictions([quantity], settings)[quantity]
 
-    @checked(quantities=TEXTS, settings=SETTINGS)
+    @checked()
     def predictions(self, quantities: Sequence[str], settings: Settings = None) -> Predictions:
         """Return several quantities; those without a value are `missing`, with the reason.
 
@@ -83,25 +69,25 @@ class Model(ChosenModel):
         """Predict the parameters by component."""
         return self.predict("parameters")
 
-    @checked(settings=SETTINGS)
+    @checked()
     def memory(self, settings: Settings = None) -> Predictions:
         """Predict all memory of training and inference, in bytes."""
         wanted = [quantity for quantity in QUANTITIES if quantity.endswith("_bytes")]
         return self.predictions(wanted, settings)
 
-    @checked(settings=SETTINGS)
+    @checked()
     def flops(self, settings: Settings = None) -> Predictions:
         """Predict the FLOPs of forward, backward and of one decoded token."""
         return self.predictions([q for q in QUANTITIES if q.startswith("flops")], settings)
 
-    @checked(settings=SETTINGS)
+    @checked()
     def conventions(self, settings: Settings = None) -> Counts:
         """Count parameters and FLOPs per training token as papers and training code do."""
         from modelbudget.api.conventions import counts
 
         return counts(self.label, *self.with_run(settings))
 
-    @checked(component=TEXT, quantity=TEXT)
+    @checked()
     def formula(self, component: str, quantity: str = "parameters") -> sympy.Expr:
         """Return the formula of all instances of a component, over the sizes of the model.
 
@@ -111,14 +97,7 @@ class Model(ChosenModel):
 
         return of_component(self, component, quantity)
 
-    @checked(
-        accelerator=TEXT,
-        settings=SETTINGS,
-        devices=DEVICES,
-        training=BOOLEAN,
-        reserve=RESERVE,
-        accelerators=NO_PATH_OR_PATH,
-    )
+    @checked()
     def fit(
         self,
         accelerator: str,
@@ -139,14 +118,7 @@ class Model(ChosenModel):
 
         return fit(self, accelerator, settings, devices, training, reserve, accelerators)
 
-    @checked(
-        accelerator=TEXT,
-        settings=SETTINGS,
-        devices=DEVICES,
-        reserve=RESERVE,
-        accelerators=NO_PATH_OR_PATH,
-        draft=NO_NAME_OR_NAME,
-    )
+    @checked()
     def serve(
         self,
         accelerator: str,
@@ -166,18 +138,7 @@ class Model(ChosenModel):
 
         return serve(self, accelerator, settings, devices, reserve, accelerators, draft)
 
-    @checked(
-        name=TEXT,
-        settings=SETTINGS,
-        reference=NO_NAME_OR_NAME,
-        reward=NO_NAME_OR_NAME,
-        accelerator=NO_NAME_OR_NAME,
-        reserve=RESERVE,
-        accelerators=NO_PATH_OR_PATH,
-        answer=NO_COUNT_OR_COUNT,
-        engine_share=NO_SHARE_OR_SHARE,
-        engine_sleeps=BOOLEAN,
-    )
+    @checked(accelerator=NO_NAME_OR_NAME)
     def trainer(
         self,
         name: str,
@@ -207,7 +168,7 @@ class Model(ChosenModel):
             answer, engine_share, engine_sleeps,
         )  # fmt: skip
 
-    @checked(settings=SETTINGS, quantities=TEXTS)
+    @checked()
     def measure(
         self, settings: Settings = None, quantities: Sequence[str] = ("parameters",)
     ) -> Comparison:
@@ -216,14 +177,14 @@ class Model(ChosenModel):
 
         return compare_model(self, settings, quantities)
 
-    @checked(settings=SETTINGS)
+    @checked()
     def adapter_file(self, settings: Settings) -> int:
         """Return the bytes of the file that PEFT saves of a run's adapter. Raises InputError."""
         from modelbudget.files.adapter_file import adapter_file_bytes
 
         return adapter_file_bytes(self.base.transformers, *self.with_run(settings))
 
-    @checked(settings=SETTINGS)
+    @checked()
     def host_bytes(self, settings: Settings) -> int | None:
         """Return what the optimizer of a run keeps in the host's memory. Raises InputError."""
         return host_bytes(*self.with_run(settings))

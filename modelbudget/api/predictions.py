@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from modelbudget.api import of_class
-from modelbudget.api.arguments import TEXT, checked
+from modelbudget.api.arguments import checked
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.frames import Frames
@@ -172,7 +172,7 @@ class Predictions(Frames):
             return "traced"
         return "predicted by formula, or traced where that is said"
 
-    @checked(quantity=TEXT)
+    @checked()
     def __getitem__(self, quantity: str) -> Breakdown:
         if quantity in self.missing:
             raise InputError([f"{self.model.name}: {quantity}: {self.missing[quantity]}"])
