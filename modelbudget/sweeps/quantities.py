@@ -1,6 +1,8 @@
 """Quantities that a sweep can measure, in the groups that are measured together."""
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+from modelbudget.architecture.counting_conventions import BY_NAME
 
 OfParameters = Literal["parameters", "parameter_bytes", "file_bytes"]
 OfTraining = Literal[
@@ -17,32 +19,12 @@ OfInference = Literal["cache_bytes", "request_bytes", "flops_decode", "peak_infe
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
 OfDevice = Literal["workspace_bytes", "context_bytes"]
-OfConvention = Literal[
-    "total",
-    "without_input_embedding",
-    "without_positions",
-    "without_vocabulary",
-    "without_embeddings",
-    "without_embeddings_and_norms",
-    "kaplan",
-    "6n",
-    "6n_without_input_embedding",
-    "6n_without_embeddings",
-    "8n",
-    "deepseek_n1",
-    "deepseek_n2",
-    "deepseek_m",
-    "palm",
-    "nanogpt",
-    "nanochat",
-    "olmo",
-    "chinchilla",
-    "megatron",
-    "megatron_recomputed",
-]
-Quantity = Literal[
-    OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice, OfConvention
-]
+if TYPE_CHECKING:
+    Quantity = str
+else:
+    Quantity = Literal[
+        OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice, *BY_NAME
+    ]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_STORED = OF_PARAMETERS - {"parameters"}
 """Bytes of parameters in memory, and of the tensors in a file."""
@@ -58,8 +40,8 @@ OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
 """Quantities reported by a device's allocator for training."""
 OF_SIMULATION = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
 """Quantities that a simulated CUDA allocator computes from a trace. They have no formula."""
-OF_CONVENTION = frozenset(get_args(OfConvention))
-"""Counts of parameters, and of FLOPs per token, by `architecture/counting_conventions.py`.
+OF_CONVENTION = frozenset(BY_NAME)
+"""Counts of parameters, and of FLOPs per token, by `configs/counting_conventions.yaml`.
 
 Measured by applying the convention to the components that were counted on the module.
 """

@@ -26,6 +26,7 @@ READ_BY_NAME = {
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
+    "architecture/counting_conventions.py": ROOT / "configs" / "counting_conventions.yaml",
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
