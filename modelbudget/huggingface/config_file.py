@@ -9,12 +9,12 @@ from modelbudget.common.bounded_json import each_key_once, parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface import bounded_check, nested_text_config, translate
+from modelbudget.huggingface import bounded_check, nested_text_config, quantization, translate
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.file_keys import without_code
-from modelbudget.huggingface.quantization import weight_format
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 
+OF_MODELOPT = "hf_quant_config.json"
 FLOAT, NOT_FINITE = "__float__", ("Infinity", "-Infinity", "NaN")
 
 
@@ -35,8 +35,14 @@ class Configured(NamedTuple):
 
 
 def read(path: Path) -> Configured:
-    """Read a config.json. Raises InputError with everything that is wrong or not supported."""
-    return read_keys(path, _load(path))
+    """Read a config.json, and how ModelOpt quantised the weights if its file lies next to it.
+
+    Raises InputError with everything that is wrong or not supported.
+    """
+    config, of_modelopt = _load(path), path.parent / OF_MODELOPT
+    if "quantization_config" not in config and of_modelopt.is_file():
+        config["quantization_config"] = quantization.of_modelopt(_json(of_modelopt))
+    return read_keys(path, config)
 
 
 def read_keys(path: Path, config: dict[str, Any]) -> Configured:
@@ -70,11 +76,13 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     unread = _unread_keys(kind, config) if translation.in_transformers else []
     unrelated = {*unread} & {*translate.unrelated_keys(kind, config)}
     of_class = json.dumps(config) if translation.in_transformers else None
-    notes += [
-        Note(f"{key} = {show(config[key])}: {kind} does not read it")
+    useless = ", ".join(
+        f"{key} = {show(config[key])}"
         for key in unread
-        if key in unrelated and config[key] is not None
-    ]
+        if key in unrelated and config[key] not in (None, [], {})
+    )
+    if useless:
+        notes.append(Note(f"{useless}: not read by {kind}"))
     config = {key: value for key, value in config.items() if key not in unrelated}
     try:
         fields = translate.fields_of(kind, config)
@@ -84,7 +92,7 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
             raise
         return _without_formula(kind, config, error)
     notes += not_used(kind, config)
-    weights, of_weights = weight_format(config, fields)
+    weights, of_weights = quantization.weight_format(config, fields)
     known = kind if translation.in_transformers else None
     notes += of_weights
     if sizes := translate.sizes_of_class(kind, config):
@@ -104,7 +112,7 @@ def _without_formula(
     Raises `why` if it is about values that a class may not have, and this one cannot be built.
     """
     run, notes = run_settings(config)
-    weights, of_weights = weight_format(config, {})
+    weights, of_weights = quantization.weight_format(config, {})
     config = config | ({"architectures": [kind]} if kind else {})
     if why is None or isinstance(why, translate.NoFormulaError):
         fields = bounded_check.fields_of(config)
@@ -143,11 +151,15 @@ def _unread_keys(kind: str, config: dict[str, Any]) -> list[str]:
     return [key for key in unknown if key not in read]
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> Any:
     try:
-        config = parse_json(read_text(path), _value, constants=True)
+        return parse_json(read_text(path), _value, constants=True)
     except ValueError as error:
         raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    config = _json(path)
     if not isinstance(config, dict):
         raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
     if not isinstance(config.get("model_type"), str):

@@ -8,15 +8,16 @@ from modelbudget.huggingface.module_names import LINEAR, chosen, linear_layers
 from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
-    r"(re:)?(.*\.)?(lm_head|embed_\w+|mlp\.(shared_expert_)?gate|block_sparse_moe\.gate|\w*router|"
-    r"\w*norm|(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1)(\..*)?)(\.weight)?\$?"
+    r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
+    r"(re:)?(.*\.)?(lm_head|embed_\w+|mlp\.shared_expert_gate|e_score_correction_bias|\w*router|\w*norm|"
+    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1)(\..*)?)(\.(weight|bias))?\$?"
 )
 """Modules that have the dtype in every format, or that are not of the language model.
 
 Naming them among the exceptions changes nothing."""
 SKIPPED = (
     "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
-    "linear_weights_not_to_quantize",
+    "linear_weights_not_to_quantize", "exclude_modules",
 )  # fmt: skip
 """Keys of the modules that are not converted."""
 PARTIAL = ("modules_in_block_to_quantize", "dynamic")
@@ -28,6 +29,7 @@ CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 OF_GROUPS = "compressed-tensors"
 """The method whose layers have formats by groups."""
 TORCHAO = "torchao"
+MODELOPT = "modelopt"
 BY_NAMES = ("FqnToConfig", "ModuleFqnToConfig")
 """Configs of torchao by the names of modules."""
 INCLUDED = ("include_input_output_embeddings", "include_embedding")
@@ -50,15 +52,15 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     method_config = config.get("quantization_config")
     if not isinstance(method_config, dict):
         return {}, []
-    method = str(method_config.get("quant_method") or "bitsandbytes")
+    method = str(method_config.get("quant_method") or _without_name(method_config))
     of_cache = cache_format(method_config)
     read, of_table = _by_names(method_config) if method == TORCHAO else (method_config, {})
-    of_run = _read(method, _keys(read)) if _is_whole(method, config) else None
+    of_run = _read(method, _keys(read)) if not _left_out(method, config) else None
     if of_run is None and method == OF_GROUPS:
         of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
-        text = f"quantization_config: {method}: no formula covers it{_allowed(method_config)}"
-        text += ": bytes are refused"
+        why = _left_out(method, config) or _allowed(method_config)
+        text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
     of_run |= of_table
@@ -69,6 +71,22 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
     return of_run | cache, [note, *notes]
+
+
+def of_modelopt(content: Any) -> dict[str, Any]:
+    """Return the quantization_config that a file of ModelOpt stands for, `hf_quant_config.json`."""
+    quantization = content.get("quantization") if isinstance(content, dict) else None
+    if not isinstance(quantization, dict):
+        return {"quant_method": MODELOPT}
+    cache = quantization.get("kv_cache_quant_algo")
+    return quantization | {"quant_method": MODELOPT, "kv_cache_scheme": cache}
+
+
+def _without_name(quantization: dict[str, Any]) -> str:
+    """Return the method of a config that does not name it: that of early files."""
+    producer = quantization.get("producer")
+    is_modelopt = isinstance(producer, dict) and producer.get("name") == MODELOPT
+    return MODELOPT if is_modelopt else "bitsandbytes"
 
 
 def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -101,6 +119,8 @@ def cache_format(quantization: dict[str, Any]) -> tuple[dict[str, str], list[Not
     scheme = quantization.get("kv_cache_scheme")
     if not scheme:
         return {}, []
+    if scheme == "FP8":  # as ModelOpt writes it
+        scheme = {"type": "float", "num_bits": 8}
     if not isinstance(scheme, dict) or (scheme.get("type"), scheme.get("num_bits")) != ("float", 8):
         return None
     if scheme.get("strategy", "tensor") != "tensor":
@@ -253,10 +273,13 @@ def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
     return bool(quantization.get("lm_head"))
 
 
-def _is_whole(method: str, config: dict[str, Any]) -> bool:
-    """Whether all matrices of one kind are converted: no layer or projection is left out."""
+def _left_out(method: str, config: dict[str, Any]) -> str:
+    """Return which layers of one kind are left out, in brackets; empty if none are."""
     quantization = config["quantization_config"]
-    if any(quantization.get(key) for key in PARTIAL):
-        return False
-    skipped = [name for key in SKIPPED for name in quantization.get(key) or ()]
-    return method == "mxfp4" or all(NOT_CONVERTED.fullmatch(str(name)) for name in skipped)
+    names = [str(name) for key in SKIPPED for name in quantization.get(key) or ()]
+    partial = [key for key in PARTIAL if quantization.get(key)]
+    others = [] if method == "mxfp4" else [n for n in names if not NOT_CONVERTED.fullmatch(n)]
+    if not partial and not others:
+        return ""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f" ({partial[0]} is set)" if partial else f" ({others[0]}{more} are left out)"

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+import torch
 import transformers
 from torch import device
 
@@ -59,3 +61,65 @@ def test_published_sizes_of_files_that_the_installed_class_reads_otherwise(tmp_p
     assert counted == 390_323_712
     assert f"ties the head nevertheless; with its own it has {n_of_head:,} more" in lines
     assert not lines_of(tmp_path, UMT5 | {"tie_word_embeddings": True})[1]
+
+
+# As on huggingface.co: Qwen/Qwen3.5-35B-A3B, meta-llama/Llama-4-Maverick-17B-128E-Instruct,
+# nvidia/MiniMax-M2.5-NVFP4, Qwen/Qwen3-Coder-480B-A35B-Instruct, microsoft/Phi-3-mini-4k-instruct,
+# with small sizes, and what transformers 4 wrote into Kimi K2.5
+QWEN = {
+    "model_type": "qwen3_5_moe_text", "hidden_size": 64, "num_hidden_layers": 4, "vocab_size": 99,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8, "layer_types": [*["linear_attention"] * 3, "full_attention"],
+    "full_attention_interval": 4, "mtp_num_hidden_layers": 1, "attn_output_gate": True,
+    "mtp_use_dedicated_embeddings": False, "mamba_ssm_dtype": "float32", "mlp_only_layers": [],
+    "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 1e7},
+    "tie_word_embeddings": False,
+}  # fmt: skip
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 4, "vocab_size": 99, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 24, "pad_token_id": 0,
+}  # fmt: skip
+EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
+LLAMA_4 = SIZES | EXPERTS | {
+    "model_type": "llama4_text", "interleave_moe_layer_step": 2, "intermediate_size_mlp": 40,
+}  # fmt: skip
+MINIMAX = SIZES | EXPERTS | {
+    "model_type": "minimax_m2", "rotary_dim": 8, "partial_rotary_factor": 0.5, "use_mtp": True,
+}  # fmt: skip
+CODER = SIZES | {
+    "model_type": "qwen3_moe", "qkv_bias": False, "num_experts": 4, "moe_intermediate_size": 8,
+    "num_experts_per_tok": 2, "no_repeat_ngram_size": 0, "typical_p": 1.0, "torchscript": False,
+}  # fmt: skip
+PHI_3 = {k: v for k, v in SIZES.items() if k != "head_dim"} | {"model_type": "phi3"}
+
+
+@pytest.mark.parametrize("keys", [QWEN, LLAMA_4, MINIMAX, CODER], ids=lambda k: k["model_type"])
+def test_keys_of_published_files_that_no_class_writes(tmp_path, keys):
+    """Each file was refused, or was counted without a formula; the class is the oracle."""
+    total, lines = lines_of(tmp_path, keys)
+    model_type = keys["model_type"]
+    with device("meta"):
+        config = transformers.CONFIG_MAPPING[model_type](**keys)
+        of_class = transformers.AutoModelForCausalLM.from_config(config)
+    buffers = [b for name, b in of_class.named_buffers() if name.endswith("correction_bias")]
+    assert total == sum(t.numel() for t in [*of_class.parameters(), *buffers])
+    assert ("attn_output_gate = true" in lines) == ("mtp_num_hidden_layers = 1" in lines)
+    assert "ngram" not in lines
+    assert "unknown" not in lines
+
+
+def test_the_window_of_phi_3_bounds_its_cache(tmp_path):
+    """The class keeps one token less than the window before the next token comes."""
+    n_tokens, window = 40, 9
+    (tmp_path / "config.json").write_text(json.dumps(PHI_3 | {"sliding_window": window}))
+    model = mb.model(tmp_path, implementation="modelbudget")
+    with device("meta"):
+        config = transformers.Phi3Config(**PHI_3, sliding_window=window)
+        ids = torch.zeros(1, n_tokens, dtype=torch.long)
+        layers = transformers.Phi3ForCausalLM(config)(ids).past_key_values.layers
+    kept = [tuple(layer.keys.shape) for layer in layers]
+    assert kept == [(1, 2, window - 1, 16)] * 4
+    run = {"length": n_tokens, "dtype": "float32"}
+    assert model.predict("cache_bytes", run).total == 4 * 2 * 2 * 16 * window * 4

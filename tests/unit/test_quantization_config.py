@@ -144,6 +144,27 @@ def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, giv
     assert model.parameters().total > 0
 
 
+def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
+    """Such a folder was counted in bfloat16; early configs had no method and the cache as text."""
+    (tmp_path / "config.json").write_text(json.dumps(WIDE))
+    n = mb.model(tmp_path).parameters().total
+    n_kept = 2 * 100 * 256 + 5 * 256
+    of_modelopt = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": of_modelopt}))
+    written = {"producer": {"name": "modelopt"}, "quant_algo": "FP8", "kv_cache_scheme": "FP8"}
+    (tmp_path / "in.json").write_text(json.dumps(WIDE | {"quantization_config": written}))
+    for path in (tmp_path, tmp_path / "in.json"):
+        asked = mb.model(path, implementation="modelbudget")
+        values = asked.predictions(["parameter_bytes", "cache_bytes"], {"length": 8}).totals()
+        assert values["parameter_bytes"] == 2 * n_kept + (n - n_kept) + 2 * 7 * 8
+        assert values["cache_bytes"] == 2 * 2 * 8 * 256
+        assert "weights: modelopt-fp8" in " ".join(note.text for note in asked.base.notes)
+    exact = of_modelopt | {"exclude_modules": ["model.layers.0.mlp*"]}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": exact}))
+    notes = " ".join(note.text for note in mb.model(tmp_path).base.notes)
+    assert "(model.layers.0.mlp* are left out): bytes are refused" in notes
+
+
 @pytest.mark.parametrize(
     ("config", "given"),
     [(GPT2, KNOWN["fp8-block"]), (GPT2, KNOWN["torchao-int8"]), (WIDE, {"quant_method": "mxfp4"})],
