@@ -57,6 +57,8 @@ class Part(Protocol):
     DIVIDED: tuple[str, ...]
     """Fields of which each of several devices has the same share (`tensor_parallel.py`). May be
     missing: then devices cannot divide the part."""
+    DIVIDED_OF_ALL_TOKENS: tuple[str, ...]
+    """The same, where each device has all tokens (`sequence_parallel: false`); else it has all."""
     FUSES_GRADIENTS: bool
     """Its products can add gradients of weights to a buffer (`megatron_linear.py`). May be missing:
     then they cannot."""

@@ -17,6 +17,11 @@ class Share(SimpleNamespace):
     """
 
 
+def of_all_tokens(r: Run):
+    """Count the devices that compute all tokens together: one, if each has a part of the length."""
+    return r.tensor_parallel - r.sequence_parallel * (r.tensor_parallel - 1)
+
+
 def share(a: Fields, r: Run) -> Fields:
     """Return the architecture as one device computes it: a share of what its parts divide.
 
@@ -24,11 +29,11 @@ def share(a: Fields, r: Run) -> Fields:
     """
     if isinstance(a, Share) or not (is_divided(r) or has_part_of_experts(r)):
         return a
-    divided = {
-        name for component in layer.parts(a).values() for name in getattr(component, "DIVIDED", ())
-    }
-    sizes = {name: getattr(a, name) for name in divided} | {"n_vocab": embedding.rows(a)}
-    shares = {name: ceil_div(size, r.tensor_parallel) for name, size in sizes.items()}
+    parts, n_device = layer.parts(a).values(), r.tensor_parallel
+    shares = {"n_vocab": ceil_div(embedding.rows(a), n_device)}
+    for names, n in ("DIVIDED", n_device), ("DIVIDED_OF_ALL_TOKENS", of_all_tokens(r)):
+        divided = {name for part in parts for name in getattr(part, names, ())}
+        shares |= {name: ceil_div(getattr(a, name), n) for name in divided}
     shares |= {
         "vocab_multiple": 1,
         "has_whole_keys": 1 - positive(a.n_kv_head - 1),

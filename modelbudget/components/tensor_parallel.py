@@ -97,7 +97,8 @@ def known_peak(a: Fields, r: Run):
     buffer and shards have parts of them. Without a norm before it, a part gathers the length of the
     residual stream itself. The gradient of the only head of keys is transposed where neither RoPE
     nor a fused kernel copies it; its own copy is then of a sum over devices, which is divided
-    before it meets others. Shifted labels, MLA and biases of scores have a program alone.
+    before it meets others. Shifted labels, MLA, biases of scores and divided
+    experts have a program alone.
     """
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
@@ -105,7 +106,8 @@ def known_peak(a: Fields, r: Run):
     has_temporaries = optimizer_states.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
     has_formula = r.targets == "given" and a.position not in MASKS
     has_formula = has_formula and a.qk_norm != "separate" and "mla" not in a.mixers.split()
-    return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula)
+    of_experts = 1 - int("moe" in a.mlps.split()) * (1 - r.sequence_parallel)
+    return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula) * of_experts
 
 
 def constraints() -> Iterator[Constraint]:
@@ -114,11 +116,9 @@ def constraints() -> Iterator[Constraint]:
         for name, component in named.items():
             if not hasattr(component, "DIVIDED"):
                 yield _known(f"'{name}' not in {field}", f"{name} in {field}")
-    yield Constraint(
-        "sequence_parallel or 'moe' not in mlps",
-        f"{_GIVEN}: moe in mlps: each device routes tokens of its own; allowed: sequence_parallel: "
-        "true",
-        when="tensor_parallel > 1",
+    yield _known(
+        "sequence_parallel or not down_bias or 'moe' not in mlps",
+        "moe in mlps, down_bias = true; allowed: sequence_parallel: true",
     )
     one_by_one = "not foreach and not fused or gradient_casts == 'accumulated'"
     of_all = "foreach = {foreach}, fused = {fused}"
@@ -138,9 +138,11 @@ def constraints() -> Iterator[Constraint]:
     yield _known("not inner_norm", "inner_norm = true")
     yield _known("activation != 'xielu'", "activation = xielu")
     copied = "tensor_parallel % n_kv_head == 0 or "
-    for name, of_several in (("n_head", ""), ("n_kv_head", copied), ("d_ff", "")):
+    whole = "sequence_parallel or 'moe' not in mlps or "
+    sizes = {"n_head": "", "n_kv_head": copied, "d_ff": "", "d_expert": whole, "d_shared": whole}
+    for name, unless in sizes.items():
         yield Constraint(
-            f"{of_several}{name} % tensor_parallel == 0",
+            f"{unless}{name} % tensor_parallel == 0",
             f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it",
             when="tensor_parallel > 1",
         )

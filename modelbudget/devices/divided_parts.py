@@ -36,6 +36,10 @@ READ_LATENTS = ("layer.mla.query", "layer.mla.query_up", "layer.mla.kv_up")
 """Products of MLA's heads: what they read is on each device, and its gradient a term."""
 
 
+SHARED_EXPERTS = "layer.moe.shared"
+"""An MLP that is divided where each device has all tokens, as the routed experts are."""
+
+
 class Length:
     """The length of states, of which each of several devices has a part.
 
@@ -122,7 +126,8 @@ class Divided:
             return lambda x: self._with_summed_key(compute(x))
         if part.path in READ_LATENTS:
             return lambda x: compute(gathered(x, n, None))
-        if part.path in READ_ALL and not self.gathers_again:
+        is_shared = dim is None and part.path == SHARED_EXPERTS
+        if is_shared or (part.path in READ_ALL and not self.gathers_again):
             gathers_logits = part.path == "head" and Active.tape.cache_length is not None
 
             def read(x, *others):
@@ -130,7 +135,7 @@ class Divided:
                 return all_gather(y, n, -1) if gathers_logits else y
 
             return read
-        if part.path in SUMMED:
+        if part.path in SUMMED or (dim is None and part.path == f"{SHARED_EXPERTS}.down"):
             biases = parameters[1:]
 
             def term(x):

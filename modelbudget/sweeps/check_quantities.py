@@ -136,9 +136,6 @@ def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[
         constraints.append(
             Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}")
         )
-        if "mlps" in family.model_fields:
-            routed = f"{setting}: {of_inference[0]} is not known with moe in mlps; allowed: 1"
-            constraints.append(Constraint("tensor_parallel == 1 or 'moe' not in mlps", routed))
     trained = [name for name in quantities if name in OF_TRAINING - {"flops_forward"}]
     if trained and "n_kv_head" in family.model_fields:
         copied = f"{setting}: {trained[0]} is not known where several devices have the same head"

@@ -165,7 +165,6 @@ def test_quantities_and_families_that_are_not_divided_are_refused(sweep):
     for base, measure, reason in (
         ("gpt-2-124m", "{quantities: [resident_bytes]}", "resident_bytes is not known of shares"),
         ("gpt-2-124m", "{device: cpu}", "tensor_parallel = 2 is measured without a device"),
-        ("mixtral-8x7b", "{quantities: [parameters]}", "allowed: sequence_parallel: true"),
         ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
     ):
         with pytest.raises(Exception, match="parallel") as error:

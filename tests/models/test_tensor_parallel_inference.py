@@ -26,6 +26,7 @@ COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2}
 """With four devices, two have the same head of keys and values."""
 OF_HEADS = LLAMA | {"qk_norm": "shared", "sinks": True, "attention_gate": True}
 OF_HEADS |= {"gate_per_head": True}
+EXPERTS = {"mlps": "moe mlp", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 8}
 RUNS = [
     {"length": 1},
     {"batch": 3, "length": 32},
@@ -46,10 +47,11 @@ def check(a: Decoder, run: RunConfig) -> None:
         assert predicted == without_zeros(values[quantity]), (quantity, run)
 
 
-@pytest.mark.parametrize("name", [*SHAPES, "copied", "of heads"])
+@pytest.mark.parametrize("name", [*SHAPES, "copied", "of heads", "experts"])
 def test_a_devices_share_of_inference_is_predicted(name):
     """Logits of the whole vocabulary, which each gathers, are most of a small model's peak."""
-    shape = SMALL | (SHAPES | {"copied": COPIED, "of heads": OF_HEADS | {"sinks": False}})[name]
+    others = {"copied": COPIED, "of heads": OF_HEADS | {"sinks": False}, "experts": LLAMA | EXPERTS}
+    shape = SMALL | (SHAPES | others)[name]
     sizes = cycle([{}, {"n_vocab": 8}])
     for settings, devices in zip(RUNS, cycle([4, 2, 4]), strict=False):
         a = Decoder(**shape | next(sizes))
@@ -85,7 +87,7 @@ def _decoded(a: Decoder, run: RunConfig) -> numpy.ndarray:
     return (logits.to_local() if is_divided else logits).numpy()
 
 
-@pytest.mark.parametrize("shape", [OF_HEADS, COPIED], ids=["divided", "copied"])
+@pytest.mark.parametrize("shape", [OF_HEADS | EXPERTS, COPIED], ids=["divided", "copied"])
 def test_processes_that_communicate_decode_what_one_does(tmp_path, shape):
     a = Decoder(**SMALL | shape | {"n_vocab": 40})
     run = RunConfig(batch=2, length=7, dtype="float64", backend="cpu")
@@ -102,8 +104,6 @@ REFUSED = {
     "not divide it",
     "base: llama-3-8b\nfixed: {tensor_parallel: 2, sequence_parallel: true}": "sequence_parallel = "
     "true: cache_bytes is not known of parts of the length; allowed: false",
-    "base: mixtral-8x7b\nfixed: {tensor_parallel: 2}": "tensor_parallel = 2: cache_bytes is not "
-    "known with moe in mlps; allowed: 1",
 }
 
 

@@ -35,6 +35,8 @@ from modelbudget.memory.timeline import (
     times,
     within,
 )
+from modelbudget.operations.collectives import gathered as of_all_devices
+from modelbudget.operations.collectives import summed
 from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
 from modelbudget.operations.expert_exchange import on_other_devices
@@ -50,6 +52,7 @@ from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, v
 
 GROUP = "experts"
 DIVIDED = ()
+DIVIDED_OF_ALL_TOKENS = ("d_expert", "d_shared")
 OF_OWN_TOKENS = True
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
 
@@ -473,8 +476,9 @@ def cache(a: Fields, r: Run) -> Values:
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape; no token is dropped."""
     gathers = r.expert_kernel == "gathered" and a.gated
+    n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
-    choose = make_part("router", _router, a)
+    router = make_part("router", _router, a)
     if gathers:
         gate_up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
     elif a.gated:
@@ -500,15 +504,26 @@ def program(a: Fields, r: Run):
             order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
             owner = without_gradient(order)
             if r.expert_parallel == 1:
-                outputs = routed(take_rows(tokens, owner))
+                outputs = routed(take_rows(read(tokens), owner))
             else:  # no name for the rows: they are freed once they are sent
                 n = tokens.shape[0] * expert_parallel.received_per_token(a, r)
-                outputs = on_other_devices(routed, take_rows(tokens, owner), n)
+                outputs = on_other_devices(routed, take_rows(read(tokens), owner), n)
             weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
-            y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
+            y = sum_terms(index_add(empty(tokens.shape, tokens.dtype), owner, weighted))
         if shared is not None:
             y = add(y, of_shared_experts(tokens))
         return view(y, x.shape)
+
+    def choose(tokens, normalised=False):
+        weights, chosen = router(tokens, normalised)
+        return read(weights), chosen
+
+    def read(x):
+        """Return what all experts read; devices that divide them sum its gradient."""
+        return x if n_device == 1 else of_all_devices(x, n_device, None)
+
+    def sum_terms(y):
+        return y if n_device == 1 else summed(y, n_device, None)
 
     def routed(x):
         if not a.gated:
@@ -520,7 +535,7 @@ def program(a: Fields, r: Run):
         """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
         weights, chosen = choose(tokens, normalised=True)
         _experts_in_order, order = sort(flatten(chosen))
-        x = take_rows(tokens, without_gradient(order))
+        x = take_rows(read(tokens), without_gradient(order))
         weights = take_rows(flatten(weights), order)
         numbers = empty((a.n_expert,), "int64")
         ends = empty((a.n_expert,), "int32")
@@ -531,8 +546,8 @@ def program(a: Fields, r: Run):
         written = empty(order.shape, "int64")  # arange, which is written into places
         del written
         # No name for the rows: they are freed once they are summed.
-        return to(
-            sum_over(unflatten(take_rows(weighted, places), 0, chosen.shape), [1]), tokens.dtype
+        return sum_terms(
+            to(sum_over(unflatten(take_rows(weighted, places), 0, chosen.shape), [1]), tokens.dtype)
         )
 
     def of_shared_experts(tokens):

@@ -5,8 +5,9 @@ their outputs, those of output and down by their inputs, embedding and head by t
 which the loss reads a part too. What no device can divide is on each: norms, positions, biases of
 output and down, and keys and values of a single head; of fewer heads than devices, each has one.
 Norms of heads see those of a device, as torchtitan's `SequenceParallel(sequence_dim=2)`. A mixture
-of experts is left as it is: each device has a part of the length, and routes its tokens. All
-devices hold the same number of bytes; collectives move nothing.
+of experts is left as it is where each device has a part of the length, and routes its tokens; else
+each expert is divided by its hidden channels. All devices hold the same number of bytes;
+collectives move nothing.
 """
 
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
 from modelbudget.modules.mixers.attention import SeparateNorm
@@ -156,9 +158,42 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
             input_layouts=states, desired_input_layouts=whole, use_local_output=True
         )
         plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
+    if isinstance(moe := getattr(layer, "moe", None), MoE) and states.is_replicate():
+        plan |= _divide_experts(moe, mesh)
     has = {name for name, module in layer.named_modules() if module is not None}
     plan = {name: style for name, style in plan.items() if name in has}
     parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
+
+
+def _divide_experts(moe: MoE, mesh: DeviceMesh) -> dict[str, Any]:
+    """Divide each expert by its hidden channels; return how the shared ones are divided.
+
+    Each device routes all tokens; gradients of what the experts read and of their weights are
+    summed, and so are their results (transformers, `MoeExpertsParallel`).
+    """
+    for stack_name, parts in ("gate", 1), ("up", 1), ("gate_up", 2):
+        stack = cast(nn.Module, getattr(moe, stack_name, None) or nn.Identity())
+        for name, parameter in [*stack.named_parameters()]:
+            shares = [part.chunk(mesh.size(), 1) for part in parameter.detach().chunk(parts, 1)]
+            own = torch.cat([share[mesh.get_local_rank()] for share in shares], 1)
+            stack.register_parameter(name, nn.Parameter(own))
+    _keep_own(moe.down, "weight", mesh, 2)
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+        return x.to_local(grad_placements=[Partial()])
+
+    def sum_terms(y: torch.Tensor) -> torch.Tensor:
+        y = DTensor.from_local(y, mesh, [Partial()], run_check=False)
+        return y.redistribute(placements=[Replicate()]).to_local()
+
+    moe.read, moe.sum_terms = read, sum_terms
+    columns = {f"moe.shared.{name}": ColwiseParallel() for name in ("gate", "up")}
+    whole = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
+    return columns | {
+        "moe.shared": whole,
+        "moe.shared.down": RowwiseParallel(output_layouts=Replicate()),
+    }
 
 
 def _divide_heads(attention: Any, mesh: DeviceMesh) -> list[str]:

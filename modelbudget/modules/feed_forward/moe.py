@@ -1,5 +1,6 @@
 """Mixture of experts (MoE)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,6 +9,10 @@ from torch.nn import functional as F
 
 from modelbudget.modules.feed_forward.mlp import MLP, activation
 from modelbudget.modules.joined import put_in_place
+
+
+def unchanged(x):
+    return x
 
 
 class Router(nn.Module):
@@ -126,6 +131,9 @@ class MoE(nn.Module):
         self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
         self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
         self.gate_up: Any = None
+        # Of devices that divide each expert: what sums a gradient, and what sums their terms.
+        self.read: Callable = unchanged
+        self.sum_terms: Callable = unchanged
 
     def gather(self, gathers: bool) -> None:
         """Make one stack of those of gate and up, once and for all if `gathers`."""
@@ -145,9 +153,10 @@ class MoE(nn.Module):
             weights, chosen = self.router(tokens)
             order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
             owner = order // chosen.shape[1]
-            outputs = self.routed(tokens[owner], loads_of(chosen, self.n_expert))
+            weights = self.read(weights)
+            outputs = self.routed(self.read(tokens)[owner], loads_of(chosen, self.n_expert))
             weighted = outputs * weights.flatten()[order].unsqueeze(1)
-            y = torch.zeros_like(tokens).index_add(0, owner, weighted)
+            y = self.sum_terms(torch.zeros_like(tokens).index_add(0, owner, weighted))
         if self.shared is not None:
             y = y + self.always(tokens)
         return y.view_as(x)
@@ -156,7 +165,8 @@ class MoE(nn.Module):
         """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
         weights, chosen = self.router(tokens, normalised=True)
         experts, order = chosen.flatten().sort()
-        rows = tokens[order // chosen.shape[1]]
+        weights = self.read(weights)
+        rows = self.read(tokens)[order // chosen.shape[1]]
         weights = weights.flatten()[order]
         numbers = torch.arange(self.n_expert, device=chosen.device)
         ends = torch.searchsorted(experts, numbers, right=True, out_int32=True)
@@ -166,7 +176,8 @@ class MoE(nn.Module):
         weighted = outputs * weights.unsqueeze(1)
         places = torch.empty_like(order)
         places[order] = torch.arange(len(order), device=order.device)
-        return weighted[places].unflatten(0, chosen.shape).sum(1).to(tokens.dtype)
+        y = weighted[places].unflatten(0, chosen.shape).sum(1).to(tokens.dtype)
+        return self.sum_terms(y)
 
     def routed(self, rows, loads: list[int]):
         """Compute the experts' outputs for rows sorted by expert."""
