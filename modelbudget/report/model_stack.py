@@ -13,10 +13,10 @@ from modelbudget.report.charts.format import count, percent, short
 VERBS = {
     "token embedding": "looks up a token",
     "head": "scores the next token",
-    "positions": "says where a token is",
+    "positions": "say where a token is",
     "attention": "lets tokens look at each other",
     "MLP": "works on each token alone",
-    "norms": "keeps numbers in range",
+    "norms": "keep numbers in range",
 }
 """Groups of a plain decoder, and what each does."""
 WIDE, HIGH = 100.0, 400.0
@@ -141,7 +141,7 @@ def _band(
         "width": f"{width:.3f}",
         "dashes": dashes,
         "title": f"{part.name}: {shape}{count(part.value)} parameters{each}, "
-        f"{percent(part.value / stack.total)}; {VERBS.get(part.group, part.group)}",
+        f"{percent(part.value / stack.total)}; {part.group} {VERBS[part.group]}",
     }
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections import Counter
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -575,6 +576,24 @@ def test_without_scripts_it_says_so(opened):
     tab = opened(script=False)
     assert "needs JavaScript" in tab.inner_text("#what-if")
     assert not tab.is_visible("#calculator")
+
+
+def test_a_print_has_the_answer_or_nothing_of_the_calculator(open_page, address, tmp_path):
+    """Before a reader comes near it has none; printing begins it. It answers without Vega.
+
+    Only this opens the page away from the calculator, and asks for what Vega would take.
+    """
+    page, path = Path(address.removeprefix("file://")).read_text("utf-8"), tmp_path / "page.html"
+    path.write_text(page.replace("<main", "<p>above</p>" * 200 + "<main"), encoding="utf-8")
+    tab = open_page(path.as_uri(), 1280)
+    tab.emulate_media(media="print")
+    assert tab.query_selector("#calculator[aria-busy]")
+    assert not tab.is_visible("#what-if")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    tab.wait_for_selector("#calculator:not([aria-busy])")
+    assert "H100" in tab.inner_text("#fit-answer")
+    assert tab.evaluate("typeof vegaEmbed") == "undefined"
+    assert tab.messages == []
 
 
 def test_controls_come_from_the_record(catalogue, static_parts):

@@ -5,7 +5,11 @@
   const root = document.getElementById("calculator");
   root.hidden = false; // at once: what is below must not move
   await story.near(root); // a page that opens elsewhere does not wait for it
-  const [data, nodes] = await Promise.all([unpack("calculator"), unpackBytes("nodes")]);
+  const pause = () => new Promise((done) => setTimeout(done)); // no task that blocks a phone
+  const data = await unpack("calculator");
+  await pause();
+  const nodes = await unpackBytes("nodes");
+  await pause();
 
   // Budgets and runs as calculator_columns.py writes them: nodes as steps, equal runs once.
   let total = 0;
@@ -28,6 +32,7 @@
     form.runs = unfolded(form.runs);
     for (const name of Object.keys(form.classes)) form.classes[name] = unfolded(form.classes[name]);
   }
+  await pause();
   const HOME = "#what-if";
   const groups = new Map(data.groups);
   const choices = new Map(data.choices); // of categorical run settings
@@ -42,26 +47,11 @@
   const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
   const LINK = root.querySelector("#calculator-link").textContent;
 
-  const categorical = [...Object.keys(data.forms[0].categories), ...choices.keys()];
-  const inputs = [...Object.keys(data.minimum), ...categorical];
   const evaluate = evaluator(data.graph, nodes);
+  await pause();
+  const rules = data.rules.map(({ fields, mistake }) => ({ fields, mistake: compiled(mistake) }));
 
-  // Rules are Vega expressions over all fields.
-  const given = inputs.map((name) => ({ name, value: categorical.includes(name) ? "" : 0 }));
-  for (const [name, value] of Object.entries(data.constants)) given.push({ name, value });
-  const rules = data.rules.map((rule, i) => ({ name: `mistake${i}`, update: rule.mistake }));
-  const followers = [...Object.values(data.models).flatMap(({ follow }) => follow), ...data.config.derived];
-  const updates = [...new Set(followers.map(([, update]) => update))];
-  const followed = updates.map((update, i) => ({ name: `follow${i}`, update }));
-  const kernels = data.kernels.map(([kernel, mistakes]) => [kernel, mistakes.map((update, i) => ({ name: `${kernel}${i}`, update }))]);
-  const ruleView = await vegaSignals([...given, ...rules, ...followed, ...kernels.flatMap(([, refused]) => refused)]);
-
-  function broken(values) {
-    for (const { name } of given) ruleView.signal(name, values[name]);
-    ruleView.run();
-    const found = data.rules.map(({ fields }, i) => ({ fields, reason: ruleView.signal(`mistake${i}`) }));
-    return found.filter(({ reason }) => reason);
-  }
+  const broken = (values) => rules.map(({ fields, mistake }) => ({ fields, reason: mistake(values) })).filter(({ reason }) => reason);
 
   // All settings of a run. One device has nothing to share; a choice may bring other settings.
   function settingsOf(values) {
@@ -84,10 +74,11 @@
     const { kernelIsSet, ...state } = chosen[side];
     const values = valuesOf(state);
     if (kernelIsSet || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
-    for (const [kernel, refused] of kernels) {
+    for (const [kernel, mistakes] of data.kernels) {
       chosen[side] = { ...state, run: { ...state.run, attention_kernel: kernel } };
-      const isBroken = broken(settingsOf(valuesOf(chosen[side]))).some(({ fields }) => fields.includes("attention_kernel"));
-      if (!isBroken && !refused.some(({ name }) => ruleView.signal(name))) return;
+      const settings = settingsOf(valuesOf(chosen[side]));
+      const isBroken = broken(settings).some(({ fields }) => fields.includes("attention_kernel"));
+      if (!isBroken && !mistakes.some((mistake) => compiled(mistake)(settings))) return;
     }
   }
 
@@ -109,16 +100,10 @@
     const moved = new Set(Object.keys(changes));
     for (const [name, update, others] of data.models[model].follow) {
       if (name in changes || !others.some((other) => moved.has(other))) continue;
-      values[name] = following(update, others, values);
+      values[name] = compiled(update)(values);
       moved.add(name);
     }
     return values;
-  }
-
-  function following(update, others, values) {
-    for (const other of others) ruleView.signal(other, values[other]);
-    ruleView.run();
-    return ruleView.signal(`follow${updates.indexOf(update)}`);
   }
 
   function change(side, name, value) {
@@ -202,7 +187,7 @@
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
     const follow = data.config.derived.filter(([name]) => !(name in fields));
-    for (const [name, update, others] of follow) fields[name] = following(update, others, { ...data.defaults, ...fields });
+    for (const [name, update] of follow) fields[name] = compiled(update)({ ...data.defaults, ...fields });
     addFile(kind, fields, follow);
   }
 
@@ -678,11 +663,8 @@
 
   const configText = root.querySelector("#config-text");
   const configAnswer = root.querySelector("#config-answer");
-  let newest = 0; // of all readings; the others have no answer
-  async function readConfig() {
-    const [number, text] = [(newest += 1), configText.value];
-    const file = text.trim() ? await translate(text) : null;
-    if (number !== newest) return;
+  function readConfig() {
+    const file = configText.value.trim() ? translate(configText.value) : null;
     isRefused = file !== null && file.mistakes.length > 0;
     configAnswer.replaceChildren(...[...(file?.mistakes ?? []), ...(file?.notes ?? [])].map((line, i) => element("p", line, i < file.mistakes.length ? "reason" : "")));
     if (file === null || isRefused) {
@@ -753,10 +735,14 @@
     show();
   }
   window.addEventListener("hashchange", follow);
-  for (const side of SIDES) {
-    await new Promise((done) => setTimeout(done)); // no task that blocks a phone
-    compute(chosen[side]);
+  // What the answer computes, each once and in a task of its own.
+  const first = valuesOf(chosen.A);
+  const changed = CHANGES.map(([, of]) => of(first)).filter(Boolean);
+  for (const state of [chosen.B, ...[{}, ...changed].map((change) => withChange(chosen.A, change))]) {
+    await pause();
+    compute(state);
   }
+  await pause();
   root.removeAttribute("aria-busy");
   follow();
 })();

@@ -1,5 +1,7 @@
 """Act 1: what the parameters do, as two models to scale."""
 
+import re
+
 import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
@@ -49,7 +51,7 @@ def title(stack: Stack) -> str:
     """Return in how many of ten parameters what is done most is done."""
     group = max(VERBS, key=stack.share)
     n = round(10 * stack.share(group))
-    verb = VERBS[group].replace("looks", "look").replace("works", "work").replace("lets", "let")
+    verb = re.sub(r"^(\w+)s\b", r"\1", VERBS[group])
     return f"{_TENTHS[n].capitalize()} in ten parameters of {stack.label} {verb} ({group})"
 
 

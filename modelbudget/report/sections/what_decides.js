@@ -15,7 +15,7 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
     const whole = sum(layers);
     let top = 0;
     const add = ([name, group, value], x, width, height, dashes) => {
-      const title = `${name}: ${grouped(value)} parameters${dashes ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${verbs.get(group)[1]}`;
+      const title = `${name}: ${grouped(value)} parameters${dashes ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
       const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x} ${top}v${height}`, "stroke-width": width };
       found.push(drawn("path", dashes ? { ...line, "stroke-dasharray": dashes } : line, drawn("title", {}, title)));
     };

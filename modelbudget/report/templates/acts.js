@@ -7,7 +7,7 @@ for (const one of document.querySelectorAll(".act [hidden]")) one.hidden = false
 const story = {
   entries: {},
   grouped: new Intl.NumberFormat("en-US").format,
-  // Resolves once an element comes within a screen of the window.
+  // Resolves once an element comes within a screen of the window, or the page is printed.
   near: (place) =>
     new Promise((done) => {
       const observer = new IntersectionObserver((entries) => {
@@ -16,6 +16,7 @@ const story = {
         done();
       }, { rootMargin: "100%" });
       observer.observe(place);
+      window.addEventListener("beforeprint", done, { once: true });
     }),
   // As `percent` of charts/format.py.
   percent(share) {

@@ -90,6 +90,8 @@ const charts = (() => {
   document.addEventListener("toggle", ({ target }) => drawIn(target), true);
   const drawIn = (root) => Promise.all(places.filter((place) => root.contains(place)).map(draw));
 
+  window.addEventListener("beforeprint", () => drawIn(document));
+
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);

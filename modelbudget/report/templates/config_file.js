@@ -119,18 +119,10 @@ function configReader({ config: shared, defaults }) {
     return { n_dense_layer: n };
   }
 
-  async function computed(one, values, mistakes) {
+  function computed(one, values, mistakes) {
     const names = { head_dim: null, ...values };
-    const signals = [
-      ...Object.entries(names).map(([name, value]) => ({ name, value })),
-      ...Object.entries(one.computed).map(([field, update]) => ({ name: `computed_${field}`, update })),
-      ...one.requires.map(([, update], i) => ({ name: `requires_${i}`, update })),
-    ];
-    const view = await vegaSignals(signals);
-    one.requires.forEach(([text], i) => {
-      if (!view.signal(`requires_${i}`)) mistakes.push(`not supported: the page needs ${text}`);
-    });
-    return Object.fromEntries(Object.keys(one.computed).map((field) => [field, view.signal(`computed_${field}`)]));
+    for (const [text, holds] of one.requires) if (!compiled(holds)(names)) mistakes.push(`not supported: the page needs ${text}`);
+    return Object.fromEntries(Object.entries(one.computed).map(([field, text]) => [field, compiled(text)(names)]));
   }
 
   // Sizes of parts that no layer has, and options of attention without any.
@@ -144,14 +136,12 @@ function configReader({ config: shared, defaults }) {
   }
 
   // Fields that nobody set (`missing`), from others.
-  async function derived(fields, missing) {
+  function derived(fields, missing) {
     const all = { ...defaults, ...fields };
-    const inputs = new Set(shared.derived.flatMap(([, , names]) => names).filter((name) => !missing.some(([other]) => other === name)));
-    const view = await vegaSignals([
-      ...[...inputs].map((name) => ({ name, value: all[name] ?? 0 })),
-      ...missing.map(([name, update]) => ({ name, update })),
-    ]);
-    return Object.fromEntries(missing.map(([name]) => [name, view.signal(name)]));
+    for (const [name, update, others] of missing) {
+      all[name] = compiled(update)(Object.fromEntries(others.map((other) => [other, all[other] ?? 0])));
+    }
+    return Object.fromEntries(missing.map(([name]) => [name, all[name]]));
   }
 
   // Files that do not describe their model, and what changes memory or compute and is not used.
@@ -190,7 +180,7 @@ function configReader({ config: shared, defaults }) {
     return [`${number} not in the file, so that ${kind}'s defaults are used: ${sizes.map(([key, value]) => `${key} = ${value}`).join(", ")}`];
   }
 
-  async function translated(config, mistakes, notes) {
+  function translated(config, mistakes, notes) {
     let kind = classOf(config);
     const part = kind ? null : textPart(config);
     if (!kind && !part) throw noClass(config);
@@ -208,10 +198,10 @@ function configReader({ config: shared, defaults }) {
     let fields = { ...one.fixed };
     for (const [key, value] of Object.entries(values)) Object.assign(fields, fieldsOf(one.meanings[key], key, value, mistakes));
     Object.assign(fields, mixersOf(one, values, mistakes), denseLayers(one, values, mistakes));
-    if (mistakes.length === 0) Object.assign(fields, await computed(one, values, mistakes));
+    if (mistakes.length === 0) Object.assign(fields, computed(one, values, mistakes));
     fields = withoutAbsent(one, fields);
     const follow = shared.derived.filter(([name]) => !(name in fields));
-    if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields, follow)) };
+    if (mistakes.length === 0) fields = { ...fields, ...derived(fields, follow) };
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide${keyOf(one, name)}`);
       if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
@@ -223,13 +213,13 @@ function configReader({ config: shared, defaults }) {
   }
 
   // The class, its fields and run settings; and what could not be read, in one line each.
-  return async (text) => {
+  return (text) => {
     const [mistakes, notes] = [[], []];
     try {
       // Python writes numbers that JSON does not have; no size is one of them.
       const config = JSON.parse(text.replace(/(?<![\w"])-?(Infinity|NaN)(?![\w"])/g, "null"));
       if (config === null || typeof config !== "object" || Array.isArray(config)) throw new Error("must be keys with values");
-      return { ...(await translated(config, mistakes, notes)), mistakes, notes };
+      return { ...translated(config, mistakes, notes), mistakes, notes };
     } catch (error) {
       return { mistakes: [`config.json: ${error.message}`], notes };
     }

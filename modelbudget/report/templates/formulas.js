@@ -12,13 +12,14 @@ const OPERATIONS = {
 
 // A column of rows, some of which are copies of earlier ones (readings/repeats.py).
 function withRepeats(column, [since, distance, length]) {
-  const whole = [];
-  let place = 0;
+  const n = length.reduce((sum, one) => sum + one, column.length);
+  const whole = typeof column === "string" ? new Array(n) : new Int32Array(n);
+  let [place, at] = [0, 0];
   for (let i = 0; i < since.length; i += 1) {
-    for (const end = place + since[i]; place < end; place += 1) whole.push(column[place]);
-    for (let k = 0; k < length[i]; k += 1) whole.push(whole[whole.length - distance[i]]);
+    for (const end = place + since[i]; place < end; place += 1, at += 1) whole[at] = column[place];
+    for (const end = at + length[i]; at < end; at += 1) whole[at] = whole[at - distance[i]];
   }
-  for (; place < column.length; place += 1) whole.push(column[place]);
+  for (; place < column.length; place += 1, at += 1) whole[at] = column[place];
   return whole;
 }
 
@@ -72,8 +73,81 @@ function evaluator({ fields, constants, lengths, ...rows }, bytes) {
   };
 }
 
-// A view of signals alone. Vega's interpreter evaluates them: the page's policy forbids eval.
-async function vegaSignals(signals) {
-  const options = { mode: "vega", renderer: "none", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
-  return (await embed(document.createElement("div"), { signals }, options)).view;
+// Vega's expressions, as vega_constraints.py writes them, as functions of the values of names. Vega
+// itself would take half a second of a phone's CPU.
+const LITERALS = { null: null, true: true, false: false };
+const FUNCTIONS = {
+  ...Object.fromEntries(["ceil", "floor", "round", "min", "max", "pow"].map((name) => [name, Math[name]])),
+  format: (x) => x.toLocaleString("en-US"),
+  split: (text, by) => text.split(by),
+  join: (words, by) => words.join(by),
+  slice: (words, first, end) => words.slice(first, end),
+  indexof: (words, word) => words.indexOf(word),
+};
+const BINARY = [
+  { "||": (x, y) => x() || y() },
+  { "&&": (x, y) => x() && y() },
+  { "==": (x, y) => x() == y(), "!=": (x, y) => x() != y() },
+  { "<=": (x, y) => x() <= y(), ">=": (x, y) => x() >= y(), "<": (x, y) => x() < y(), ">": (x, y) => x() > y() },
+  { "+": (x, y) => x() + y(), "-": (x, y) => x() - y() },
+  { "*": (x, y) => x() * y(), "/": (x, y) => x() / y(), "%": (x, y) => x() % y() },
+]; // by precedence, the weakest first
+const compiledTexts = new Map();
+
+function compiled(text) {
+  if (!compiledTexts.has(text)) compiledTexts.set(text, parsed(text));
+  return compiledTexts.get(text);
+}
+
+function parsed(text) {
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|'[^']*'|[\w.]+|[<>=!]=|&&|\|\||\S/g);
+  let at = 0;
+  const take = (token) => tokens[at] === token && (at += 1);
+
+  function listed(end) {
+    const parts = [];
+    for (; !take(end); take(",")) parts.push(choice());
+    return (values) => parts.map((part) => part(values));
+  }
+
+  function choice() {
+    const test = binary(0);
+    if (!take("?")) return test;
+    const yes = choice();
+    take(":");
+    const no = choice();
+    return (values) => (test(values) ? yes(values) : no(values));
+  }
+
+  function binary(level) {
+    if (level === BINARY.length) return unary();
+    let left = binary(level + 1);
+    for (let name; (name = Object.keys(BINARY[level]).find(take)); ) {
+      const [x, y, operation] = [left, binary(level + 1), BINARY[level][name]];
+      left = (values) => operation(() => x(values), () => y(values));
+    }
+    return left;
+  }
+
+  function unary() {
+    const token = tokens[at];
+    at += 1;
+    if (token === "(") {
+      const inner = choice();
+      take(")");
+      return inner;
+    }
+    if (token === "[") return listed("]");
+    if (token === "!" || token === "-") {
+      const x = unary();
+      return (values) => (token === "!" ? !x(values) : -x(values));
+    }
+    const constant = token.startsWith("'") ? token.slice(1, -1) : /^["\d]/.test(token) ? JSON.parse(token) : LITERALS[token];
+    if (constant !== undefined) return () => constant;
+    if (!take("(")) return (values) => values[token];
+    const operands = listed(")");
+    return (values) => FUNCTIONS[token](...operands(values));
+  }
+
+  return choice();
 }
