@@ -30,6 +30,14 @@ class Candidate(Strict):
     set: dict[str, bool | int | str] = Field(min_length=1)
     alters: bool = False
 
+    def fields(self, run: RunConfig) -> dict[str, bool | int | str]:
+        """Return the fields that the change sets in a run."""
+        numbers = type(run).numeric()
+        return {
+            name: getattr(run, value) if value in numbers else value
+            for name, value in self.set.items()
+        }
+
 
 class Candidates(Strict):
     changes: list[Candidate]
@@ -80,10 +88,11 @@ def changes(
     helpful = []
     for candidate in candidates():
         if Expression(candidate.when)(vars(architecture) | vars(run)):
-            n_bytes = _needed(model, {**kept, **candidate.set})
+            fields = candidate.fields(run)
+            n_bytes = _needed(model, {**kept, **fields})
             if n_bytes is not None and n_bytes < now:
                 helpful.append(
-                    Change(candidate.text, candidate.set, n_bytes, now - n_bytes, candidate.alters)
+                    Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
                 )
     helpful.sort(key=lambda change: change.needed)
     texts, fields, least, alters = [], dict[str, Any](), now, False

@@ -186,7 +186,8 @@ class _Others:
         """Return the run of the policy's step. Raises InputError."""
         run = self.policy.with_run(chosen)[1]
         shared = {"zero": 0, "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1,
-                  "context_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
+                  "context_parallel": 1, "n_microbatch": 1, "loss_chunks": 1,
+                  "loss_kernel": "torch"}  # fmt: skip
         for field, allowed in shared.items():
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from modelbudget.architecture import counting_conventions
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import (
@@ -37,6 +37,8 @@ OF_ANY_FAMILY = (*OF_STORED, "resident_bytes")
 OF_DTYPE_CACHE = ("cache_bytes", "peak_inference_bytes")
 """Quantities whose formula is that of a cache in the dtype, without blocks."""
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
+OF_ONE_PASS = ("activation_bytes", "peak_training_bytes")
+"""Quantities whose closed formulas are those of a batch with one forward and backward pass."""
 """Quantities whose formula is that of the peak of training."""
 
 
@@ -126,7 +128,10 @@ class Architecture(Record):
         if quantity in OF_ANY_FAMILY and r.zero == 0 and not is_pipelined(r):
             return int(cls.has_formula)
         of = "peak_training_bytes" if quantity in OF_PEAK else quantity
-        return cls._holds(of, a, r) if hasattr(cls, of) else 0
+        holds = cls._holds(of, a, r) if hasattr(cls, of) else 0
+        if of in OF_ONE_PASS and not is_pipelined(r):
+            holds = holds * (1 - positive(r.n_microbatch - 1))
+        return holds
 
     @classmethod
     def stores_all(cls, a: Fields, r: Run):

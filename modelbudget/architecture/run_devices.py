@@ -85,7 +85,10 @@ class Devices(Record):
         "consecutive layers; a microbatch passes all devices that often",
     )
     n_microbatch: Count = Field(
-        1, description="pipeline_schedule: parts of the batch that pass the stages one by one"
+        1,
+        description="parts of the batch, of which each has a forward and a backward pass before "
+        "the step of the optimizer (gradient accumulation); with pipeline_schedule they pass the "
+        "stages one by one",
     )
     pipeline_rank: Literal["first", "second", "middle", "last"] = Field(
         "first",
@@ -183,10 +186,11 @@ class Devices(Record):
             f"pipeline_parallel = {{pipeline_parallel}}: {_NEEDS_SCHEDULE}",
             when="pipeline_schedule == 'none'",
         ),
-        Constraint(
-            "n_microbatch == 1",
-            f"n_microbatch = {{n_microbatch:,}}: {_NEEDS_SCHEDULE}",
-            when="pipeline_schedule == 'none'",
+        *known_only_with(
+            "n_microbatch = {n_microbatch:,} without stages",
+            "n_microbatch > 1 and pipeline_schedule == 'none'",
+            optimizer_in_backward=(False,),
+            gradient_buckets=("none",),
         ),
         Constraint(
             "virtual_stages == 1",

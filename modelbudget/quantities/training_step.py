@@ -71,7 +71,7 @@ def training_step(
     """
     check_devices(run)
     check_heads(a, run)
-    run = of_own_tokens(run)
+    run = of_microbatch(of_own_tokens(run))
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
@@ -95,6 +95,7 @@ def _training_step(
         numbers = sum(p.numel() for p in trained)
         # Declared in the order in which training allocates them.
         tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
+        _others = [empty((run.n_microbatch - 1, *x.shape), x.dtype) for x in (tokens, targets)]
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
@@ -183,6 +184,11 @@ def of_own_tokens(run: RunConfig) -> RunConfig:
     return run.model_copy(update={"length": length}) if run.context_parallel > 1 else run
 
 
+def of_microbatch(run: RunConfig) -> RunConfig:
+    """Return the run of one of the parts of a batch whose gradients are added up."""
+    return run.model_copy(update={"batch": run.batch // run.n_microbatch})
+
+
 def check_devices(run: RunConfig) -> None:
     """Raise NoProgramError for what is not known of devices that share a model.
 
@@ -249,21 +255,32 @@ def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:
 
 
 def _forward_backward(tape: Tape, step: TrainingStep, model, run, texts, preference) -> None:
+    """Run the passes of a step: from the second microbatch on, all are over the gradients."""
     for counter in tape.flops.values():
         counter.clear()
+    _of_microbatch(tape, step, model, run, texts, preference)
+    step.flops_forward, step.flops_backward = (
+        Counter({name: n * run.n_microbatch for name, n in tape.flops[phase].items()})
+        for phase in ("forward", "backward")
+    )
+    if run.n_microbatch > 1:
+        _of_microbatch(tape, step, model, run, texts, preference)
+
+
+def _of_microbatch(tape: Tape, step: TrainingStep, model, run, texts, preference) -> None:
     tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
     if preference is None:
         loss, _outputs = loss_of_pass(model, run, *texts)
     else:
         loss = preference.loss(model, *texts)
     tape.autocast = None
+    if run.n_microbatch > 1:
+        loss = div(loss, 1.0)
     step.saved = saved_by_component(loss.node, tape.parameters)
-    step.flops_forward = Counter(tape.flops["forward"])
     backward((loss, empty((), loss.dtype)))
     while tape.leaves:
         leaf = tape.leaves.pop()
         leaf.grad = leaf.node = None  # each holds the other
-    step.flops_backward = Counter(tape.flops["backward"])
 
 
 def loss_of_pass(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -135,6 +135,7 @@ def test_what_is_declared_as_compared_has_no_difference(kind):
         ]
         run = run_of(
             kind, config, batch=2, length=24, attention_kernel="math", foreach=i % 2 == 0,
+            n_microbatch=1 + i % 2,
             optimizer=("adamw", "adamw", "momentum", "sgd")[i % 4], **precision,
             master_weights="dtype" in precision and i % 4 == 1,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +38,7 @@ Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
 MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
 
+OF_PASSES = ("flops_forward", "flops_backward")
 OF_FORWARD = frozenset({"activation_bytes", "flops_forward"})
 """Quantities that need a forward pass and the loss."""
 OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes", "bytes_at_peak"}
@@ -94,10 +96,14 @@ def train(
 
 
 def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
+    saved = []
     with operations(model, run), trace.watching("forward"):
-        _loss, _outputs = forward(model, run, *texts(model, run))
+        for tokens, targets in microbatches(model, run):
+            loss, outputs = _part_of_loss(model, run, tokens, targets)
+            saved.append(dict(trace.saved()))
+            del loss, outputs
     return {
-        "activation_bytes": dict(trace.saved()),
+        "activation_bytes": saved[0],
         "flops_forward": dict(trace.flops["forward"]),
         # What a device needs for this pass.
         "peak_training_bytes": {"first.forward": trace.peak},
@@ -126,9 +132,10 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     switch(model, run)
     model.train()
     optimizer = make_optimizer(model, run)
-    tokens, targets = texts(model, run)
+    of_step = microbatches(model, run)
     for name in ("first", "second"):
-        _forward_backward(model, run, tokens, targets)
+        for tokens, targets in of_step:
+            _forward_backward(model, run, tokens, targets)
         yield f"{name}.forward_backward"
         optimizer.step()
         yield f"{name}.optimizer"
@@ -137,9 +144,15 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
 def _forward_backward(model: nn.Module, run: RunConfig, tokens, targets) -> None:
     """Loss and outputs are freed at the end, as after a pass that is traced."""
     with operations(model, run):
-        loss, _outputs = forward(model, run, tokens, targets)
+        loss, _outputs = _part_of_loss(model, run, tokens, targets)
     with operations(model, run, caches=False):
         loss.backward()
+
+
+def _part_of_loss(model: nn.Module, run: RunConfig, tokens, targets) -> tuple[torch.Tensor, Any]:
+    """Return the part that a microbatch has of the mean loss of its batch, and its outputs."""
+    loss, outputs = forward(model, run, tokens, targets)
+    return loss / run.n_microbatch if run.n_microbatch > 1 else loss, outputs
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,6 +160,12 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]
     device = next(model.parameters()).device
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
     return tokens, torch.zeros_like(tokens)
+
+
+def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return input tokens and target tokens of each microbatch."""
+    of_one = run.model_copy(update={"batch": run.batch // run.n_microbatch})
+    return [texts(model, of_one) for _ in range(run.n_microbatch)]
 
 
 @contextmanager
@@ -189,8 +208,20 @@ def switch(model: nn.Module, run: RunConfig) -> None:
 
 
 def whole_model(trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
-    """Return the forward and backward pass of all tokens at once."""
-    return partial(one_pass, trace, model, run, *texts(model, run))
+    """Return the forward and backward passes of all microbatches."""
+    return partial(_all_passes, trace, model, run, microbatches(model, run))
+
+
+def _all_passes(
+    trace: Trace, model: nn.Module, run: RunConfig, of_step: list[tuple[torch.Tensor, torch.Tensor]]
+) -> tuple[Values, int]:
+    """Trace the passes of a step; return bytes of the first, FLOPs of all, and the peak in bytes.
+
+    Gradients of all are added up, and stay.
+    """
+    passes = [one_pass(trace, model, run, *of_microbatch) for of_microbatch in of_step]
+    flops = {name: dict(trace.flops[name.removeprefix("flops_")]) for name in OF_PASSES}
+    return passes[0][0] | flops, max(peak for _, peak in passes)
 
 
 def one_pass(
@@ -206,7 +237,7 @@ def one_pass(
     `wrapped`: the module that is called, if it is not the model itself.
     """
     with operations(model, run), trace.watching("forward"):
-        loss, _outputs = forward(wrapped or model, run, tokens, targets)
+        loss, _outputs = _part_of_loss(wrapped or model, run, tokens, targets)
     saved, peak = dict(trace.saved()), trace.peak
     # Backward may recompute parts of forward.
     with operations(model, run, caches=False), trace.watching("backward"):
