@@ -139,10 +139,13 @@ class Adapted(nn.Module):
         return result.to(dtype)
 
     def _product(self, x):
-        scale = torch.empty((), device=x.device)
-        matrices = self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b
-        change = HadamardProduct.apply(*matrices, scale)
+        change = self._change()
         return F.linear(x.to(change.dtype), change)
+
+    def _change(self):
+        scale = torch.empty((), device=self.hada_w1_a.device)
+        matrices = self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b
+        return HadamardProduct.apply(*matrices, scale)
 
     def scaled(self, x):
         before, scale = x.dtype, 1 * self.ia3_l.flatten()

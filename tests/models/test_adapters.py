@@ -93,15 +93,20 @@ OF_INFERENCE = ["cache_bytes", "flops_decode", "peak_inference_bytes"]
         ("lora", {}, WITHOUT_STEP + OF_INFERENCE),
         ("dora", {}, WITHOUT_STEP + OF_INFERENCE),
         ("vera", {}, WITHOUT_STEP + OF_INFERENCE),
+        ("loha", {"d_model": 4, "d_ff": 400}, WITHOUT_STEP + OF_INFERENCE),
         ("lora", {"n_layer": 7}, WITHOUT_STEP + OF_INFERENCE),
         ("lora", EXPERTS, WITHOUT_STEP),
     ],
 )
 def test_what_is_held_and_computed_without_training(method, fields, quantities):
-    """Only here: adapters that are not trained, originals next to copies, experts with a gate."""
+    """Only here: adapters that are not trained, originals next to copies, experts with a gate.
+
+    With loha its product is the peak: the scale is freed before it, as in PEFT.
+    """
     of_run = {"adapter_dropout": True, "modules_to_save": "head norms", "attention_kernel": "math"}
     model = mb.model("decoder", **LLAMA | fields)
     of_run |= {"trained_from_layer": 5} if "n_layer" in fields else {}
+    of_run |= {"dtype": "bfloat16", "adapter_targets": "down"} if method == "loha" else {}
     found = model.measure({"adapter": method, "batch": 2, "length": 8, **of_run}, quantities)
     assert found.agrees, (found.differences, found.failed)
 
