@@ -78,6 +78,13 @@ def method_of(name: str) -> Method:
     return (METHODS.around_layers | METHODS.of_model)[name]
 
 
+def why_not_run(r) -> str | None:
+    """Return why a run cannot be computed with its adapter; None if it can."""
+    if r.adapter == "none" or method_of(r.adapter).forward:
+        return None
+    return f"adapter: {r.adapter}: only its parameters are known"
+
+
 def adapter_dtype_of(r) -> str:
     """Return the dtype of an adapter's tensors."""
     is_float32 = r.adapter in OF_MODEL or (

@@ -8,8 +8,7 @@ from modelbudget.compare.class_verdict import judged, with_classes
 from modelbudget.compare.measured_by_convention import with_conventions
 from modelbudget.compare.uncompared import hidden, without_empty
 from modelbudget.measurement.measured_table import SIMULATED
-from modelbudget.measurement.not_measured import NO_ROOM, NOT_INSTALLED
-from modelbudget.sweeps.not_with_quantised_weights import REFUSED
+from modelbudget.measurement.not_measured import NO_FAILURES, NO_ROOM
 from modelbudget.sweeps.quantities import OF_CONVENTION
 
 KEYS = ["architecture", "run", "component", "quantity"]
@@ -120,9 +119,8 @@ def is_near() -> pl.Expr:
 
 def is_failed() -> pl.Expr:
     """Whether the measurement of a row failed: not for lack of memory, nor since it is refused."""
-    of_refused = (pl.col("failure").str.starts_with(prefix) for prefix in (REFUSED, NOT_INSTALLED))
-    refused = pl.any_horizontal(*of_refused).fill_null(False)
-    return pl.col("failure").is_not_null() & ~_found_no_room() & ~refused
+    known = (pl.col("failure").str.starts_with(prefix) for prefix in NO_FAILURES)
+    return pl.col("failure").is_not_null() & ~pl.any_horizontal(*known)
 
 
 def is_roomless() -> pl.Expr:

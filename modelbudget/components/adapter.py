@@ -14,6 +14,7 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_run,
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
@@ -104,8 +105,10 @@ class Adapters:
         if self.r.adapter in OF_MODEL:
             if {"mla"} & {*a.mixers.split()} and self.r.adapter == "prefix":
                 raise NoProgramError("adapter: prefix: of latent attention")
-            names = ("d_model", "n_layer", "n_kv_head", "d_head")
+            names = ("d_model", "d_emb", "n_layer", "n_kv_head", "d_head")
             sizes = self.sizes | {name: getattr(a, name) for name in names}
+            if why := self.method.why_not(sizes):
+                raise NoProgramError(f"adapter: {self.r.adapter}: {why}")
             make_part("adapter", self._of_model, sizes)
 
     def check_forward(self) -> None:
@@ -115,8 +118,8 @@ class Adapters:
                 f"adapter: {self.r.adapter}: memory with stacked experts; allowed: "
                 "adapter_targets: names of linear layers, such as 'query value'"
             )
-        if self.method is not None and self.method.forward is None:
-            raise NoProgramError(f"adapter: {self.r.adapter}: only its parameters are known")
+        if why := why_not_run(self.r):
+            raise NoProgramError(why)
 
     def _is_target(self, name: str) -> bool:
         layer = Active.tape.layer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
+from modelbudget.architecture.adapter_methods import why_not_run
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
@@ -35,6 +36,7 @@ from modelbudget.sweeps.quantities import (
     OF_INFERENCE,
     OF_PARAMETERS,
     OF_PROCESS,
+    OF_RUN,
     OF_SIMULATION,
     OF_STORED,
     OF_TRAINING,
@@ -75,6 +77,8 @@ def measure_one(
     if division(run):
         return _of_rank(architecture, run, set(measure.quantities))
     missing = refused(architecture, run, set(measure.quantities))
+    if why := why_not_run(run):
+        missing = dict.fromkeys(set(measure.quantities) & (OF_RUN | OF_PROCESS), why) | missing
     if why := why_not_measured(run):
         missing = dict.fromkeys(set(measure.quantities) & OF_STEP, why) | missing
     wanted = set(measure.quantities) - missing.keys()

@@ -13,6 +13,7 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_run,
 )  # fmt: skip
 from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
 from modelbudget.architecture.run_config import RunConfig
@@ -38,6 +39,7 @@ class Adapted(nn.Module):
     vera_lambda_d: Any
     vera_lambda_b: Any
     ia3_l: Any
+    hada_w1_a: Any
     weight: Any
 
     def __init__(self, base: nn.Linear | Stored, run: RunConfig, method: Method, values: dict):
@@ -62,7 +64,7 @@ class Adapted(nn.Module):
         for name in method.indices:
             places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
             self.register_buffer(name, places, persistent=False)
-        forward = getattr(self, method.forward or "uncomputed", None)
+        forward = getattr(self, method.forward or "of_base", None)
         self.compute: Any = forward or partial(PRODUCTS[method.forward or ""], self)
 
     def forward(self, x):
@@ -70,9 +72,6 @@ class Adapted(nn.Module):
 
     def _linear(self, x):
         return F.linear(x, self.weight, getattr(self, "bias", None))
-
-    def uncomputed(self, x):
-        raise ValueError("adapter: only its parameters are known")
 
     def low_rank(self, x):
         result, drop = self.of_base(x), self.lora_dropout
@@ -143,8 +142,8 @@ class Adapted(nn.Module):
         return F.linear(x.to(change.dtype), change)
 
     def _change(self):
-        scale = torch.empty((), device=self.hada_w1_a.device)
         matrices = self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b
+        scale = torch.empty((), device=self.hada_w1_a.device)
         return HadamardProduct.apply(*matrices, scale)
 
     def scaled(self, x):
@@ -202,6 +201,8 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
         for path, parameter in model.named_parameters():
             if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():
                 parameter.data = parameter.data.float()
+    if why := why_not_run(run):
+        vars(model)["forward"] = partial(_refuse, why)
     if run.adapter in OF_MODEL:
         _adapt_model(model, run)
     elif run.adapter != "none":
@@ -239,13 +240,18 @@ def _copy(model: nn.Module, run: RunConfig) -> None:
 def _adapt_model(model: nn.Module, run: RunConfig) -> None:
     method = method_of(run.adapter)
     decoder: Any = model
-    n_layer, d_model = len(decoder.layer), decoder.embedding.token.weight.shape[1]
+    n_layer, d_emb = len(decoder.layer), decoder.embedding.token.weight.shape[1]
+    projection = decoder.embedding.projection
+    d_model = d_emb if projection is None else _widths(projection)[1]
     attention: Any = getattr(decoder.layer[0], "attention", None)
     width = _widths(attention.key)[1] if hasattr(attention, "key") else 0
     if not width and run.adapter == "prefix":
         raise ValueError("adapter: prefix: layers without keys")
     values = settings_of(run) | {"d_model": d_model, "n_layer": n_layer}
     values |= {"n_kv_head": width, "d_head": 1}
+    values["d_emb"] = 0 if projection is None else d_emb
+    if why := method.why_not(values):
+        raise ValueError(f"adapter: {run.adapter}: {why}")
     device = next(model.parameters()).device
     model.add_module("adapter", adapter := nn.Module())
     for name in method.tensors:
@@ -299,13 +305,14 @@ def _widths(part: Any) -> tuple[int, int]:
     return d_in, d_out
 
 
-def _only_counted(*_: Any) -> None:
-    raise ValueError("adapter: of stacked experts only its parameters are known")
+def _refuse(why: str, *_: Any) -> None:
+    raise ValueError(why)
 
 
 def _adapt_experts(moe: Any, run: RunConfig) -> None:
     """Add what PEFT adds to stacked experts and their router: gate and up are one matrix there."""
-    vars(moe)["forward"] = _only_counted
+    why = "adapter: of stacked experts only its parameters are known"
+    vars(moe)["forward"] = partial(_refuse, why)
     n_expert, d_model = moe.router.weight.shape
     d_expert = moe.down.weight.shape[-1]
     stacks = {"router": (1, d_model, n_expert), "down": (n_expert, d_expert, d_model)}

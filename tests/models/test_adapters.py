@@ -217,6 +217,19 @@ def test_a_layer_that_is_not_there_is_named():
     assert "adapter_targets: gate, which no layer is" in why
 
 
-def test_a_method_that_is_only_counted_promises_no_measurement():
-    why = mb.model("gpt-2-124m").why_not("peak_training_bytes", {"adapter": "shira"})
-    assert why == "no formula covers it (adapter: shira: only its parameters are known)"
+@pytest.mark.parametrize("method", ["shira", "prompt"])
+def test_a_method_that_is_only_counted_promises_no_measurement(method):
+    """Only here: a forward pass without its virtual tokens is not its measurement."""
+    gpt2, why = mb.model("gpt-2-124m"), f"adapter: {method}: only its parameters are known"
+    run = {"adapter": method}
+    assert gpt2.why_not("peak_training_bytes", run) == f"no formula covers it ({why})"
+    measured = gpt2.measure(run, ["activation_bytes", "peak_inference_bytes", "parameter_bytes"])
+    assert not measured.failed
+    assert measured.agrees
+    assert {*measured.table.drop_nulls("measured")["quantity"]} == {"parameter_bytes"}
+
+
+def test_virtual_tokens_are_as_wide_as_the_rows_next_to_them():
+    """PEFT's have the width of the layers: of OPT 350M its torch.cat fails."""
+    why = mb.model("opt-350m").why_not("gradient_bytes", {"adapter": "prompt"})
+    assert "adapter: prompt: needs d_emb == 0, here d_emb = 512" in str(why)
