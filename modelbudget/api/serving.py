@@ -142,7 +142,8 @@ def serve(
     reserved = Term("reserve", margin.bytes, "read", margin.source)
     try:
         of_file = _of_gguf(model.weights, run) if is_gguf and model.weights else None
-        of_device = served(architecture, run, device.bytes, reserved, _draft(draft, run), of_file)
+        of_draft = _draft(draft, architecture, run)
+        of_device = served(architecture, run, device.bytes, reserved, of_draft, of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
     return Serving(model.label, device, devices, devices // tensor_parallel, run, of_device)
@@ -178,8 +179,12 @@ def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
                           "(served_adapters counts them), a known format of weights"])  # fmt: skip
 
 
-def _draft(name: str | None, run: RunConfig) -> Draft | None:
-    """Return a draft model in the run's dtype, on the same devices. Raises InputError."""
+def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
+    """Return a draft model in the run's dtype, on the same devices. Raises InputError.
+
+    vLLM refuses one with another vocabulary (`verify_equal_vocab_size_if_draft_model` in its
+    config/speculative.py); llama.cpp translates its tokens.
+    """
     from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.predict.serve import Draft
 
@@ -188,5 +193,11 @@ def _draft(name: str | None, run: RunConfig) -> Draft | None:
     draft = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
     architecture, of_draft = draft.with_run({one: getattr(run, one) for one in kept})
+    n_vocab = getattr(architecture, "n_vocab", None)
+    if run.cache_layout == "paged" and n_vocab != of.n_vocab:
+        raise InputError([f"--draft {name}: n_vocab = {n_vocab:,}, and the model's {of.n_vocab:,}: "
+                          "allowed: a draft with the same vocabulary, as vLLM asks"])  # fmt: skip
+    if getattr(architecture, "n_mtp_layer", 0):
+        architecture = architecture.model_copy(update={"n_mtp_layer": 0})
     return Draft(draft.label, architecture,
                  of_draft.model_copy(update={"tensor_parallel": run.tensor_parallel}))  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
+from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.components.weight_formats import format_of
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.of_point import terms_or_reason
@@ -316,8 +318,15 @@ def _on_device(a: Architecture, run: RunConfig) -> list[Kind]:
     here = _without_layers(a, run) if run.host_layers else a
     rank = rank_of(_without_mtp(here), run.tensor_parallel, run.expert_parallel)
     alone = run.model_copy(update={"tensor_parallel": 1, "expert_parallel": 1})
-    *others, last = kinds(rank, alone)
-    return [*others, last._replace(n_layer=last.n_layer + getattr(a, "n_mtp_layer", 0))]
+    of_device = kinds(rank, alone)
+    if n_ahead := getattr(a, "n_mtp_layer", 0):
+        last = vars(own_layers(rank)) | {"n_layer": n_ahead}
+        fields = {name: last[name] for name in ("mixers", "mlps", "n_layer", "n_dense_layer")}
+        of_device += kinds(rank.model_copy(update=fields), alone)
+    n_layers: Counter[Kind] = Counter()
+    for kind in of_device:
+        n_layers[kind._replace(n_layer=0)] += kind.n_layer
+    return [kind._replace(n_layer=n) for kind, n in n_layers.items()]
 
 
 def _of_draft(draft: Draft | None) -> list[Kind]:

@@ -116,6 +116,7 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
     fewest layers of a kind, or the most if that is less than 1.5 times as many, so that a few are
     wasted. Pages of a state are as large as those of keys and values, whose blocks grow for it.
     """
+    kinds = _with_states_together(kinds)
     pages = [kind.token_bytes(run) for kind in kinds]
     of_tokens = [n for kind, n in zip(kinds, pages, strict=True) if kind.vectors]
     states = [kind.state for kind in kinds if kind.state]
@@ -138,3 +139,13 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
             Group(tokens_of_page, kind.window, not kind.vectors)
         ]
     return Pages(size * page, tuple(groups), run.batched_tokens)
+
+
+def _with_states_together(kinds: Sequence[Kind]) -> list[Kind]:
+    """Return kinds of which as many layers have one state, of all that they keep."""
+    states: dict[int, int] = {}
+    for kind in kinds:
+        if kind.state:
+            states[kind.n_layer] = states.get(kind.n_layer, 0) + kind.state
+    of_tokens = [kind for kind in kinds if not kind.state]
+    return [*of_tokens, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]

@@ -54,19 +54,19 @@ def kinds_of(
 
     first, second, far = each(1), each(2), each(FAR)
     kinds: list[Kind] = []
-    states: dict[int, int] = {}
+    states: list[Kind] = []
     for name, (n_bytes, n_layer) in first.items():
         if not n_bytes or not n_layer:
             continue
         of_token = second[name][0] - n_bytes
         state = n_bytes - of_token
         if state:
-            states[n_layer] = states.get(n_layer, 0) + state
+            states.append(Kind(name, n_layer, state=state))
         if of_token:
             window = (far[name][0] - state) // of_token
             vectors = _vectors(a, of_token // bytes_of(run.dtype), window < FAR)
             kinds.append(Kind(name, n_layer, vectors, window if window < FAR else 0))
-    return [*kinds, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]
+    return [*kinds, *states]
 
 
 def _vectors(a: Architecture, numbers: int, has_window: bool) -> tuple[tuple[int, int, bool], ...]:

@@ -121,6 +121,13 @@ def test_quantised_caches_of_transformers(row):
     assert total([layers(6, 2, 64)], run) == int(row["storage_bytes"])
 
 
+def test_another_format_leaves_states_where_they_are():
+    """By component against our module: convolution and state of a layer, next to stored keys."""
+    run = {"batch": 2, "length": 9, "cache_dtype": "fp8"}
+    hybrid = mb.model("qwen3-next-80b-a3b", n_layer=4)
+    assert hybrid.measure(run, ["cache_bytes"]).agrees
+
+
 def test_a_state_of_kimi_linear_in_llama_cpp():
     """Two comments of llama-hparams.cpp: 3 convolutions of 4,096 channels, 524,288 numbers."""
     shape = {"n_layer": 4, "mixers": "kimi_delta kimi_delta kimi_delta attention"}

@@ -173,3 +173,26 @@ def test_what_is_not_known_is_one_line(name, settings, devices, message):
     with pytest.raises(InputError, match=message) as error:
         mb.model(name).serve("h100", settings, devices)
     assert len(error.value.mistakes) == 1
+
+
+def test_layers_that_draft_keep_what_the_last_mixer_keeps():
+    """Qwen3-Next: a further layer of attention, no further state, in a cache of another dtype too.
+
+    Only here: layers that draft in a model whose layers keep different things.
+    """
+    hybrid = mb.model("qwen3-next-80b-a3b", n_layer=4, n_mtp_layer=1)
+    settings = {"length": 4096, "dtype": "bfloat16", "cache_layout": "contiguous"}
+    plain, drafted = (
+        hybrid.serve("h200", settings, draft=draft).of_device.request_bytes
+        for draft in (None, "mtp")
+    )
+    assert drafted - plain == 4096 * 2 * 2 * 256 * 2
+
+
+def test_a_draft_has_the_vocabulary_of_its_model():
+    """vLLM 0.30 refuses Qwen2.5 0.5B (151,936) for Qwen2.5 7B (152,064); llama.cpp does not."""
+    model = mb.model("qwen-2.5-7b")
+    with pytest.raises(InputError, match="n_vocab = 151,936, and the model's 152,064") as error:
+        model.serve("h100", {"length": 64}, draft="qwen-2.5-0.5b")
+    assert len(error.value.mistakes) == 1
+    assert model.serve("h100", {"length": 64, "cache_layout": "cells"}, draft="qwen-2.5-0.5b")
