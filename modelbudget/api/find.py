@@ -37,7 +37,7 @@ def find(name: str) -> Base:
         name = page[1]
     if config := _config(name):
         return file_base(config.parent, config.name)
-    if ":" in name:
+    if ":" in name and name.rpartition(":")[2].isidentifier():  # not llama3.1:8b
         _must_be_module(name)
         user_code.allow([name])
         if why := user_code.refusal(name):

@@ -11,11 +11,15 @@ from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.byte_sizes import EXAMPLES, GIVEN, size
 from modelbudget.common.errors import InputError
+from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 
 GB = 10**9
 GIB = 2**30
+MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "radeon")
+"""Words before the name of a device."""
 
 
 class Accelerator(Strict):
@@ -116,12 +120,17 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
 
     Raises ValueError with all names.
     """
+    asked = _plain(name)
+    for maker in MAKERS:
+        asked = asked.removeprefix(maker)
     for device in known:
         plain = _plain(device.name)
         short = plain.removeprefix("rtx").removeprefix("tpu")
-        if _plain(name) in (plain, short, f"{plain}{device.bytes // GB}gb"):
+        if asked in (plain, short, f"{plain}{device.bytes // GB}gb"):
             return device
-    raise ValueError(f"unknown accelerator {show(name)} (allowed: {', '.join(map(_label, known))})")
+    names = [_label(device) for device in known]
+    allowed = offered(name, names, str(ACCELERATORS), n_first=4)
+    raise ValueError(f"unknown accelerator {show(name)}{allowed}")
 
 
 def named_or_sized(text: str, known: Sequence[Accelerator]) -> Accelerator:

@@ -5,6 +5,7 @@ config.json from a model page.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
@@ -83,8 +84,8 @@ class Model(Provenance):
 
     def has_shape_of(self, name: str) -> bool:
         """Whether `same_shape` has a name, which may lack its owner."""
-        named = {shape_name.casefold() for shape_name in self.same_shape}
-        return name.casefold() in named | {shape_name.rpartition("/")[2] for shape_name in named}
+        named = {as_spelled(shape_name) for shape_name in self.same_shape}
+        return as_spelled(name) in named | {shape_name.rpartition("/")[2] for shape_name in named}
 
 
 class Series(Provenance):
@@ -134,6 +135,15 @@ class Base(NamedTuple):
     notes: tuple[Note, ...] = ()
     config: str | None = None
 
+    def is_called(self, name: str) -> bool:
+        """Whether a name is this one but for capitals, hyphens and colons: `qwen3:8b`."""
+        return as_spelled(name) == as_spelled(self.name)
+
+
+def as_spelled(name: str) -> str:
+    """Return a name without what people spell differently; dots stay, so that 1.7b is not 17b."""
+    return re.sub(r"[\s:_-]", "", name.casefold())
+
 
 class Catalogue:
     """All bases by name. Raises InputError with the mistakes of all files."""
@@ -166,7 +176,7 @@ class Catalogue:
 
 
 def find(folder: Path, name: str) -> Base:
-    """Return one base, reading only the files that mention its name.
+    """Return one base, reading only the files that mention its name, spelled so or otherwise.
 
     Reads and checks all files if none of them has it. Raises ValueError with similar names, or
     InputError.
@@ -178,7 +188,11 @@ def find(folder: Path, name: str) -> Base:
                     return base
     if name in families():
         return Base(name, name, families()[name], {}, {})
-    return of_same_shape(folder, name) or Catalogue(folder)[name]
+    if base := of_same_shape(folder, name):
+        return base
+    catalogue = Catalogue(folder)
+    spelled = (base for base in catalogue.bases.values() if base.model and base.is_called(name))
+    return next(spelled, None) or catalogue[name]
 
 
 def of_same_shape(folder: Path, name: str) -> Base | None:

@@ -14,7 +14,7 @@ import modelbudget as mb
 from modelbudget.api.command import app
 from modelbudget.api.find import find
 from modelbudget.api.predictions import QUANTITIES
-from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.catalogue.named_models import Catalogue, as_spelled
 
 MODULE = """
 from torch import nn
@@ -153,6 +153,31 @@ def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, b
     assert f"{name}: has the shape of {base} (" in found.err
     assert f"{name} (shape of {mb.model(base).label})" in found.out
     assert found.out.splitlines()[1:] == other.out.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("qwen3:8b", "Qwen 3 8B"),
+        ("gpt-oss:20b", "gpt-oss 20B"),
+        ("GPT_OSS 20B", "gpt-oss 20B"),
+        ("llama3.1:8b", "llama3.1:8b (shape of Llama 3 8B)"),
+    ],
+)
+def test_names_as_ollama_and_people_spell_them(command, name, label):
+    """A colon was read as a function of a module, `qwen3:8b` as a missing file."""
+    answer = command(name)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"{label}: batch 1")
+
+
+def test_spellings_stand_for_one_model():
+    """No two names differ in hyphens alone; dots are kept: 1.7b is not 17b."""
+    bases = Catalogue(ROOT / "configs" / "models").bases
+    names = [base.name for base in bases.values() if base.model]
+    assert len({as_spelled(name) for name in names}) == len(names)
+    with pytest.raises(mb.InputError, match=r"did you mean qwen-3-1\.7b"):
+        mb.model("qwen3-17b")
 
 
 def test_a_name_of_equal_shape_stands_for_one_model():

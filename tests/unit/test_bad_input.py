@@ -93,7 +93,7 @@ ONE_MISTAKE = {
     ),
     "solve: unknown device": (
         GOOD + "solve: {within: {parameter_bytes: h10}, best: {n_layer: most}}",
-        ["solve.within.parameter_bytes = 'h10': unknown accelerator", "allowed: t4-16gb, "],
+        ["solve.within.parameter_bytes = 'h10': unknown accelerator", "did you mean h100-80gb?"],
     ),
     "solve: a device for a count": (
         GOOD + "solve: {within: {parameters: h100}, best: {n_layer: most}}",
