@@ -21,6 +21,11 @@ WITH_SHARDS = (
     "road", "fourierft",
 )  # fmt: skip
 """Adapters of which each layer has its own tensors, traced with shards of them."""
+_SHARED = {
+    "zero": (0, 2, 3),
+    "gradient_buckets": ("none", "copied", "views"),
+    "pipeline_schedule": ("none", "gpipe", "1f1b", "interleaved_1f1b"),
+}
 _WITH_ADAPTER = "adapter != 'none'"
 _PARTLY = "adapter != 'none' or trained != 'default'"
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
@@ -102,7 +107,7 @@ class Adapter(Record):
         *known_only_with(
             "adapter, trained",
             _PARTLY,
-            **ALONE | {"zero": (0, 2, 3), "gradient_buckets": ("none", "copied", "views")},
+            **ALONE | _SHARED,
             gradient_accumulation_fusion=(False,),
         ),
         Constraint(
@@ -113,6 +118,21 @@ class Adapter(Record):
         ),
         *known_only_with("zero = {zero}", f"zero > 0 and ({_PARTLY})", adapter=WITH_SHARDS),
         *known_only_with("zero = {zero}", "zero > 0", prepare_for_kbit_training=(False,)),
+        *known_only_with(
+            "pipeline_schedule = '{pipeline_schedule}'",
+            f"pipeline_schedule != 'none' and ({_PARTLY})",
+            adapter=WITH_SHARDS,
+            input_gradient=(False,),
+            trained_from_layer=(0,),
+            modules_to_save=("none",),
+            prepare_for_kbit_training=(False,),
+        ),
+        Constraint(
+            "'all' in trained or 'norms' in trained or 'attention' in trained or 'mlp' in trained",
+            "trained = '{trained}' with pipeline_schedule = '{pipeline_schedule}': some stages "
+            "have no such part; allowed: all, norms, attention, mlp",
+            when="pipeline_schedule != 'none' and adapter == 'none' and trained != 'default'",
+        ),
         Constraint(
             "modules_to_save == 'none'",
             "modules_to_save = '{modules_to_save}': not known yet with zero or gradient_buckets",

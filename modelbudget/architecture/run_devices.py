@@ -227,7 +227,12 @@ class Devices(Record):
             "such stage; allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
             when="pipeline_rank in ('second', 'middle')",
         ),
-        *known_only_with(_SCHEDULE, "pipeline_schedule != 'none'", **_PLAIN),
+        *known_only_with(
+            _SCHEDULE,
+            "pipeline_schedule != 'none'",
+            **_PLAIN | {"weights": ("dtype", *IN_SHARDS)},
+            expert_weights=("weights",),
+        ),
         *known_only_with(
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",

@@ -102,7 +102,7 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
     for name, layer in list(model.named_modules()):
         path = name.split(".")
         routed = isinstance(layer, ExpertLinear)
-        is_matrix = name == "head" and not layer.tied and layer.weight is not None
+        is_matrix = name == "head" and not getattr(layer, "tied", True) and layer.weight is not None
         if is_matrix and run.weights_of == "all":
             _replace_head(layer, known.format, run)
         if not (routed or isinstance(layer, nn.Linear)) or path[-1] in KEPT or path[0] != "layer":

@@ -117,7 +117,7 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     try:
         return _read(use, run_program(use, a, run))
     except NoProgramError:
-        if is_partial(run) and use == "training":
+        if is_partial(run) and use == "training" and not is_pipelined(run):
             program = type(a).program()
             step = _of_depth(lambda a: declared(program, a, run), a, run)
             return {name: OF_TRAINING[name](step) for name in OF_TENSORS}

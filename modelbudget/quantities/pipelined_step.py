@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -113,8 +112,6 @@ class Steps:
 def pipelined_step(a, run: RunConfig) -> TrainingStep:
     """Return what two training steps of a device need. Raises NoProgramError."""
     check_heads(a, run)
-    if is_partial(run):
-        raise NoProgramError(f"adapter: {run.adapter} with stages")
     if is_sharded(run) and run.gathered_states == "again":
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)

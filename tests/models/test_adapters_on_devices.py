@@ -1,25 +1,30 @@
-"""Adapters of which data-parallel devices have shards or buckets: programs against torch's own
-`fully_shard` and DistributedDataParallel, on a fake process group.
+"""Adapters of which devices have shards, buckets or stages: programs against torch's own
+`fully_shard`, DistributedDataParallel and pipelines, on a fake process group.
 
 Frozen parameters are gathered too, and only here have no gradient: what is reduced is a part of a
 group, and the first layer has no backward pass. Of quantised matrices the packed numbers are in
-shards and the scales whole, which nothing else tests.
+shards and the scales whole, which nothing else tests. The first stage of a pipeline trains all its
+layers, and none before the first adapter has a backward pass.
 """
 
 import pytest
-from helpers.devices import measured, programmed
+from helpers.devices import measured, predicted, programmed
 from helpers.divided import LLAMA, SMALL
+from helpers.training import without_zeros
 
 from modelbudget.architecture.run_adapter import WITH_SHARDS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.predict.of_point import why_not
 
 LORA = {"batch": 2, "length": 8, "dtype": "bfloat16", "attention_kernel": "math"}
 LORA |= {"adapter": "lora", "adapter_dtype": "dtype"}
 SHARDS = {"zero": 3, "data_parallel": 3}
+STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4, "batch": 8}
+TURNS = STAGES | {"pipeline_schedule": "interleaved_1f1b", "virtual_stages": 2}
 RUNS = [
     {"zero": 2, "data_parallel": 7, "data_rank": "last"},
     SHARDS | {"recompute": "full"},
@@ -34,12 +39,17 @@ RUNS = [
     SHARDS | {"weights": "bnb-4bit-double", "recompute": "full", "input_gradient": True},
     {"zero": 2, "data_parallel": 7, "data_rank": "last", "weights": "bnb-4bit-double"},
     SHARDS | {"weights": "bnb-4bit", "adapter": "lora_fa", "loss_chunks": 4},
+    STAGES | {"adapter_targets": "query value", "adapter_dtype": "float32"},
+    STAGES | {"weights": "bnb-4bit", "recompute": "full", "pipeline_rank": "last"},
+    STAGES | SHARDS | {"pipeline_schedule": "gpipe", "adapter": "dora"},
+    TURNS | {"adapter": "none", "trained": "attention norms"},
+    TURNS | {"zero": 2, "data_parallel": 2, "weights": "bnb-4bit-double"},
 ]
 
 
 @pytest.mark.parametrize("settings", RUNS, ids=str)
 def test_what_a_device_trains_of_a_model(settings):
-    a, run = Decoder(**SMALL | LLAMA), RunConfig(**LORA | settings)
+    a, run = Decoder(**SMALL | LLAMA | {"n_layer": 4}), RunConfig(**LORA | settings)
     assert run_mistake(a, run) is None
     assert why_not("peak_training_bytes", a, run) is None
     assert programmed(a, run) == measured(a, run)
@@ -49,6 +59,14 @@ def test_quantised_shards_without_an_adapter_have_no_bytes_of_the_dtype():
     """Their closed formula counted shards of bfloat16."""
     run = RunConfig(length=8, dtype="bfloat16", weights="bnb-4bit", **SHARDS)
     assert why_not("parameter_bytes", Decoder(**SMALL | LLAMA), run)
+
+
+def test_a_stage_of_quantised_weights_without_an_adapter():
+    """Its bytes were measured before the weights were quantised."""
+    a = Decoder(**SMALL | LLAMA | {"n_layer": 4})
+    run = RunConfig(length=8, dtype="bfloat16", weights="bnb-4bit-double", **STAGES)
+    _, values = of_rank(a, run, set())
+    assert predicted(a, run)["parameter_bytes"] == without_zeros(values["parameter_bytes"])
 
 
 @pytest.mark.parametrize("stored", [{"weights": "bnb-4bit"}, {"vocabulary_dtype": "float32"}])
@@ -65,6 +83,8 @@ def test_a_part_of_the_states_has_weights_in_the_dtype(stored):
         ({"adapter_dtype": "float32"}, "shards of bfloat16 are gathered"),
         ({"adapter": "vera"}, "not known yet with adapter: vera"),
         ({"modules_to_save": "head"}, "not known yet with zero or gradient_buckets"),
+        (STAGES | {"input_gradient": True}, "pipeline_schedule = '1f1b': not known yet with"),
+        (STAGES | {"adapter": "none", "trained": "head"}, "some stages have no such part"),
         (
             {"weights": "bnb-8bit"},
             "weights: bnb-8bit; allowed: dtype or bnb-4bit or bnb-4bit-double",

@@ -115,7 +115,8 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         indices = range(mesh.get_local_rank("stage"), n_stage, run.pipeline_parallel)
         parts = stages(parts[0], indices, n_stage)
     for part in parts:
-        if is_divided(run) or is_sharded(run) or is_partial(run):
+        is_changed = is_partial(run) or run.weights != "dtype"
+        if is_divided(run) or is_sharded(run) or is_changed:
             # What is packed is divided and sharded as one matrix; tables are of a device's tokens.
             arrange(part, context.own_tokens(run))
         if has_part_of_experts(run):
@@ -126,7 +127,11 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
             tensor.divide(part, run, mesh["tensor"])
         if is_sharded(run):
             fully_shard.shard(part, run, mesh)
-    return nn.ModuleList(parts) if is_interleaved(run) else model
+    if not is_interleaved(run):
+        return model
+    several = nn.ModuleList(parts)
+    vars(several)["is_adapted"] = True
+    return several
 
 
 def traced(
