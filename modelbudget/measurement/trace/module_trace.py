@@ -7,12 +7,13 @@ import math
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 
 import torch
 from torch import nn
+from torch._C import _DisableTorchDispatch
 from torch._C._autograd import _get_sequence_nr
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -27,6 +28,9 @@ OUTSIDE = "loss"
 """Component of operations outside the model: the loss."""
 OPTIMIZER = "optimizer"
 """The phase of a step of the optimizer."""
+
+PLAIN = {torch.Tensor, nn.Parameter}
+"""Types of tensors without a dispatch of their own."""
 
 aten = torch.ops.aten
 
@@ -120,7 +124,7 @@ class Trace(TorchDispatchMode):
         self.ends: dict[str, int] = {}
         self.marks: list[Mark] = []
         self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._uncounted: Counter[torch._ops.OpOverload] = Counter()
+        self._uncounted: Counter[str] = Counter()
         self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
         self._saved: list[weakref.ref[_Saved]] = []
@@ -151,10 +155,7 @@ class Trace(TorchDispatchMode):
     @property
     def uncounted(self) -> Counter[str]:
         """Number of calls, by name, of operations without a FLOP formula, except views."""
-        calls: Counter[str] = Counter()
-        for operation, n_calls in self._uncounted.items():
-            calls[str(operation._overloadpacket)] += n_calls
-        return calls
+        return Counter({name.replace("::", "."): n for name, n in self._uncounted.items()})
 
     def saved(self) -> Counter[str]:
         """Return the bytes now saved by autograd, by the component that saved them first.
@@ -219,7 +220,7 @@ class Trace(TorchDispatchMode):
                 if isinstance(tensor, torch.Tensor):
                     self._watch(tensor)
         if n_flops is None:
-            self._uncounted[func] += 1
+            self._uncounted[func._overloadpacket._qualified_op_name] += 1
         else:
             # Gradients that a forward pass computes are FLOPs of the backward pass.
             is_gradient = torch._C._current_autograd_node() is not None
@@ -250,7 +251,8 @@ class Trace(TorchDispatchMode):
             self._watched[key] = weakref.ref(storage, partial(self._freed, key, n_bytes))
             self.changes.append((key, n_bytes))
             self.live += n_bytes
-            self.peak = max(self.peak, self.live)
+            if self.live > self.peak:
+                self.peak = self.live
 
     def _freed(self, key: int, n_bytes: int, _) -> None:
         del self._watched[key]
@@ -266,7 +268,8 @@ class Trace(TorchDispatchMode):
 
     def _pack(self, tensor: torch.Tensor) -> "_Saved":
         # Without its history: a saved result that held the node that saves it would never be freed.
-        saved = _Saved(tensor.detach(), self._component[-1])
+        with _DisableTorchDispatch() if type(tensor) in PLAIN else nullcontext():
+            saved = _Saved(tensor.detach(), self._component[-1])
         self._saved.append(weakref.ref(saved))
         self.mark(f"{ACTIVATIONS}.{saved.component}", [tensor])
         return saved
