@@ -65,12 +65,12 @@ class Stage:
 
     def run(self, name: str) -> Storage:
         """Run a pass; return its result."""
-        tape, one = Active.tape, self.passes[self.key(name)]
-        tape.peak = max(tape.peak, tape.live + one.peak)
-        tape.live += one.after - one.result
+        tape, stage_pass = Active.tape, self.passes[self.key(name)]
+        tape.peak = max(tape.peak, tape.live + stage_pass.peak)
+        tape.live += stage_pass.after - stage_pass.result
         if name != "loss":
             self.done(name)
-        return Storage(one.result)
+        return Storage(stage_pass.result)
 
     def forward_one_chunk(self, i: int) -> Storage:
         self.fwd_cache[i] = self.run("forward")
@@ -111,7 +111,7 @@ class Schedule:
             self._1f1b(*self.stages)
         outputs = self.stages[-1].output_chunks
         if outputs:
-            _merged = Storage(sum(one.n_bytes for one in outputs))
+            _merged = Storage(sum(output.n_bytes for output in outputs))
 
     def _maybe_compute_loss(self, stage: Stage) -> None:
         if stage.has_loss:
@@ -122,14 +122,14 @@ class Schedule:
         return self._internal_losses[i] if self._internal_losses else None
 
     def _look(self) -> None:
-        found: Counter[str] = Counter()
+        saved: Counter[str] = Counter()
         for stage in self.stages:
             if n := len(stage.fwd_cache):
                 for name, n_bytes in stage.saved.of_each.items():
-                    found[name] += n * n_bytes
-                found.update(stage.saved.of_all)
-        if not self.saved or found.total() > self.saved.total():
-            self.saved = found
+                    saved[name] += n * n_bytes
+                saved.update(stage.saved.of_all)
+        if not self.saved or saved.total() > self.saved.total():
+            self.saved = saved
 
     def _gpipe(self, stage: Stage) -> None:
         n_microbatch = self.run_config.n_microbatch

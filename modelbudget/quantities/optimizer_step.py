@@ -72,13 +72,13 @@ class OptimizerStep:
 
     def update(self, p: Tensor) -> None:
         """Update one parameter inside of the backward pass, and free its gradient."""
-        tape, one = Active.tape, self._updated(p, p)
+        tape, update = Active.tape, self._updated(p, p)
         before = tape.layer
         if p not in self.updated:
             self.updated.add(p)
-            if one.optimizer.states_from == "first step":
-                self._make_states([one])
-        self._step([one])
+            if update.optimizer.states_from == "first step":
+                self._make_states([update])
+        self._step([update])
         p.grad, tape.layer = None, before
 
     def run(self) -> None:
@@ -91,8 +91,8 @@ class OptimizerStep:
         """Parameters that have a gradient, and what is updated for them."""
         gradients = self._cast_gradients() if run.master_weights and self.buffer is None else []
         updated = [self._updated(*pair) for pair in self.pairs]
-        for optimizer in dict.fromkeys(id(one.optimizer) for one in updated):
-            of_optimizer = [one for one in updated if id(one.optimizer) == optimizer]
+        for optimizer in dict.fromkeys(id(update.optimizer) for update in updated):
+            of_optimizer = [update for update in updated if id(update.optimizer) == optimizer]
             if self.is_first and of_optimizer[0].optimizer.states_from == "first step":
                 self._make_states(of_optimizer)
             if self.is_known:
@@ -103,7 +103,9 @@ class OptimizerStep:
         del gradients
 
     def _step(self, updated: list[Updated]) -> None:
-        if self.kernel == "single" or not any(self.kernel in one.part.step for one in updated):
+        if self.kernel == "single" or not any(
+            self.kernel in update.part.step for update in updated
+        ):
             self._one_by_one(updated)
         else:
             self._together(updated)
@@ -128,26 +130,26 @@ class OptimizerStep:
         return Updated(p, tensor, sizes, optimizer, part)
 
     def _make_states(self, updated: list[Updated]) -> None:
-        for one in self._in_layers(updated):
-            run = _of_dtype(one.tensor, self.run_config)
+        for update in self._in_layers(updated):
+            run = _of_dtype(update.tensor, self.run_config)
             # A momentum begins as a copy of the gradient, of a matrix whose gradient may be whole.
-            gradient = one.parameter.grad
+            gradient = update.parameter.grad
             whole = gradient.n_device if isinstance(gradient, WholeGradient) else 1
-            for state in one.part.states:
-                n_bytes = state.n_bytes(one.sizes, run) // state.count
+            for state in update.part.states:
+                n_bytes = state.n_bytes(update.sizes, run) // state.count
                 n_bytes = n_bytes * (whole if state.copies_gradient else 1)
-                shape = one.tensor.shape
+                shape = update.tensor.shape
                 tensors = [stored_in(n_bytes, shape) for _ in range(state.count) if n_bytes]
-                self.states += [(one.parameter.name, tensor) for tensor in tensors]
-        if once := max((one.part.once for one in updated), default=0):
+                self.states += [(update.parameter.name, tensor) for tensor in tensors]
+        if once := max((update.part.once for update in updated), default=0):
             self.states.append((OF_MODEL, stored_in(once, (once,))))
 
     def _in_layers(self, updated: list[Updated]) -> Iterator[Updated]:
         """Yield what is updated, each while the tape names the layer of its parameter."""
-        for one in updated:
-            node = one.parameter.node
+        for update in updated:
+            node = update.parameter.node
             Active.tape.layer = None if node is None else node.layer
-            yield one
+            yield update
         Active.tape.layer = None
 
     def _cast_gradients(self) -> list[Tensor]:
@@ -165,31 +167,31 @@ class OptimizerStep:
 
     def _one_by_one(self, updated: list[Updated]) -> None:
         names: dict[str, Tensor] = {}
-        for one in self._in_layers(updated):
-            for block in step_program.parsed(one.part.step["single"]):
+        for update in self._in_layers(updated):
+            for block in step_program.parsed(update.part.step["single"]):
                 for _ in range(block.times):
-                    self._run(block.lines, names, one)
+                    self._run(block.lines, names, update)
 
     def _together(self, updated: list[Updated]) -> None:
         """Run the program of each part for all of its tensors; names hold lists of tensors."""
         names: dict[str, list[Tensor]] = {}
-        for part in dict.fromkeys(id(one.part) for one in updated):
-            own = [one for one in updated if id(one.part) == part]
-            for block in step_program.parsed(own[0].part.step[self.kernel]):
-                self._run_block(block, own, names)
+        for part in dict.fromkeys(id(update.part) for update in updated):
+            of_part = [update for update in updated if id(update.part) == part]
+            for block in step_program.parsed(of_part[0].part.step[self.kernel]):
+                self._run_block(block, of_part, names)
 
-    def _run_block(self, block, own: list[Updated], names: dict[str, list[Tensor]]) -> None:
+    def _run_block(self, block, of_part: list[Updated], names: dict[str, list[Tensor]]) -> None:
         if block.over == "once":
-            self._run(block.lines, {}, own[0])
+            self._run(block.lines, {}, of_part[0])
         elif block.over == "each":
             of_each: dict[str, Tensor] = {}
-            for one in self._in_layers(own):
-                self._run(block.times * block.lines, of_each, one)
+            for update in self._in_layers(of_part):
+                self._run(block.times * block.lines, of_each, update)
         else:
             for line in block.lines:
                 if line.numbers:
-                    tensors = [_temporary(line.numbers, line.dtype, one, self.run_config)
-                            for one in self._in_layers(own)]  # fmt: skip
+                    tensors = [_temporary(line.numbers, line.dtype, update, self.run_config)
+                            for update in self._in_layers(of_part)]  # fmt: skip
                     names[line.name] = tensors
                     del tensors
                 elif line.source:
@@ -197,9 +199,9 @@ class OptimizerStep:
                 else:
                     del names[line.name]
 
-    def _run(self, lines, names: dict[str, Tensor], one: Updated) -> None:
+    def _run(self, lines, names: dict[str, Tensor], update: Updated) -> None:
         def allocate(numbers: str, dtype: str) -> Tensor:
-            return _temporary(numbers, dtype, one, self.run_config)
+            return _temporary(numbers, dtype, update, self.run_config)
 
         step_program.run(lines, names, allocate, lambda tensor: tensor.dtype)
 

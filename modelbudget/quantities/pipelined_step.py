@@ -143,11 +143,11 @@ def _steps(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
 
     def of_depth(layers) -> Steps:
         depth = {"n_layer": layers.n_layer}
-        shallow = (one.architecture.model_copy(update=depth) for one in stages)
-        shallow_stages = (
-            one._replace(architecture=a) for one, a in zip(stages, shallow, strict=True)
+        shallow = (
+            stage._replace(architecture=stage.architecture.model_copy(update=depth))
+            for stage in stages
         )
-        return _run_optimizer(tuple(shallow_stages), letters, run)  # pyright: ignore[reportArgumentType]
+        return _run_optimizer(tuple(shallow), letters, run)  # pyright: ignore[reportArgumentType]
 
     return replace(of_any_depth(of_depth, deepest.architecture), allocations={})
 
