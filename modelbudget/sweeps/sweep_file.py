@@ -30,7 +30,7 @@ Value = bool | int | str
 
 
 class Range(Strict):
-    """Sizes between two ends, both included, each rounded to a multiple."""
+    """Sizes between two ends, both included, each rounded to a multiple that is not outside."""
 
     start: Count = Field(alias="from")
     stop: Count = Field(alias="to")
@@ -42,6 +42,9 @@ class Range(Strict):
     def rises(self) -> Self:
         if self.start >= self.stop:
             raise ValueError(f"from ({self.start}) must be less than to ({self.stop})")
+        unit = self.multiple_of
+        if self.stop // unit * unit < self.start:
+            raise ValueError(f"no multiple of {unit} from {self.start} to {self.stop}")
         return self
 
     def values(self) -> list[int]:
@@ -62,8 +65,9 @@ def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[i
         share = i / (steps - 1)
         return math.exp(math.log(start) + share * math.log(stop / start)).as_integer_ratio()
 
+    least, most = -(-start // unit), stop // unit
     multiples = (_rounded(n, d * unit) for n, d in map(between, range(steps)))
-    return tuple(sorted({max(1, multiple) * unit for multiple in multiples}))
+    return tuple(sorted({min(max(least, multiple), most) * unit for multiple in multiples}))
 
 
 def _rounded(numerator: int, denominator: int) -> int:

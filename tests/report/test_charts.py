@@ -20,7 +20,7 @@ from modelbudget.report.charts import area_chart
 from modelbudget.report.charts.bar_chart import largest_part
 from modelbudget.report.charts.chart_files import draw, load, save
 from modelbudget.report.charts.component_charts import charts
-from modelbudget.report.charts.format import percent
+from modelbudget.report.charts.format import percent, times
 from modelbudget.report.charts.grouped_values import budget, evenly_spaced
 from modelbudget.report.charts.palette import PALETTE
 from modelbudget.sweeps.derive import named_architecture
@@ -115,6 +115,16 @@ def test_grid_and_points_of_one_sweep_are_drawn_apart():
     found = charts(axes, pl.concat([table, extra]))
     assert list(found) == ["shares", "total", "models"]
     assert "one more" in json.dumps(found["models"].to_dict())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.00042, "1.0004 ×"), (0.99996, "0.99996 ×"), (1.004, "1.004 ×"), (1.176, "1.18 ×"),
+     (1055251.5, "1,060,000 ×")],
+)  # fmt: skip
+def test_what_is_not_equal_is_not_1_times_as_large(ratio, text):
+    """Only here: ratios that three digits would make 1."""
+    assert times(ratio) == text
 
 
 def test_nothing_measured_gives_no_charts():

@@ -88,7 +88,7 @@ def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
     )
     assert "In the backward pass of tiny, 41.7 % is activations." in parts["description"]
     assert "In the optimizer step of huge, 37.5 % is" in parts["description"]
-    assert "tiny fits on small (3 kB); huge needs 2.0 × large" in holds["description"]
+    assert "tiny fits on small (3 kB); huge needs 2 × large" in holds["description"]
     for spec in (parts, holds):
         svg = vl_convert.vegalite_to_svg(spec)
         assert svg.count("<path") > 2

@@ -149,6 +149,20 @@ def test_ranges_rise_from_one_end_to_the_other_in_multiples(start, length, steps
     assert all(value % unit == 0 for value in values)
 
 
+@pytest.mark.parametrize(("start", "stop"), [(100, 1000), (33, 95), (1, 64)])
+@pytest.mark.parametrize("scale", ["linear", "logarithmic"])
+def test_multiples_are_not_outside_of_their_range(start, stop, scale):
+    """From 100 to 1,000 in multiples of 64: 128 to 960, where 100 is nearer to 64 too."""
+    ends = {"from": start, "to": stop, "scale": scale, "multiple_of": 64}
+    values = Range.model_validate(ends | {"steps": 50}).values()
+    assert values == [n for n in range(64, 1025, 64) if start <= n <= stop]
+
+
+def test_a_range_without_a_multiple_is_a_mistake():
+    with pytest.raises(ValueError, match="no multiple of 64 from 65 to 127"):
+        Range.model_validate({"from": 65, "to": 127, "steps": 2, "multiple_of": 64})
+
+
 def test_a_logarithmic_range_has_equal_ratios():
     axis = Range.model_validate({"from": 1, "to": 10_000, "steps": 5, "scale": "logarithmic"})
     assert axis.values() == [1, 10, 100, 1_000, 10_000]

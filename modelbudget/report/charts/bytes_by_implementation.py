@@ -7,7 +7,7 @@ from modelbudget.compare.by_implementation import implementations
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, capitalized, si_bytes
+from modelbudget.report.charts.format import UNITS, capitalized, si_bytes, times
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 PEAK, SAVED = "peak_training_bytes", "activation_bytes"
@@ -56,8 +56,8 @@ def charts_of_classes(
     drawn = theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {kind} of transformers",
-        f"{label}: the class saves {chosen['saved_ratio']:.2f} × the activations of our module and "
-        f"needs {chosen['ratio']:.2f} × its peak memory, {si_bytes(chosen['reference'])} against "
+        f"{label}: the class saves {times(chosen['saved_ratio'])} the activations of our module "
+        f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} against "
         f"{si_bytes(chosen['module'])}. The peak is of two training steps; formulas are our "
         "module’s.",
         MARGIN,

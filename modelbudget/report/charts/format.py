@@ -87,8 +87,12 @@ def brief(value: int, quantity: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """Format a ratio with three digits: 1055251.5 → 1,060,000 ×, 1.176 → 1.18 ×."""
-    return f"{float(f'{ratio:.3g}'):,.10g} ×"
+    """Format a ratio with three digits: 1055251.5 → 1,060,000 ×, 1.176 → 1.18 ×.
+
+    Near 1 it has as many more as distinguish it: 1.00042 → 1.0004 ×.
+    """
+    rounded = (float(f"{ratio:.{digits}g}") for digits in range(3, 11))
+    return f"{next((value for value in rounded if value != 1), 1.0):,.10g} ×"
 
 
 def percent(share: float) -> str:

@@ -31,6 +31,8 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     finding = (
         f"The largest total, {amount(high, quantity)} ({at_high}), is {times(high / low)} the "
         f"smallest, {amount(low, quantity)} ({at_low})."
+        if high > low
+        else f"All totals are {amount(high, quantity)}."
     )
     colour = alt.Color(
         "total:Q",

@@ -10,7 +10,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import room_of
-from modelbudget.report.charts.format import percent, si_bytes
+from modelbudget.report.charts.format import percent, si_bytes, times
 from modelbudget.report.charts.grouped_values import groups_in
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
@@ -280,7 +280,7 @@ def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
         texts = [
             f"{label} fits on {device.name} ({si_bytes(device.bytes)})"
             if device
-            else f"{label} needs {worst / largest.bytes:,.1f} × {largest.name}"
+            else f"{label} needs {times(worst / largest.bytes)} {largest.name}"
             for (label, worst), device in zip(rows, smallest, strict=True)
         ]
         return "; ".join(texts) + "."
