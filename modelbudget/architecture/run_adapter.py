@@ -16,6 +16,11 @@ TARGETS = (
 )  # fmt: skip
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
+OF_ADAPTER = (
+    "adapter_rank", "adapter_block", "adapter_frequencies", "virtual_tokens", "adapter_targets",
+    "adapter_dtype", "adapter_dropout",
+)  # fmt: skip
+"""Fields that say nothing of a run without an adapter; rank and targets do of served ones."""
 WITH_SHARDS = (
     "none", "lora", "rslora", "lora_fa", "dora", "loha", "ia3", "adalora", "hira", "delora", "hra",
     "road", "fourierft",

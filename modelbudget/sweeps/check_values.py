@@ -7,6 +7,7 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 
 from modelbudget.architecture.record import Record
+from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.suggestions import offered
@@ -34,6 +35,10 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
             key = key.partition("[")[0] if key.startswith("grid") else key
             mistakes.add(unknown_field(key, name, fields))
         _check_value(kinds, key, name, value, mistakes)
+    if not _has_adapter(sweep, bases):
+        for key, name, value in _given(sweep):
+            if name in OF_ADAPTER:
+                mistakes.add(f"{key} = {show(value)}: of no adapter; allowed with adapter: lora, …")
     for name, values in sweep.axes().items():
         for value, n in Counter(map(repr, values)).items():
             if n > 1:
@@ -61,6 +66,15 @@ def _given(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
         for name, value in point.items():
             if name not in NAMES_OF_A_POINT:
                 yield f"points[{i}].{name}", name, value
+
+
+def _has_adapter(sweep: Sweep, bases: dict[str, Base]) -> bool:
+    """Whether some point may have an adapter, or serves some."""
+    of_bases = [name for base in bases.values() for name in (*base.fields, *base.derive)]
+    values = [(name, value) for _, name, value in _given(sweep)]
+    return bool({"adapter", "served_adapters"} & {*sweep.derive, *of_bases}) or any(
+        value not in ("none", 0) for name, value in values if name in ("adapter", "served_adapters")
+    )
 
 
 def _check_value(

@@ -55,6 +55,10 @@ ONE_MISTAKE = {
     "boolean for a count": ("base: palm\ngrid: {n_layer: [yes]}", ["n_layer[0] = true", "whole"]),
     "count for a boolean": ("base: palm\ngrid: {tied: [1]}", ["tied[0] = 1", "true or false"]),
     "unknown word": ("base: palm\nfixed: {norm: batchnorm}\ngrid: {tied: [true]}", ["'rmsnorm'"]),
+    "rank of no adapter": (
+        "base: palm\nfixed: {adapter_rank: 16}\ngrid: {batch: [1]}",
+        ["fixed.adapter_rank = 16: of no adapter; allowed with adapter: lora"],
+    ),
     "no layout of so many devices": (
         "base: gpt-2-124m\nfixed: {data_parallel: 2, zero: 2}\npoints: [{}]\nlayouts: [3]",
         ["layouts = [3]", "base = 'gpt-2-124m'", "allow no layout", "a product of data_parallel"],

@@ -57,9 +57,9 @@ def charts_of_classes(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {kind} of transformers",
         f"{label}: the class saves {times(chosen['saved_ratio'])} the activations of our module "
-        f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} against "
-        f"{si_bytes(chosen['module'])}. The peak is of two training steps; formulas are our "
-        "module’s.",
+        f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} "
+        f"against {si_bytes(chosen['module'])}. "
+        "The peak is of two training steps; formulas are our module’s.",
         MARGIN,
     )
     return {"one-step": drawn}
