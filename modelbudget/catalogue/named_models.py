@@ -84,8 +84,8 @@ class Model(Provenance):
 
     def has_shape_of(self, name: str) -> bool:
         """Whether `same_shape` has a name, which may lack its owner."""
-        named = {as_spelled(shape_name) for shape_name in self.same_shape}
-        return as_spelled(name) in named | {shape_name.rpartition("/")[2] for shape_name in named}
+        named = {shape_name.casefold() for shape_name in self.same_shape}
+        return name.casefold() in named | {shape_name.rpartition("/")[2] for shape_name in named}
 
 
 class Series(Provenance):
@@ -134,10 +134,6 @@ class Base(NamedTuple):
     path: Path | None = None
     notes: tuple[Note, ...] = ()
     config: str | None = None
-
-    def is_called(self, name: str) -> bool:
-        """Whether a name is this one but for capitals, hyphens and colons: `qwen3:8b`."""
-        return as_spelled(name) == as_spelled(self.name)
 
 
 def as_spelled(name: str) -> str:
@@ -191,8 +187,11 @@ def find(folder: Path, name: str) -> Base:
     if base := of_same_shape(folder, name):
         return base
     catalogue = Catalogue(folder)
-    spelled = (base for base in catalogue.bases.values() if base.model and base.is_called(name))
-    return next(spelled, None) or catalogue[name]
+    for base in catalogue.bases.values():
+        for known in (base.name, *base.model.same_shape) if base.model else ():
+            if as_spelled(name) in (as_spelled(known), as_spelled(known.rpartition("/")[2])):
+                return catalogue[known]
+    return catalogue[name]
 
 
 def of_same_shape(folder: Path, name: str) -> Base | None:

@@ -161,7 +161,7 @@ def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, b
         ("qwen3:8b", "Qwen 3 8B"),
         ("gpt-oss:20b", "gpt-oss 20B"),
         ("GPT_OSS 20B", "gpt-oss 20B"),
-        ("llama3.1:8b", "llama3.1:8b (shape of Llama 3 8B)"),
+        ("llama3.1:8b", "meta-llama/Llama-3.1-8B (shape of Llama 3 8B)"),
     ],
 )
 def test_names_as_ollama_and_people_spell_them(command, name, label):
