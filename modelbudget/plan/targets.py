@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.files import yaml_files
@@ -37,10 +37,11 @@ OF_PREDICTED = (
 )  # fmt: skip
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
+OF_SOLVED = ("solutions", "frontier", "published")
 TABLES = ("parquet", "csv")
 """Files of models that are counted by hand, and those that a run of named sweeps does not make;
 those of them that the page does not read, files of each sweep, and of each sweep without
-measurement; formats of some tables.
+measurement; tables of a sweep that is solved; formats of some tables.
 """
 
 
@@ -74,16 +75,15 @@ def results(
     """Return all files that a run writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
-    tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps), *frontiers(sweeps)]
+    in_formats = tables(sweeps, "zoo", "fit", "layouts", "frontier")
     return [
         f"results/report{page}.html",
         f"results/verdict{page}.json",
         "results/provenance.json",
         *of_report(sweeps, is_of_all),
         *(f"results/{file}" for file in (*of_sweeps, *of_predicted)),
-        *reference_counts(sweeps),
-        *solve_tables(sweeps),
-        *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
+        *tables(sweeps, "reference_counts", *OF_SOLVED),
+        *(f"{path.removesuffix('.parquet')}.{kind}" for path in in_formats for kind in TABLES),
     ]
 
 
@@ -94,43 +94,24 @@ def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str], is_of_all: bo
         *(file for file in of_report(sweeps, is_of_all) if Path(file).name not in NOT_ON_PAGE),
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
         *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
-        *(*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps)),
-        *(path for path in solve_tables(sweeps) if not path.endswith("solutions.parquet")),
-        *(*reference_traces(sweeps), *reference_counts(sweeps)),
+        *tables(sweeps, "zoo", "fit", "layouts", "frontier", "published"),
+        *tables(sweeps, "reference_traces", "reference_counts"),
     ]
 
 
-def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of published and counted models that these sweeps write."""
-    return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
-
-
-def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of what fits on accelerators that these sweeps write."""
-    return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
-
-
-def layout_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of layouts of devices that these sweeps write."""
-    wanted = [name for name, sweep in sweeps.items() if sweep.sweep.layouts]
-    return [f"results/{name}/layouts.parquet" for name in wanted]
+def tables(sweeps: dict[str, Expanded], *names: str) -> list[str]:
+    """Return the tables of these names (`WRITTEN_BY`) that sweeps write."""
+    return [
+        f"results/{sweep}/{name}.parquet"
+        for name in names
+        for sweep, expanded in sweeps.items()
+        if WRITTEN_BY[name](expanded)
+    ]
 
 
 def solved(sweeps: dict[str, Expanded]) -> set[str]:
     """Return the sweeps whose points are solved for."""
     return {name for name, sweep in sweeps.items() if sweep.sweep.solve}
-
-
-def frontiers(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of the best shapes that these sweeps write."""
-    return [f"results/{name}/frontier.parquet" for name in sweeps if name in solved(sweeps)]
-
-
-def solve_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of all solutions, the best ones and published models."""
-    folders = [path.removesuffix("/frontier.parquet") for path in frontiers(sweeps)]
-    names = ("solutions", "frontier", "published")
-    return [f"{folder}/{name}.parquet" for folder in folders for name in names]
 
 
 def files_of_solved(expanded: Expanded) -> list[Path]:
@@ -151,23 +132,23 @@ def has_reference(expanded: Expanded) -> bool:
 
 def referenced(sweeps: dict[str, Expanded]) -> list[str]:
     """Return the sweeps of training or inference with models that have a `transformers` class."""
-    return [
-        name
-        for name, expanded in sweeps.items()
-        if expanded.sweep.measure.of_reference()
+    return [name for name, sweep in sweeps.items() if WRITTEN_BY["reference_traces"](sweep)]
+
+
+WRITTEN_BY: dict[str, Callable[[Expanded], Any]] = {
+    "zoo": is_zoo,
+    "fit": lambda expanded: expanded.sweep.fit,
+    "layouts": lambda expanded: expanded.sweep.layouts,
+    **dict.fromkeys(OF_SOLVED, lambda expanded: expanded.sweep.solve),
+    "reference_counts": has_reference,
+    "reference_traces": lambda expanded: (
+        expanded.sweep.measure.of_reference()
         and any(point.transformers for point in expanded.points)
-    ]
-
-
-def reference_traces(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of traced classes that these sweeps write."""
-    return [f"results/{name}/reference_traces.parquet" for name in referenced(sweeps)]
-
-
-def reference_counts(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the tables of counted classes that these sweeps write."""
-    counted = [name for name, sweep in sweeps.items() if has_reference(sweep)]
-    return [f"results/{name}/reference_counts.parquet" for name in counted]
+    ),
+}
+"""Tables that only some sweeps write, by name: published and counted models, what fits, layouts of
+devices, all solutions with the best ones and published models, counted and traced classes.
+"""
 
 
 def counted_by_hand(expanded: Expanded) -> bool:

@@ -37,3 +37,8 @@ def if_needed(files, wildcards):
 def inputs(wildcards, input):
     """Return a digest of the names of a job's input, without those that it has only if needed."""
     return checksums.of_names(sorted({*map(str, input)} - {*targets.incomplete(RUN.shards)}))
+
+
+def written(wildcards, *names):
+    """Return the tables of these names that a sweep writes."""
+    return targets.tables({wildcards.sweep: SWEEPS[wildcards.sweep]}, *names)

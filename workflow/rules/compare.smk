@@ -9,11 +9,9 @@ rule compare:
         points=lambda wildcards: listed(wildcards, "points.parquet"),
         summary=lambda wildcards: listed(wildcards, "sweep.json"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
-        counts=lambda wildcards: targets.reference_counts(
-            {wildcards.sweep: SWEEPS[wildcards.sweep]}
-        ),
-        layouts=lambda wildcards: targets.layout_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
-        solved=lambda wildcards: targets.solve_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        counts=lambda wildcards: written(wildcards, "reference_counts"),
+        layouts=lambda wildcards: written(wildcards, "layouts"),
+        solved=lambda wildcards: written(wildcards, *targets.OF_SOLVED),
         accelerators=ancient(ACCELERATORS),
     output:
         predicted="results/{sweep}/predicted.parquet",
