@@ -64,12 +64,18 @@ def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
     model = build_gpt2(a, device)
     formulas = expected(_symbols(a))
     rows = [
-        _row(path, modules, expected(a)[path], formulas[path], model)
+        _row(path, modules[0], expected(a)[path], [_owned(module, model) for module in modules])
+        | {
+            "shared_with": _shared_with(modules[0], model),
+            "formula": str(formulas[path]),
+            "mathml": symbols.to_mathml(Term(formulas[path])),
+        }
         for path, modules in _by_path(model).items()
     ]
-    total = sum(c.parameters for c in count(model).values())
     whole = sum(row["expected"] for row in rows if row["module"] in _top_level())
-    rows.append(_total_row(type(model).__name__, whole, total))
+    total = sum(c.parameters for c in count(model).values())
+    of_total = {"shared_with": None, "formula": "", "mathml": ""}
+    rows.append(_row("total", model, whole, [total]) | of_total)
     return pl.DataFrame(rows).select(
         pl.lit(label).alias("model"),
         pl.all(),
@@ -82,34 +88,15 @@ def _top_level() -> set[str]:
     return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
 
 
-def _row(path: str, modules: list[nn.Module], each: int, formula, model: GPT2LMHeadModel) -> dict:
-    counts = [_owned(module, model) for module in modules]
+def _row(path: str, module: nn.Module, each: int, counts: list[int]) -> dict[str, Any]:
     return {
         "module": path,
-        "kind": type(modules[0]).__name__,
-        "instances": len(modules),
+        "kind": type(module).__name__,
+        "instances": len(counts),
         "each_expected": each,
         "each_true": counts[0],
-        "expected": each * len(modules),
+        "expected": each * len(counts),
         "true": sum(counts),
-        "shared_with": _shared_with(modules[0], model),
-        "formula": str(formula),
-        "mathml": symbols.to_mathml(Term(formula)),
-    }
-
-
-def _total_row(kind: str, whole: int, total: int) -> dict:
-    return {
-        "module": "total",
-        "kind": kind,
-        "instances": 1,
-        "each_expected": whole,
-        "each_true": total,
-        "expected": whole,
-        "true": total,
-        "shared_with": None,
-        "formula": "",
-        "mathml": "",
     }
 
 

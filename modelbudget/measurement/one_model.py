@@ -105,7 +105,7 @@ def measure_one(
     values |= _of_process(architecture, run, measure, n_bytes, room, missing)
     if (run.weights, run.vocabulary_dtype) != ("dtype", "dtype") and OF_STORED & wanted:
         with _losing({*OF_STORED}, missing):
-            counts = _quantised(architecture, run, counts)
+            counts = _with_bytes_of(counts, _stored(architecture, run))
     values |= {
         quantity: {name: getattr(c, quantity) for name, c in counts.items()}
         for quantity in OF_PARAMETERS - missing.keys()
@@ -203,29 +203,8 @@ def _simulated(trace: Trace, quantities: Set[str]) -> Values:
     return {quantity: peaks[quantity] for quantity in quantities}
 
 
-def _with_bytes_of(counts: dict[str, Count], arranged: dict[str, Count]) -> dict[str, Count]:
-    """Return the parameters of an architecture, and the bytes of its model with adapters."""
-    return {
-        name: replace(
-            counts.get(name, Count()),
-            parameter_bytes=arranged.get(name, Count()).parameter_bytes,
-            file_bytes=arranged.get(name, Count()).file_bytes,
-        )
-        for name in counts | arranged
-    }
-
-
-def _quantised(
-    architecture: Architecture, run: RunConfig, counts: dict[str, Count]
-) -> dict[str, Count]:
-    """Return the counts with the bytes of quantised weights and adapters, of a model on meta."""
-    model = _built(architecture, run, "meta")
-    if run.weights != "dtype":
-        arrange(model, run)
-    else:
-        adapt(model, run)
-    store_vocabulary(model, run)
-    stored = count(model)
+def _with_bytes_of(counts: dict[str, Count], stored: dict[str, Count]) -> dict[str, Count]:
+    """Return the parameters of an architecture, and the bytes of a model that stores them."""
     return {
         name: replace(
             stored.get(name, Count()),
@@ -234,6 +213,17 @@ def _quantised(
         )
         for name in counts | stored
     }
+
+
+def _stored(architecture: Architecture, run: RunConfig) -> dict[str, Count]:
+    """Count a model on meta with quantised weights and adapters."""
+    model = _built(architecture, run, "meta")
+    if run.weights != "dtype":
+        arrange(model, run)
+    else:
+        adapt(model, run)
+    store_vocabulary(model, run)
+    return count(model)
 
 
 def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:

@@ -30,25 +30,8 @@ def swept_fields(expanded: Expanded) -> list[str]:
 
 def resolved(name: str, sweep: Sweep) -> dict:
     """Return the values of a sweep file with ranges written out."""
-    return {
-        "name": name,
-        "title": sweep.title,
-        "question": sweep.question,
-        "order": sweep.order,
-        "headline": sweep.headline,
-        "base": sweep.base,
-        "fixed": sweep.fixed,
-        "axes": sweep.axes(),
-        "derive": sweep.derive,
-        "constraints": sweep.constraints,
-        "measure": sweep.measure.model_dump(),
-        "fit": sweep.fit,
-        "fit_measured_on": sweep.fit_measured_on,
-        "layouts": sweep.layouts,
-        "solve": sweep.solve and sweep.solve.model_dump(),
-        "answered_by": sweep.answered_by,
-        "charts": [chart.model_dump() for chart in sweep.charts],
-    }
+    given = sweep.model_dump(exclude={"grid", "models", "points", "default"})
+    return {"name": name, **given, "axes": sweep.axes()}
 
 
 def content(expanded: Expanded) -> str:
