@@ -127,7 +127,7 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
     if quantity != "parameters" or weights.tensors is None:
         whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
-    parameters = [one for one in weights.tensors if not is_buffer(component_of(one.name))]
+    parameters = [tensor for tensor in weights.tensors if not is_buffer(component_of(tensor.name))]
     known = {part.name for part in predicted.components}
     sizes = model.architecture
     vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))

@@ -201,7 +201,7 @@ def _traced_batches(
 
     fields = dict(chosen or {})
     batches = [largest_batch(known, trace, room) for room in rooms]
-    return [{"batch": one} if one and None not in batches else {} for one in batches]
+    return [{"batch": batch} if batch and None not in batches else {} for batch in batches]
 
 
 def fit(

@@ -118,14 +118,14 @@ class Comparison(Frames):
         return f"{self.model}: {self.settings}" if self.settings else self.model
 
     def __repr__(self) -> str:
-        found = self.verdict()
-        return f"<Comparison of {self}; {found['agreed']} of {found['compared']} agree>"
+        verdict = self.verdict()
+        return f"<Comparison of {self}; {verdict['agreed']} of {verdict['compared']} agree>"
 
     def _repr_html_(self) -> str:
-        found = self.verdict()
+        verdict = self.verdict()
         columns = ["component", "quantity", "predicted", "measured", "difference"]
         shown = self.table.sort("agrees", nulls_last=True).select(columns)
-        caption = f"{self}; {found['agreed']} of {found['compared']} comparisons agree"
+        caption = f"{self}; {verdict['agreed']} of {verdict['compared']} comparisons agree"
         return html_table(caption, shown.to_dicts())
 
 

@@ -192,7 +192,7 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
         return None
     draft = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
-    architecture, of_draft = draft.with_run({one: getattr(run, one) for one in kept})
+    architecture, of_draft = draft.with_run({field: getattr(run, field) for field in kept})
     n_vocab = getattr(architecture, "n_vocab", None)
     if run.cache_layout == "paged" and n_vocab != of.n_vocab:
         raise InputError([f"--draft {name}: n_vocab = {n_vocab:,}, and the model's {of.n_vocab:,}: "

@@ -177,9 +177,9 @@ class _Others:
         self.reference = reference or (COPY if name == "dpo" else NONE)
         models = {"reference": reference, "reward": reward}
         self.others = {
-            what: ChosenModel.named(one)
-            for what, one in models.items()
-            if one not in (None, COPY, NONE)
+            what: ChosenModel.named(model)
+            for what, model in models.items()
+            if model not in (None, COPY, NONE)
         }
 
     def run_of(self, chosen: dict[str, Any]) -> RunConfig:
@@ -203,7 +203,8 @@ class _Others:
         run = run.model_copy(update={"batch": texts})
         a = self.policy.with_run()[0]
         resident_bytes = {
-            one: self._total(one, a, run) for one in ("parameter_bytes", "optimizer_bytes")
+            quantity: self._total(quantity, a, run)
+            for quantity in ("parameter_bytes", "optimizer_bytes")
         }
         resident = sum(resident_bytes.values())
         of_texts = f"{texts:,} × {run.length:,} tokens"

@@ -190,7 +190,7 @@ def is_part(name: str, component: str, is_bias: bool = False) -> bool:
         case "embedding" | "head":
             return names[0] == name
         case "norms":
-            return any("norm" in one for one in names)
+            return any("norm" in part for part in names)
         case "biases":
             return is_bias
         case "mlp":

@@ -191,8 +191,8 @@ def _value(node: ast.AST, sizes: Mapping[str, Any]) -> Any:
             return sizes[name]
         case ast.BoolOp(op=ast.And(), values=parts):
             product = 1
-            for one in parts:
-                product = product * of(one)
+            for part in parts:
+                product = product * of(part)
             return product
         case ast.Compare(left=ast.BinOp(left=x, op=ast.Mod(), right=y)):
             return divides(of(x), of(y))

@@ -14,11 +14,13 @@ from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, tr
 @cache
 def check_classes() -> None:
     """Check all files. Raises InputError with every mistake."""
-    by_type = {one.model_type: one for one in translations().values()}
+    by_type = {translation.model_type: translation for translation in translations().values()}
     wrong = {name: list(_mistakes(translation)) for name, translation in by_type.items()}
     mistakes = [
         f"{FOLDER / 'model_types' / name}.yaml: {line}"
-        for name, line in without_inherited(wrong, {n: one.like for n, one in by_type.items()})
+        for name, line in without_inherited(
+            wrong, {n: translation.like for n, translation in by_type.items()}
+        )
     ]
     every = {field for family in families().values() for field in family.model_fields}
     mistakes += [

@@ -331,7 +331,7 @@ def _wrong_class(path: Path, base: Base) -> list[str]:
     is_known = translation and translation.in_transformers and translation.family == family
     if name is None or is_known:
         return []
-    of_family = (n for n, one in translations().items() if one.family == family)
+    of_family = (n for n, translation in translations().items() if translation.family == family)
     known = sorted(name for name in of_family if translations()[name].in_transformers)
     return [
         f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "

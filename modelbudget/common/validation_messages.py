@@ -33,7 +33,7 @@ def describe(
     hidden=(),
     within: str = "",
     rest: str = SCHEMA,
-    keep: Callable[[Any], bool] = lambda one: True,
+    keep: Callable[[Any], bool] = lambda mistake: True,
 ) -> list[str]:
     """Return one line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
@@ -43,7 +43,9 @@ def describe(
     """
     errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
     # Without duplicates: a union reports an error for each of its types.
-    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
+    return list(
+        dict.fromkeys(_line(mistake, allowed_keys, hidden, within, rest) for mistake in errors)
+    )
 
 
 def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:

@@ -22,14 +22,14 @@ HIDDEN = (
 
 def reasons(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
     """Return the quantities of points that were not compared: point, quantity and `REASON`."""
-    found = [
+    not_compared = [
         (row.point, quantity, why)
         for row in rows(points.filter(implementation=TRANSFORMERS))
         for quantity in quantities
         if (why := not_compared_at(quantity, row.transformers, row.config, *row.model))
     ]
     columns = "point", "quantity", REASON
-    return pl.DataFrame(found, dict.fromkeys(columns, pl.String), orient="row")
+    return pl.DataFrame(not_compared, dict.fromkeys(columns, pl.String), orient="row")
 
 
 def hidden(comparison: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:

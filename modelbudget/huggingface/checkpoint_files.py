@@ -99,7 +99,7 @@ def _lost(shard: re.Match[str], files: list[Path]) -> str | None:
     if first > n:
         return None
     name = f"{stem}-{first:0{len(number)}}-of-{last}{HEADER}"
-    n_lost = n - len({one for one in numbers if 1 <= one <= n})
+    n_lost = n - len({i for i in numbers if 1 <= i <= n})
     return f"{n_lost:,} of {n:,} shards are not there, the first {show(name)}"
 
 

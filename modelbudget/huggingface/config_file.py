@@ -178,6 +178,6 @@ def _value(pairs: list[tuple[str, Any]]) -> Any:
     content = each_key_once(pairs)
     for key, value in pairs:
         values = value if isinstance(value, list) else [value]
-        if any(isinstance(one, float) and math.isnan(one) for one in values):
+        if any(isinstance(item, float) and math.isnan(item) for item in values):
             raise ValueError(f"{key} = NaN: must be a number")
     return content

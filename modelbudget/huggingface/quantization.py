@@ -160,14 +160,14 @@ def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]
         return None
     of_parts = {}
     for part, numbers in groups_of.items():
-        found = [formats[number] if number is not None else {} for number in numbers]
-        if any(one != found[0] for one in found) or found[0] is None:
+        of_layers = [formats[number] if number is not None else {} for number in numbers]
+        if any(of_layer != of_layers[0] for of_layer in of_layers) or of_layers[0] is None:
             return None
-        of_parts[part] = found[0]
-    converted = {part for part, found in of_parts.items() if found}
+        of_parts[part] = of_layers[0]
+    converted = {part for part, stored in of_parts.items() if stored}
     of_experts = _second(of_parts)
-    first, *others = [found for found in of_parts.values() if found] or [None]
-    if first is None or any(one != first for one in others):
+    first, *others = [stored for stored in of_parts.values() if stored] or [None]
+    if first is None or any(other != first for other in others):
         return None
     if of_experts:
         return first | of_experts | {"weights_of": "all" if "head" in converted else "dense"}

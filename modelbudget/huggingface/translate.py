@@ -283,10 +283,10 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
         mistakes.wrong.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
         cases = [Case(value=v, fields={"mixer": m}) for v, m in _mixers(translation).items()]
-        found = {
+        by_type = {
             name: _chosen(cases, "layer_types", name, mistakes) for name in dict.fromkeys(types)
         }
-        words = _shortest([found[name].get("mixer", "") for name in types])
+        words = _shortest([by_type[name].get("mixer", "") for name in types])
         if translation.layer_mlps and not mistakes.lines():
             return _of_one_part(translation, types)
     if set(words) <= {"attention"}:

@@ -118,7 +118,7 @@ def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cac
         if hasattr(part, "make_cache") and not path.startswith(unused)
     }
     # Of which a device may have a part. Those of the model itself are shared by its adapters.
-    parameter = next(one for path, one in model.named_parameters() if "." in path)
+    parameter = next(parameter for path, parameter in model.named_parameters() if "." in path)
     like = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
     for part in parts.values():
         part.cache = part.make_cache(batch, length, like)

@@ -79,8 +79,8 @@ class BlockUse(nn.Module):
 
     def projected(self, name: str, x, block: SharedBlock):
         """(batch, length, 2 · d_model) to (batch, n_head, length, d_head)."""
-        y, own = block.attention[name](x), getattr(self, name)
-        y = y if own is None else y + own(x)
+        y, low_rank = block.attention[name](x), getattr(self, name)
+        y = y if low_rank is None else y + low_rank(x)
         return y.unflatten(2, (self.n_head, self.d_head)).transpose(1, 2)
 
 

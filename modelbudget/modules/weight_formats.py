@@ -58,7 +58,8 @@ class Stored(nn.Module):
 
         def made(tensors: dict[str, StoredTensor]) -> dict[str, torch.Tensor]:
             return {
-                name: _empty(one, stacked, sizes, layer.weight) for name, one in tensors.items()
+                name: _empty(tensor, stacked, sizes, layer.weight)
+                for name, tensor in tensors.items()
             }
 
         self.bias = layer.bias
@@ -111,14 +112,14 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         of_run = {"dense": not routed, "experts": routed}.get(run.weights_of, True)
         is_converted = of_library if run.weights_of == "library" else of_run
         stored = known.format
-        own = run
+        of_layer = run
         if routed and run.expert_weights != "weights":
             is_converted, stored = True, FORMATS[run.expert_weights].format
             group, block = run.expert_weight_group, run.expert_weight_block
             sizes = {"weight_group": group} if group else {}
             sizes |= {"weight_block": block} if block else {}
-            own = run.model_copy(update=sizes)
-        if is_converted and (packed := _stored(name, layer, stored, own)):
+            of_layer = run.model_copy(update=sizes)
+        if is_converted and (packed := _stored(name, layer, stored, of_layer)):
             model.set_submodule(name, packed)
 
 

@@ -78,9 +78,9 @@ def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep, set[str | int]]:
         for line in describe(error, _keys_of_sweep(), ("range", "list", "bool", "int", "str")):
             mistakes.add(line)
         errors = error.errors(include_url=False)
-    wrong = {one["loc"][0] for one in errors}
+    wrong = {error["loc"][0] for error in errors}
     for _ in range(MAX_ROUNDS):
-        places = [_innermost(data, one["loc"]) for one in errors]
+        places = [_innermost(data, error["loc"]) for error in errors]
         for holder, key in filter(None, places):
             holder.pop(key, None)
         try:

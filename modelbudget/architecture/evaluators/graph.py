@@ -110,9 +110,9 @@ class Graph:
         while waiting:  # not recursive: a peak is a sum of hundreds of sums
             last = waiting[-1]
             missing = [
-                one
-                for one in last.operands
-                if isinstance(one, Expression) and one not in self._numbers
+                operand
+                for operand in last.operands
+                if isinstance(operand, Expression) and operand not in self._numbers
             ]
             if last in self._numbers or not missing:
                 waiting.pop()
@@ -151,7 +151,7 @@ class Graph:
         rows = [
             row
             if row.operation in (FIELD, CONSTANT)
-            else Node(row.operation, *(_reference(number, one) for one in row[1:]))
+            else Node(row.operation, *(_reference(number, operand) for operand in row[1:]))
             for number, row in enumerate(self._rows)
         ]
         new, copies = without_repeats(rows)
@@ -170,8 +170,8 @@ class Graph:
                 self.fields.append(operands[0])
             return self._add(Node(FIELD, self.fields.index(operands[0])))
         numbers = [
-            self._numbers[one] if isinstance(one, Expression) else self.node(one)
-            for one in operands
+            self._numbers[operand] if isinstance(operand, Expression) else self.node(operand)
+            for operand in operands
         ]
         if operation != LARGEST:
             return self._simplest(operation, *numbers)

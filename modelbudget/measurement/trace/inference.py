@@ -74,13 +74,13 @@ def infer(
 
 def _held(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
     """Return the bytes of caches by component, in the format of the run."""
-    held: Counter[str] = Counter()
+    by_component: Counter[str] = Counter()
     for path, cache in caches.items():
         if isinstance(cache, Cache) and run.cache_dtype != "dtype":
             cache.store_in(run.cache_dtype)
         n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
-        held[component_of(join(path, cache.name, "weight"))] += n_bytes
-    return dict(+held)
+        by_component[component_of(join(path, cache.name, "weight"))] += n_bytes
+    return dict(+by_component)
 
 
 def last(_, states: tuple):
