@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 from modelbudget.common.validation_messages import show
@@ -161,6 +161,11 @@ class Expression:
         names = sorted(self.names & values.keys())
         used = ", ".join(f"{name} = {_number(values[name])}" for name in names)
         return f" with {used}" if used else ""
+
+
+@cache
+def expression_of(text: str) -> Expression:
+    return Expression(text)
 
 
 def _number(value) -> str:

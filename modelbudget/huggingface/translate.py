@@ -5,11 +5,10 @@ Does not import transformers. Remote code is never run: `auto_map` is not read.
 
 import math
 from fractions import Fraction
-from functools import cache
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
-from modelbudget.common.expressions import Expression
+from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import offered, other_spelling
 from modelbudget.common.validation_messages import show
 from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
@@ -100,7 +99,7 @@ def config_of(name: str, a) -> dict[str, Any]:
     for key, default in translation.defaults.items():
         meaning = translation.meaning(key)
         if key in inverse:
-            config[key] = _plain(_expression(inverse[key])(values))
+            config[key] = _plain(expression_of(inverse[key])(values))
         elif isinstance(meaning, str):
             config[key] = values[meaning]
         elif meaning is not None:
@@ -362,13 +361,13 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
     exact = {k: Fraction(repr(v)) if _is_finite(v) else v for k, v in values.items()}
     exact = {"head_dim": None} | exact  # not all classes have this key
     for text in translation.requires:
-        if not _expression(text)(exact):
+        if not expression_of(text)(exact):
             equations = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
             mistakes.unsupported.append(f"{equations}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
         try:
-            fields[field] = _plain(_expression(text)(exact))
+            fields[field] = _plain(expression_of(text)(exact))
         except ValueError as error:
             mistakes.wrong.append(f"{field}: {error}")
     return fields
@@ -379,12 +378,7 @@ def _is_finite(value) -> bool:
 
 
 def _names(text: str, values: dict) -> list[str]:
-    return [name for name in values if name in _expression(text).names]
-
-
-@cache
-def _expression(text: str) -> Expression:
-    return Expression(text)
+    return [name for name in values if name in expression_of(text).names]
 
 
 def _plain(value):

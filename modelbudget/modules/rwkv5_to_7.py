@@ -10,15 +10,8 @@ from modelbudget.modules.cache import State, exact
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.head_linear import HeadLinear
 from modelbudget.modules.lm_head import make_head
-from modelbudget.modules.norm import make_norm
+from modelbudget.modules.norm import HeadNorm, make_norm
 from modelbudget.modules.rwkv import ChannelMixer, Mixer
-
-
-class HeadNorm(nn.LayerNorm):
-    """(batch, length, n_head, d_head) to (batch, length, d_model): each head normalised alone."""
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:]).flatten(2) * self.weight + self.bias
 
 
 class LowRank(nn.Module):

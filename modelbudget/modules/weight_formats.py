@@ -1,6 +1,5 @@
 """Quantised weights: linear layers replaced by the tensors that a format stores."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from modelbudget.architecture.stored_formats import (
     StoredFormat,
     StoredTensor,
 )
-from modelbudget.common.expressions import Expression
+from modelbudget.common.expressions import expression_of
 from modelbudget.modules.feed_forward.moe import ExpertLinear, Grouped
 
 KEPT = ("shared_gate", "index_weight")
@@ -164,7 +163,7 @@ def _stored(name: str, layer: Any, stored: StoredFormat, run: RunConfig) -> Stor
         "block": run.weight_block or stored.block,
         "group": next(divisors, d_in) if stored.group_divisors else run.weight_group or d_in,
     }
-    if stored.needs and not _compiled(stored.needs)(sizes):
+    if stored.needs and not expression_of(stored.needs)(sizes):
         if stored.otherwise == "dtype":
             return None
         raise ValueError(
@@ -185,13 +184,8 @@ def _empty(
     stored: StoredTensor, stacked: list[int], sizes: dict[str, int], like: torch.Tensor
 ) -> torch.Tensor:
     """Return an empty tensor of one layer, or the stack of those of several."""
-    shape = [size if isinstance(size, int) else _compiled(size)(sizes) for size in stored.shape]
+    shape = [size if isinstance(size, int) else expression_of(size)(sizes) for size in stored.shape]
     if any(size != int(size) for size in shape):
         raise ValueError(f"{stored.shape} of {sizes}: not whole")
     dtype = like.dtype if stored.dtype == OF_RUN else getattr(torch, stored.dtype)
     return torch.empty(*stacked, *map(int, shape), dtype=dtype, device=like.device)
-
-
-@cache
-def _compiled(text: str) -> Expression:
-    return Expression(text)

@@ -20,6 +20,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import Setting
 from modelbudget.catalogue.named_models import Base
+from modelbudget.common.expressions import expression_of
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
@@ -28,7 +29,6 @@ from modelbudget.sweeps.derive import (
     Rule,
     defaults_of,
     derived,
-    expression_of,
     settled,
     whole,
     with_expression,

@@ -10,10 +10,10 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
+from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import SCHEMA, describe, show
 from modelbudget.families import families
-from modelbudget.sweeps.derive import expression_of
 from modelbudget.sweeps.sweep_file import Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 

@@ -13,7 +13,7 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import Setting, settings
 from modelbudget.catalogue.named_models import Base
-from modelbudget.common.expressions import Expression
+from modelbudget.common.expressions import Expression, expression_of
 from modelbudget.common.validation_messages import describe
 from modelbudget.sweeps.device_defaults import DeviceDefault, device_defaults
 from modelbudget.sweeps.sweep_file import Value
@@ -98,11 +98,6 @@ def _order(rules: tuple[tuple[str, frozenset[str]], ...]) -> list[str]:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise ValueError(f"derive: {' → '.join(error.args[1])} is circular") from None
-
-
-@cache
-def expression_of(text: str) -> Expression:
-    return Expression(text)
 
 
 def whole(name: str, value):

@@ -13,10 +13,11 @@ from typing import NamedTuple
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
-from modelbudget.sweeps.derive import expression_of, records, resolve
+from modelbudget.sweeps.derive import records, resolve
 from modelbudget.sweeps.overflow import check_totals, may_overflow
 from modelbudget.sweeps.read import CheckedSweep, given_points, read
 from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value

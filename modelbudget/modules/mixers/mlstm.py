@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.cache import State, exact
+from modelbudget.modules.norm import HeadNorm
 
 CAP = 15.0
 """Largest argument of input and forget gate (Beck et al. 2025, xLSTM 7B, §3.2)."""
@@ -23,7 +24,7 @@ class MLSTM(nn.Module):
         self.input_gate = nn.Linear(a.d_model, self.n_head)
         self.forget_gate = nn.Linear(a.d_model, self.n_head)
         self.gate = nn.Linear(a.d_model, value, bias=False)
-        self.norm = HeadNorm(self.n_head, self.d_value)
+        self.norm = HeadNorm(self.n_head * self.d_value, bias=False)
         self.output = nn.Linear(value, a.d_model, bias=False)
         self.cache, self.exact_state = None, False
 
@@ -49,16 +50,6 @@ class MLSTM(nn.Module):
         if self.cache:
             self.cache.keep(*state)
         return self.output(self.gate(x).sigmoid() * self.norm(y))
-
-
-class HeadNorm(nn.LayerNorm):
-    """(batch, length, n_head, d) to (batch, length, n_head · d): each head normalised alone."""
-
-    def __init__(self, n_head: int, width: int):
-        super().__init__(n_head * width, bias=False)
-
-    def forward(self, x):
-        return F.layer_norm(x, x.shape[-1:]).flatten(2) * self.weight
 
 
 def capped(x):

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from modelbudget.modules.cache import State, exact
 from modelbudget.modules.causal_convolution import CausalConvolution
 from modelbudget.modules.head_linear import HeadLinear
-from modelbudget.modules.mixers.mlstm import HeadNorm
+from modelbudget.modules.norm import HeadNorm
 
 
 class SLSTM(nn.Module):
@@ -27,7 +27,7 @@ class SLSTM(nn.Module):
         self.output_gate = HeadLinear(*sizes, self.d_head)
         self.hidden = HeadLinear(*sizes, 4 * self.d_head)
         self.bias = nn.Parameter(torch.empty(4, a.d_model))
-        self.norm = HeadNorm(*sizes)
+        self.norm = HeadNorm(self.n_head * self.d_head, bias=False)
         self.cache, self.exact_state = None, False
 
     def reset_parameters(self):
