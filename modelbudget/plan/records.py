@@ -44,6 +44,16 @@ def keep_beside_results(is_plan: bool) -> None:
     link.symlink_to(os.path.relpath(RECORDS, link.parent))
 
 
+def remove_damaged() -> None:
+    """Remove records that are not JSON: Snakemake ends at them, and names results without one."""
+    for record in RECORDS.rglob("*"):
+        if record.is_file():
+            try:
+                json.loads(record.read_bytes())
+            except ValueError:
+                record.unlink()
+
+
 def restore_times() -> None:
     """Set the time of each unchanged result to that of its record: a copy has other times.
 

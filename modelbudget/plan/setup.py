@@ -67,6 +67,7 @@ class Run:
     def _keep_records(self) -> None:
         is_plan = self.workflow.output_settings.dryrun
         records.keep_beside_results(is_plan)
+        records.remove_damaged()
         records.restore_times()
         if not is_plan:
             lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]

@@ -95,6 +95,18 @@ def test_one_damaged_result_is_noticed_though_all_that_follows_is_there(whole, n
     assert "Nothing to be done" in run(project, "-n")
 
 
+def test_a_damaged_record_is_as_one_that_is_not_there(whole):
+    """Snakemake itself ends with a traceback."""
+    project, _ = whole
+    records = project.folder / "results" / ".records"
+    record = max(records.rglob("*"), key=lambda path: path.is_file() and path.stat().st_size)
+    content = record.read_bytes()
+    damage(record, "garbage")
+    assert "missing metadata: report" in run(project, "-n")
+    assert not record.exists()
+    record.write_bytes(content)
+
+
 @pytest.fixture(scope="module")
 def carried(whole, tmp_path_factory):
     """The same folder without .snakemake and with other times, as `git clone` and `cp` leave it."""
