@@ -499,7 +499,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     choices = list(dict.fromkeys(dict(values)[EXCHANGEABLE] for values in exchanged))
-    devices = [(one.name, one.bytes) for one in accelerators(ACCELERATORS)]
+    devices = [(accelerator.name, accelerator.bytes) for accelerator in accelerators(ACCELERATORS)]
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],

@@ -38,11 +38,11 @@ class Charts:
         self.specs[identifier] = _of_the_page(spec, names)
         groups = spec["usermeta"]["groups"]
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
-        of = f"Of {whose}." if whose and "module" not in more else ""
+        whose_text = f"Of {whose}." if whose and "module" not in more else ""
         return {
             "id": identifier,
             "title": finding.removesuffix("."),
-            "finding": " ".join(filter(None, (f"{title['text']}.", more, of))),
+            "finding": " ".join(filter(None, (f"{title['text']}.", more, whose_text))),
             "legend": [(group, variable_of_group(group)) for group in groups],
         }
 

@@ -38,23 +38,23 @@ def default_decoders() -> dict[str, Decoder]:
 
     Without those of classes whose defaults are no model: their config.json must give more.
     """
-    found = {}
+    decoders = {}
     for name, translation in _classes().items():
         try:
             fields = fields_of(name, {"model_type": translation.model_type})
-            found[name] = named_architecture(Base(name, name, Decoder, fields, {}))
+            decoders[name] = named_architecture(Base(name, name, Decoder, fields, {}))
         except ValueError:
             continue
-    return found
+    return decoders
 
 
 def translation_data() -> dict:
     """Return what the keys of each class mean, and the other classes that are known."""
     shared = shared_keys()
     return {
-        "classes": {name: _class(name, one) for name, one in _classes().items()},
+        "classes": {name: _class(name, entry) for name, entry in _classes().items()},
         "other_families": {
-            name: one.family for name, one in translations().items() if one.family != FAMILY
+            name: entry.family for name, entry in translations().items() if entry.family != FAMILY
         },
         "known_as": shared.known_as,
         "basic_sizes": sorted(BASIC_SIZES),
@@ -64,20 +64,22 @@ def translation_data() -> dict:
         "ignored": [pattern.pattern for pattern in shared.ignored],
         "layer_types": shared.layer_types,
         "sizes_of_parts": {
-            name: list(one.SIZES) for name, one in (mixers() | feed_forward()).items()
+            name: list(entry.SIZES) for name, entry in (mixers() | feed_forward()).items()
         },
         "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
         "not_used": [
             {
-                "keys": one.keys.pattern,
-                "unless": one.unless,
-                "unless_of_class": one.unless_of_class,
-                "note": one.note,
+                "keys": entry.keys.pattern,
+                "unless": entry.unless,
+                "unless_of_class": entry.unless_of_class,
+                "note": entry.note,
             }
-            for one in shared.not_used
+            for entry in shared.not_used
         ],
-        "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
+        "misdescribed": [
+            {"configs": entry.configs, "note": entry.line} for entry in misdescribed()
+        ],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "formats": [
             {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
@@ -109,26 +111,31 @@ def follower(name: str, expression: Expression) -> tuple[str, str, list[str]]:
 
 
 def _classes() -> dict[str, Translation]:
-    return {name: one for name, one in translations().items() if one.family == FAMILY}
-
-
-def _class(name: str, one: Translation) -> dict:
     return {
-        "model_type": one.model_type,
-        "fixed": one.fixed | one.classes[name],
-        "defaults": one.defaults,
-        "meanings": {key: _meaning(one.meaning(key)) for key in one.defaults},
-        "aliases": one.aliases,
-        "ignored": [pattern.pattern for pattern in one.ignored],
-        "mixers": one.mixers,
-        "layer_types": one.layer_types,
-        "layer_mlps": one.layer_mlps,
-        "attention_at": one.attention_at,
-        "attention_counts_from": one.attention_counts_from,
-        "dense_layers": one.dense_layers,
-        "requires": [(text, expression_in_vega(Expression(text))) for text in one.requires],
+        name: translation
+        for name, translation in translations().items()
+        if translation.family == FAMILY
+    }
+
+
+def _class(name: str, translation: Translation) -> dict:
+    return {
+        "model_type": translation.model_type,
+        "fixed": translation.fixed | translation.classes[name],
+        "defaults": translation.defaults,
+        "meanings": {key: _meaning(translation.meaning(key)) for key in translation.defaults},
+        "aliases": translation.aliases,
+        "ignored": [pattern.pattern for pattern in translation.ignored],
+        "mixers": translation.mixers,
+        "layer_types": translation.layer_types,
+        "layer_mlps": translation.layer_mlps,
+        "attention_at": translation.attention_at,
+        "attention_counts_from": translation.attention_counts_from,
+        "dense_layers": translation.dense_layers,
+        "requires": [(text, expression_in_vega(Expression(text))) for text in translation.requires],
         "computed": {
-            field: expression_in_vega(Expression(text)) for field, text in one.computed.items()
+            field: expression_in_vega(Expression(text))
+            for field, text in translation.computed.items()
         },
     }
 

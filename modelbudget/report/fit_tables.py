@@ -31,8 +31,8 @@ def fits_section(sweep: SweepResult) -> dict | None:
     fit = sweep.fit
     if fit is None:
         return None
-    own = sweep.points.select("point", pl.col("^(length|n_layer)$"))
-    fit = fit.join(own, on="point")
+    fields = sweep.points.select("point", pl.col("^(length|n_layer)$"))
+    fit = fit.join(fields, on="point")
     checked, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
     return {
         "tables": [
@@ -48,9 +48,9 @@ def fits_section(sweep: SweepResult) -> dict | None:
 
 def margins() -> dict[str, str]:
     """Return what a device holds beyond the prediction, as text."""
-    found = memory_margins()
-    reserve = si_bytes(found.reserve.bytes).replace(" ", NO_BREAK)
-    return {"reserve": reserve, "worst": f"{found.worst_ratio.value}{NO_BREAK}×"}
+    known = memory_margins()
+    reserve = si_bytes(known.reserve.bytes).replace(" ", NO_BREAK)
+    return {"reserve": reserve, "worst": f"{known.worst_ratio.value}{NO_BREAK}×"}
 
 
 def _missing(fit: pl.DataFrame) -> Markup | None:

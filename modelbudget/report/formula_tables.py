@@ -27,11 +27,11 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     family = families()[point["family"]]
     a, r = (
         symbols.namespace(
-            kind,
-            {name: point[name] for name in kind.categorical()},
-            {n: v for n, v in symbols.settled(kind, point).items() if n not in varying},
+            record,
+            {name: point[name] for name in record.categorical()},
+            {n: v for n, v in symbols.settled(record, point).items() if n not in varying},
         )
-        for kind in (family, RunConfig)
+        for record in (family, RunConfig)
     )
     terms, _ = formula(family, quantity, a, r)
     return {
@@ -50,17 +50,20 @@ def component_rows(
 
     `comparison` has the rows of this point. `with_numbers` adds each formula with its numbers.
     """
-    found = {
+    by_component = {
         row["component"]: row
         for row in comparison.filter(pl.col("quantity") == quantity).iter_rows(named=True)
     }
-    known = any(row["prediction"] == FORMULA for row in found.values())
+    known = any(row["prediction"] == FORMULA for row in by_component.values())
     terms = formulas(point, quantity) if known else {}
-    order = [name for name in terms if name in found] + [n for n in found if n not in terms]
+    order = [name for name in terms if name in by_component] + [
+        n for n in by_component if n not in terms
+    ]
     order.sort(key=sort_key)
-    total = sum(row["measured"] or 0 for row in found.values())
+    total = sum(row["measured"] or 0 for row in by_component.values())
     return [
-        _row(found[name], terms.get(name), point if with_numbers else None, total) for name in order
+        _row(by_component[name], terms.get(name), point if with_numbers else None, total)
+        for name in order
     ]
 
 

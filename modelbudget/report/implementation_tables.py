@@ -33,12 +33,12 @@ def implementations_section(sweep: SweepResult) -> dict | None:
 
 def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
     """Return the table of quantities over the models of all sweeps; None without classes."""
-    found = [
+    labelled = [
         table.with_columns(point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"))
         for sweep in sweeps
         if (table := _table(sweep)) is not None
     ]
-    return _quantities(pl.concat(found)) if found else None
+    return _quantities(pl.concat(labelled)) if labelled else None
 
 
 def most_of_classes(sweeps: list[SweepResult]) -> str | None:
@@ -48,8 +48,10 @@ def most_of_classes(sweeps: list[SweepResult]) -> str | None:
         return None
     ratios = pl.concat(tables_of).group_by("quantity").agg(pl.col("ratio").max())
     named = {"activation_bytes": "activations", "cache_bytes": "cache"}
-    found = {name: n for name, n in ratios.drop_nulls().iter_rows() if round(n, 2) > 1}
-    texts = [f"up to {times(found[name])} the {of}" for name, of in named.items() if name in found]
+    largest = {name: n for name, n in ratios.drop_nulls().iter_rows() if round(n, 2) > 1}
+    texts = [
+        f"up to {times(largest[name])} the {of}" for name, of in named.items() if name in largest
+    ]
     return " and ".join(texts) or None
 
 
@@ -64,16 +66,16 @@ def class_values(sweeps: list[SweepResult]) -> dict | None:
         )
         for sweep in sweeps
     ]
-    found = pl.concat(rows) if rows else pl.DataFrame()
-    if found.is_empty():
+    verdicts = pl.concat(rows) if rows else pl.DataFrame()
+    if verdicts.is_empty():
         return None
-    agreed = int(found["agrees"].sum())
+    agreed = int(verdicts["agrees"].sum())
     return {
-        "models": found.height,
+        "models": verdicts.height,
         "agrees": agreed,
         "differs": 0,
-        "unexplained": found.height - agreed,
-        "classes": sorted(found["class"].unique()),
+        "unexplained": verdicts.height - agreed,
+        "classes": sorted(verdicts["class"].unique()),
     }
 
 
@@ -108,13 +110,13 @@ def _quantities(table: pl.DataFrame) -> Markup:
     return tables.table(
         [
             {
-                "quantity": one.quantity,
-                "models by formula": one.formula,
-                "by our module": one.module,
-                "by transformers’ class": one.reference,
-                "class ÷ our module": _range(*ranges[one.quantity]),
+                "quantity": witness.quantity,
+                "models by formula": witness.formula,
+                "by our module": witness.module,
+                "by transformers’ class": witness.reference,
+                "class ÷ our module": _range(*ranges[witness.quantity]),
             }
-            for one in witnesses(table)
+            for witness in witnesses(table)
         ],
         "Number of models for each implementation, and how they differ",
         numbers=("models by formula", "by our module", "by transformers’ class",

@@ -109,7 +109,7 @@ def bands(stack: Stack) -> list[dict]:
 
     A band is a vertical line as wide as the part, whose dashes are the layers.
     """
-    found, top = [], 0.0
+    lines, top = [], 0.0
     whole = sum(part.value for part in stack.layers)
     for parts, is_layers in ((stack.above, False), (stack.layers, True), (stack.below, False)):
         if is_layers:
@@ -119,15 +119,15 @@ def bands(stack: Stack) -> list[dict]:
             for part in parts:
                 width = WIDE * part.value / whole
                 dashes = f"{row - gap:.3f} {gap:.3f}"
-                found.append(_band(part, stack, x + width / 2, top, width, height, dashes))
+                lines.append(_band(part, stack, x + width / 2, top, width, height, dashes))
                 x += width
             top += height
             continue
         for part in parts:
             height = HIGH * part.value / stack.total
-            found.append(_band(part, stack, WIDE / 2, top, WIDE, height, ""))
+            lines.append(_band(part, stack, WIDE / 2, top, WIDE, height, ""))
             top += height
-    return found
+    return lines
 
 
 def _band(
@@ -171,7 +171,7 @@ def data(stack: Stack) -> list:
 def picture(stacks: Sequence[Stack]) -> str:
     """Return the stacks as one SVG file, with names, numbers and verbs."""
     drawings = [drawing(stack) for stack in stacks]
-    used = {band["group"] for one in drawings for band in one["bands"]}
+    used = {band["group"] for drawn in drawings for band in drawn["bands"]}
     return (
         tables.environment()
         .get_template("picture.svg.j2")

@@ -59,19 +59,19 @@ def _part(node: dict, path: str, times: int, whole: int) -> dict:
 
 def _tied(node: dict, path: str = "") -> list[tuple[str, str]]:
     """Return the modules that have a tensor of another one, and that tensor's path."""
-    own = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
+    tensors = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
     inner = [
-        found
+        pair
         for part in node.get("parts", ())
-        for found in _tied(part, f"{path}.{part['name']}" if path else part["name"])
+        for pair in _tied(part, f"{path}.{part['name']}" if path else part["name"])
     ]
-    return [(module, owner) for module, owner in own if owner] + inner
+    return [(module, owner) for module, owner in tensors if owner] + inner
 
 
 def _one_group(parts: list[dict]) -> str | None:
     """Return the group of all parts with parameters, or None if there are several."""
-    found = {part["group"] for part in parts if part["parameters"]}
-    return found.pop() if len(found) == 1 else None
+    groups = {part["group"] for part in parts if part["parameters"]}
+    return groups.pop() if len(groups) == 1 else None
 
 
 def _tensor(tensor: dict) -> str:

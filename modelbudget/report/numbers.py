@@ -15,10 +15,10 @@ EXTREMES = ("smallest point", "largest point")
 
 def numbers_section(sweep: SweepResult, table: dict) -> dict:
     """Return the summary and its size; `table` is the part of the comparison in the page."""
-    points, held = sweep.comparison["point"].n_unique(), len(table["points"]["point"])
+    points, n_shown = sweep.comparison["point"].n_unique(), len(table["points"]["point"])
     return {
         "rows": count(sweep.comparison.height),
-        "held": None if held == points else f"{count(held)} of {count(points)} points",
+        "held": None if n_shown == points else f"{count(n_shown)} of {count(points)} points",
         "table": tables.table(
             _over_all_points(sweep.comparison),
             f"Each quantity over all points of {sweep.summary['title']}",

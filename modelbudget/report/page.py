@@ -52,8 +52,8 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     story.sort(key=lambda one: one["place"])
     acts = [one for one in story if "finding" in one]
     titles = [act["page_title"] for act in acts if "page_title" in act]
-    own = [one["short"] for one in story if one["place"] == FIRST]
-    titles += own if len(own) <= 1 else [f"{len(own)} sweeps"]
+    sweep_titles = [one["short"] for one in story if one["place"] == FIRST]
+    titles += sweep_titles if len(sweep_titles) <= 1 else [f"{len(sweep_titles)} sweeps"]
     title = titles[0] if titles else NO_TITLE
     page.pack("acts", page.acts)
     later = "\n".join(_texts("js", LATER, chosen))
@@ -106,8 +106,8 @@ def _filled(context: dict, compressed: Iterable[str]) -> str:
 
 def _texts(ending: str, shared: tuple[str, ...], chosen: Collection[str]) -> Iterator[str]:
     """Yield what all sections share, and then what lies beside the chosen ones."""
-    own = (tables.SECTIONS / f"{name}.{ending}" for name in chosen)
-    for path in (*(tables.TEMPLATES / name for name in shared), *filter(Path.exists, own)):
+    paths = (tables.SECTIONS / f"{name}.{ending}" for name in chosen)
+    for path in (*(tables.TEMPLATES / name for name in shared), *filter(Path.exists, paths)):
         yield path.read_text(encoding="utf-8")
 
 

@@ -101,7 +101,7 @@ class Programs:
         regimes: list[Regime] = []
         tried: set[tuple[int, frozenset[str]]] = set()
         mixers = dict(categories)["mixers"]
-        others = [
+        of_same_mixers = [
             regime
             for (of_others, *_), of_run in self._regimes.items()
             for regime in of_run
@@ -114,11 +114,21 @@ class Programs:
                 run = RunConfig.model_validate(settings | {"batch": batch, "length": length})
                 numbers = dict(a) | dict(run) | _padded(a)
                 # Each field that extends a regime was tried alone: with another it is tried too.
-                held = [(one, below(one, numbers)) for one in regimes if one.holds(numbers)]
-                is_known = any(len(lower) < 2 or (id(one), lower) in tried for one, lower in held)
+                holding = [
+                    (earlier, below(earlier, numbers))
+                    for earlier in regimes
+                    if earlier.holds(numbers)
+                ]
+                is_known = any(
+                    len(lower) < 2 or (id(earlier), lower) in tried for earlier, lower in holding
+                )
                 if run_mistake(a, run) or is_known:
                     continue
-                like = [one for one in (*others, *regimes) if not _divides_fields(one)]
+                like = [
+                    earlier
+                    for earlier in (*of_same_mixers, *regimes)
+                    if not _divides_fields(earlier)
+                ]
                 regime = trace(a, run, like)
                 unread = _without_effect(a)
                 # In an order in which regimes have the same products of conditions first.
@@ -129,9 +139,11 @@ class Programs:
                 }
                 if not regime.quantities:
                     continue
-                wider = next((one for one in regimes if extends(one, regime)), None)
+                wider = next((earlier for earlier in regimes if extends(earlier, regime)), None)
                 if wider is None:
-                    regimes = [one for one in regimes if not one.holds(numbers)] + [regime]
+                    regimes = [earlier for earlier in regimes if not earlier.holds(numbers)] + [
+                        regime
+                    ]
                 else:
                     tried.add((id(wider), below(wider, numbers)))
         return regimes
@@ -192,7 +204,7 @@ def _beyond(a: Architecture, run: RunConfig) -> Quantities:
     held = sum(result.parameter_bytes.values()) + sum(result.caches.values())
     peak = highest(*result.peaks.values())
     peaks = peak.kept if isinstance(peak, Largest) else [peak]
-    return {"beyond": {"model": tuple(one - held for one in peaks)}}
+    return {"beyond": {"model": tuple(moment - held for moment in peaks)}}
 
 
 def _without_effect(a: Any) -> set[str]:
@@ -204,9 +216,9 @@ def _without_effect(a: Any) -> set[str]:
     absent, there = (
         {
             n
-            for name, one in all_parts().items()
+            for name, part in all_parts().items()
             if (name in present) == is_there
-            for n in one.FIELDS.model_fields
+            for n in part.FIELDS.model_fields
         }
         for is_there in (False, True)
     )

@@ -71,19 +71,21 @@ class Results(NamedTuple):
         by_folder: dict[Path, dict[str, Any]] = {}
         for file in map(Path, files):
             by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
-        sweeps = {place: found for place, found in by_folder.items() if "sweep.json" in found}
+        sweeps = {
+            place: contents for place, contents in by_folder.items() if "sweep.json" in contents
+        }
         return cls(
-            [_sweep(found) for found in sweeps.values() if "points.parquet" in found],
+            [_sweep(sweep) for sweep in sweeps.values() if "points.parquet" in sweep],
             [
-                PredictedResult(found["sweep.json"], dict(found["charts.json"]))
-                for found in sweeps.values()
-                if "points.parquet" not in found
+                PredictedResult(contents["sweep.json"], dict(contents["charts.json"]))
+                for contents in sweeps.values()
+                if "points.parquet" not in contents
             ],
             {
                 (place / name).relative_to(folder).as_posix(): content
-                for place, found in by_folder.items()
+                for place, contents in by_folder.items()
                 if place not in sweeps
-                for name, content in found.items()
+                for name, content in contents.items()
             },
             on_request,
         )
@@ -95,14 +97,19 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def _sweep(found: dict[str, Any]) -> SweepResult:
-    tables = {Path(name).stem: table for name, table in found.items() if name.endswith(".parquet")}
+def _sweep(contents: dict[str, Any]) -> SweepResult:
+    tables = {
+        Path(name).stem: table for name, table in contents.items() if name.endswith(".parquet")
+    }
     # The table of all published models has the counts of their classes.
     counts = None if "zoo" in tables else tables.get("reference_counts")
     classes = values_of_classes(tables.get("reference_traces"), counts)
-    own = {name: tables[name] for name in SweepResult._fields if name in tables}
+    fields = {name: tables[name] for name in SweepResult._fields if name in tables}
     return SweepResult(
-        summary=found["sweep.json"], charts=dict(found["charts.json"]), classes=classes, **own
+        summary=contents["sweep.json"],
+        charts=dict(contents["charts.json"]),
+        classes=classes,
+        **fields,
     )
 
 

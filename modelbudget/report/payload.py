@@ -69,9 +69,9 @@ def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
         points.select("point", of=pl.int_range(pl.len())), on="point", maintain_order="left"
     )
     quantities = sorted(rows["quantity"].drop_nulls().unique())
-    held = architectures.filter(pl.col("point").is_in(points["point"].implode()))
+    shown = architectures.filter(pl.col("point").is_in(points["point"].implode()))
     return {
-        "kinds": general_formulas(held, quantities),
+        "kinds": general_formulas(shown, quantities),
         "points": {name: _exact(points[name]) for name in points.columns},
         "order": points.columns,
         "of": of["of"].to_list(),
@@ -86,11 +86,11 @@ def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
 
 
 def _rows(rows: pl.DataFrame) -> dict[str, list]:
-    found = {name: _exact(rows[name]) for name in rows.columns}
+    columns = {name: _exact(rows[name]) for name in rows.columns}
     product = _exact(rows["each"] * rows["instances"])
-    found["measured"] = _same(found["measured"], found["predicted"])
-    found["predicted"] = _same(found["predicted"], product)
-    return found
+    columns["measured"] = _same(columns["measured"], columns["predicted"])
+    columns["predicted"] = _same(columns["predicted"], product)
+    return columns
 
 
 def _same(values: list, expected: list) -> list:

@@ -40,8 +40,8 @@ def predicted_parts(points: pl.DataFrame, settings: Mapping[str, object]) -> pl.
 def parts_of_model(points: pl.DataFrame, a: Architecture) -> pl.DataFrame:
     """Return the parts of the largest peak of each of these points for another architecture."""
     fields = {name: pl.lit(value, points.schema[name]) for name, value in a.model_dump().items()}
-    others = points.with_columns(**fields, architecture=pl.lit(a.digest()))
-    return peak_parts(_predicted(others)).filter(pl.col("peak") == pl.col("worst"))
+    changed = points.with_columns(**fields, architecture=pl.lit(a.digest()))
+    return peak_parts(_predicted(changed)).filter(pl.col("peak") == pl.col("worst"))
 
 
 def _predicted(points: pl.DataFrame) -> pl.DataFrame:

@@ -40,19 +40,19 @@ def ratios(readings: list[Row], sweeps: list[SweepResult]) -> dict | None:
     low, high = min(LEAST, *values), max(MOST, *values)
     sources, bottom = [], 0
     for source in dict.fromkeys(point.source for point in points):
-        own = [point for point in points if point.source == source]
-        taken: Counter[int] = Counter()
+        of_source = [point for point in points if point.source == source]
+        n, taken = len(of_source), Counter[int]()
         dots = []
-        for point in sorted(own, key=lambda point: point.ratio):
+        for point in sorted(of_source, key=lambda point: point.ratio):
             x = (point.ratio - low) / (high - low)
             column = round(ROOM * x / DOT)
             dots.append((f"{100 * x:.2f}", taken[column], point))
             taken[column] += 1
         top, bottom = bottom + 22, bottom + 22 + DOT * max(taken.values()) + SPACE
-        off = [point for point in own if not point.is_close]
+        off = [point for point in of_source if not point.is_close]
         sources.append(
             {
-                "title": f"{source}: {len(own) - len(off)} of {len(own)} {own[0].must}",
+                "title": f"{source}: {n - len(off)} of {n} {of_source[0].must}",
                 "y": top - 8,
                 "reason": off[0].reason.split(";")[0] if off else "",
                 "n_off": len(off),

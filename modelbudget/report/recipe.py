@@ -14,8 +14,8 @@ KERNELS = {"flash": "FlashAttention", "efficient": "memory-efficient attention"}
 
 def device_lines() -> list[Accelerator]:
     """Return the devices whose memory is drawn as a line."""
-    found = {one.name: one for one in accelerators(ACCELERATORS)}
-    return [found[name] for name in DEVICES]
+    by_name = {accelerator.name: accelerator for accelerator in accelerators(ACCELERATORS)}
+    return [by_name[name] for name in DEVICES]
 
 
 def recipe(label: str, run: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ def sampled(models: dict[str, dict[str, Model]]) -> dict[str, Model]:
     wanted = {name: len(f) if len(f) <= LARGE else FEW for name, f in models.items()}
     room = share_room(wanted, MOST_TREES)
     return {
-        digest: found[digest]
-        for name, found in models.items()
-        for digest in evenly_spaced(list(found), max(2, room[name]))
+        digest: by_digest[digest]
+        for name, by_digest in models.items()
+        for digest in evenly_spaced(list(by_digest), max(2, room[name]))
     }

@@ -74,7 +74,7 @@ class Page:
 
     def verdict_of(self, source: str) -> Verdict:
         """Return the verdict on a sweep or another table."""
-        return next(one for one in self.verdicts if one.source == source)
+        return next(verdict for verdict in self.verdicts if verdict.source == source)
 
     def pack(self, name: str, data) -> None:
         """Add data that a script of the page reads by this name."""

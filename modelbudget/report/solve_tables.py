@@ -24,9 +24,9 @@ def solve_section(
     if frontier is None or published is None:
         return None
     proof, best = summary["solved"], summary["solve"]["best"]
-    found = f"{count(proof['solutions'])} of {count(proof['shapes'])} shapes meet the bounds"
+    counted = f"{count(proof['solutions'])} of {count(proof['shapes'])} shapes meet the bounds"
     return {
-        "answer": f"{found}. {answer(frontier, best)}" if len(best) > 1 else f"{found}.",
+        "answer": f"{counted}. {answer(frontier, best)}" if len(best) > 1 else f"{counted}.",
         "proof": tables.table(_proof(proof, summary["points"]), "Shapes left", numbers=("shapes",)),
         "frontier": _frontier(frontier, best),
         "models": _models(frontier, published, best),
@@ -38,11 +38,11 @@ def solve_section(
 def _proof(proof: dict, points: int) -> list[dict]:
     """Return how many shapes are left after each step."""
     steps = [("in the grid", proof["shapes"]), ("allowed by the constraints", proof["allowed"])]
-    for one in proof["within"]:
-        least, most = (amount(one["name"], one[end]) for end in ("least", "most"))
-        ends = f"from {least} to {most}" if one["least"] else f"at most {most}"
-        unknown = f"; {count(one['unknown'])} without a formula" if one["unknown"] else ""
-        steps.append((f"{one['name']} {ends}{unknown}", one["left"]))
+    for limit in proof["within"]:
+        least, most = (amount(limit["name"], limit[end]) for end in ("least", "most"))
+        ends = f"from {least} to {most}" if limit["least"] else f"at most {most}"
+        unknown = f"; {count(limit['unknown'])} without a formula" if limit["unknown"] else ""
+        steps.append((f"{limit['name']} {ends}{unknown}", limit["left"]))
     steps += [("on the frontier", proof["frontier"]), ("instantiated and compared", points)]
     return [{"step": step, "shapes": shapes} for step, shapes in steps]
 

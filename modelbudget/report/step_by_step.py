@@ -48,11 +48,11 @@ def _step(sweep: SweepResult, number: int, point: dict, module: str | dict) -> d
     }
 
 
-def _walkthrough(found: dict, total: int | None) -> dict:
+def _walkthrough(walkthrough: dict, total: int | None) -> dict:
     """Return the shapes, the real size and torch's modules; empty where the model failed."""
-    if not found or "failure" in found:
+    if not walkthrough or "failure" in walkthrough:
         return {"shapes": None, "real": None, "torch": None}
-    model, *parts = found["shapes"]
+    model, *parts = walkthrough["shapes"]
     inner = [part["name"] for part in parts]
     leaves = [one for one in parts if not any(name.startswith(f"{one['name']}.") for name in inner)]
     return {
@@ -60,28 +60,28 @@ def _walkthrough(found: dict, total: int | None) -> dict:
             "input": _shapes(model["inputs"]),
             "output": _shapes(model["outputs"]),
             "parts": [
-                {"name": one["name"], "kind": one["kind"], "input": _shapes(one["inputs"]),
-                 "output": _shapes(one["outputs"])}
-                for one in leaves
+                {"name": leave["name"], "kind": leave["kind"], "input": _shapes(leave["inputs"]),
+                 "output": _shapes(leave["outputs"])}
+                for leave in leaves
             ],
         },
         "real": {
-            "fields": ", ".join(value_of(*one) for one in found["real"]["fields"].items()),
-            "parameters": count(found["real"]["parameters"]),
+            "fields": ", ".join(value_of(*size) for size in walkthrough["real"]["fields"].items()),
+            "parameters": count(walkthrough["real"]["parameters"]),
         },
-        "torch": [_of_torch(one, total) for one in found["torch"]] if total is not None else None,
+        "torch": [_of_torch(call, total) for call in walkthrough["torch"]] if total else None,
     }  # fmt: skip
 
 
-def _of_torch(one: dict, total: int) -> dict:
-    difference = one["parameters"] - total
+def _of_torch(module: dict, total: int) -> dict:
+    difference = module["parameters"] - total
     sign = "−" if difference < 0 else "+"
     return {
-        "call": one["call"],
-        "why": one["why"],
-        "parameters": count(one["parameters"]),
+        "call": module["call"],
+        "why": module["why"],
+        "parameters": count(module["parameters"]),
         "difference": f"{sign}{count(abs(difference))}" if difference else "equal",
-        "tensors": [(name, _shape(shape)) for name, shape in one["tensors"]],
+        "tensors": [(name, _shape(shape)) for name, shape in module["tensors"]],
     }
 
 

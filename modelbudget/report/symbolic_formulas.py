@@ -19,13 +19,13 @@ def general_formulas(points: pl.DataFrame, quantities: Sequence[str]) -> list[di
     they are the maximum of about a hundred sums.
     """
     wanted = [quantity for quantity in quantities if not is_peak(quantity)]
-    found = []
+    groups = []
     for (name,), of_family in points.partition_by("family", as_dict=True).items():
         fields = [*families()[name].categorical(), *RunConfig.categorical()]
-        for same in of_family.partition_by(fields):
-            formulas = {quantity: _formulas(same, quantity) for quantity in wanted}
-            found.append({"points": same["point"].to_list(), "formulas": formulas})
-    return found
+        for alike in of_family.partition_by(fields):
+            formulas = {quantity: _formulas(alike, quantity) for quantity in wanted}
+            groups.append({"points": alike["point"].to_list(), "formulas": formulas})
+    return groups
 
 
 def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
@@ -39,8 +39,8 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
 def _symbols(record, points: pl.DataFrame):
     """Return symbols for sizes, and values for fields that decide which parts all models have."""
     row = points.row(0, named=True)
-    same = {name for name in record.numeric() if points[name].n_unique() == 1}
-    settled = {k: v for k, v in symbols.settled(record, row).items() if k in same}
+    constant = {name for name in record.numeric() if points[name].n_unique() == 1}
+    settled = {k: v for k, v in symbols.settled(record, row).items() if k in constant}
     return symbols.namespace(record, {name: row[name] for name in record.categorical()}, settled)
 
 

@@ -19,16 +19,16 @@ _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 @cache
 def environment() -> jinja2.Environment:
     """Return the environment of the templates, which escape text."""
-    found = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES, SECTIONS]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    found.filters["terms"] = terms
-    found.filters["unbroken"] = unbroken
-    return found
+    templates.filters["terms"] = terms
+    templates.filters["unbroken"] = unbroken
+    return templates
 
 
 def unbroken(html: str) -> Markup:

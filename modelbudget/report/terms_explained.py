@@ -68,13 +68,13 @@ def terms(text: str | Markup) -> Markup:
         seen.add(term)
         return Markup('<a class="term" href="#{}">{}</a>').format(anchor(term), term)
 
-    found, inside = [], []
+    pieces, inside = [], []
     for piece in _TAGS.split(str(escape(text))):
         tag = re.match(r"<(/?)(\w+)", piece)
         if tag and tag[2] in _CLOSED_TO_TERMS:
             inside = inside[:-1] if tag[1] else [*inside, tag[2]]
-        found.append(piece if tag or inside else _TERMS.sub(linked, piece))
-    return Markup("".join(found))
+        pieces.append(piece if tag or inside else _TERMS.sub(linked, piece))
+    return Markup("".join(pieces))
 
 
 def glossary_section() -> list[tuple[str, str, str]]:

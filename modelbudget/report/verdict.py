@@ -111,19 +111,19 @@ def of_table(name: str, title: str, table: pl.DataFrame) -> Verdict:
 
 def verdicts(results: Results) -> list[Verdict]:
     """Return a verdict for each sweep and each other table, in the order of the page."""
-    found = [
+    of_tables = [
         of_sweep(sweep.name, sweep.summary["title"], sweep.comparison)
         for sweep in ordered(results.sweeps)
     ]
     for file, (source, title, *_) in TABLES.items():
         if file in results.parts:
-            found.append(of_table(source, title, results.parts[file]))
-    return found
+            of_tables.append(of_table(source, title, results.parts[file]))
+    return of_tables
 
 
 def disagreements(results: Results) -> list[tuple[str, dict]]:
     """Return every row that does not agree, with its section, in the order of the page."""
-    found = [
+    wrong = [
         _wrong(
             sweep.comparison.filter(is_compared()),
             sweep.name,
@@ -136,8 +136,8 @@ def disagreements(results: Results) -> list[tuple[str, dict]]:
     ]
     for file, (source, _, *columns) in TABLES.items():
         if file in results.parts:
-            found.append(_wrong(results.parts[file], source, *columns))
-    return [row for rows in found for row in rows]
+            wrong.append(_wrong(results.parts[file], source, *columns))
+    return [row for rows in wrong for row in rows]
 
 
 def _wrong(
@@ -166,11 +166,11 @@ def device_text(device: str) -> str:
 
 def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
     """Return the number of models by device, over all tables."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for verdict in verdicts:
         for device, n in verdict.models.items():
-            found[device] = found.get(device, 0) + n
-    return dict(sorted(found.items()))
+            numbers[device] = numbers.get(device, 0) + n
+    return dict(sorted(numbers.items()))
 
 
 def failure_lines(results: Results) -> list[str]:
@@ -194,9 +194,9 @@ def line(verdicts: list[Verdict]) -> str:
     wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
     if wrong:
         text += f"; DISAGREEMENT in {', '.join(wrong)}"
-    others = [verdict.source for verdict in verdicts if not verdict.is_of_class]
-    if others:
-        text += f"; NOT WHAT THE CLASS OF transformers HAS in {', '.join(others)}"
+    unlike_class = [verdict.source for verdict in verdicts if not verdict.is_of_class]
+    if unlike_class:
+        text += f"; NOT WHAT THE CLASS OF transformers HAS in {', '.join(unlike_class)}"
     missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
     if missing:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
@@ -232,12 +232,12 @@ def class_disagreements(results: Results) -> list[tuple[str, dict]]:
 
 def verdict_file(results: Results) -> dict:
     """Return the content of results/verdict.json."""
-    found = verdicts(results)
+    judged_tables = verdicts(results)
     return {
-        "agrees": all(verdict.right for verdict in found),
-        "line": line(found),
+        "agrees": all(verdict.right for verdict in judged_tables),
+        "line": line(judged_tables),
         "failures": failure_lines(results),
-        "sections": [verdict._asdict() for verdict in found],
+        "sections": [verdict._asdict() for verdict in judged_tables],
     }
 
 

@@ -25,23 +25,24 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
 
     None without a sweep of all published models.
     """
-    found = next((sweep for sweep in sweeps if sweep.zoo is not None), None)
-    if found is None or found.zoo is None:
+    published = next((sweep for sweep in sweeps if sweep.zoo is not None), None)
+    if published is None or published.zoo is None:
         return None
-    tally = tallies(found.zoo)
+    tally = tallies(published.zoo)
     outside = [tally[name] | {"witness": text} for name, text in OUTSIDERS.items()]
     traced = class_values(sweeps)
     if traced:
         outside.insert(1, traced | {"witness": TRACED.format(" and ".join(traced["classes"]))})
     agreed, values, unexplained = (
-        sum(int(one[name]) for one in outside) for name in ("agrees", "models", "unexplained")
+        sum(int(tallied[name]) for tallied in outside)
+        for name in ("agrees", "models", "unexplained")
     )
     return {
         "title": f"{count(agreed)} of {count(values)} numbers of others equal our formulas"
         + (f"; {count(unexplained)} are unexplained" if unexplained else ""),
-        "outside": [one for one in outside if one["models"]],
-        "section": found.name,
-        "open": _open(found.zoo),
+        "outside": [tallied for tallied in outside if tallied["models"]],
+        "section": published.name,
+        "open": _open(published.zoo),
     }
 
 

@@ -62,9 +62,9 @@ def _with_statuses(zoo: pl.DataFrame) -> pl.DataFrame:
 def _tally(zoo: pl.DataFrame, name: str) -> dict:
     """Return the number of models with this count, in total and by agreement."""
     statuses = zoo[_status_of(name)].to_list()
-    found = {mark: statuses.count(status) for status, mark in _MARKS.items()}
+    numbers = {mark: statuses.count(status) for status, mark in _MARKS.items()}
     head, description = SOURCES[name]
-    return {"head": head, "description": description, "models": sum(found.values())} | found
+    return {"head": head, "description": description, "models": sum(numbers.values())} | numbers
 
 
 def _differences(zoo: pl.DataFrame) -> list[dict]:
@@ -77,17 +77,17 @@ def _differences(zoo: pl.DataFrame) -> list[dict]:
         )
         for name in COUNTS
     )  # fmt: skip
-    found = [
+    differences = [
         {
             "unexplained": reason.startswith(NO_REASON),
-            "models": same["label"].to_list(),
-            "source": same["class"][0] if name == "reference" else SOURCES[name][0],
-            "difference": _range(same),
+            "models": models["label"].to_list(),
+            "source": models["class"][0] if name == "reference" else SOURCES[name][0],
+            "difference": _range(models),
             "reason": reason,
         }
-        for (name, reason), same in rows.group_by("name", "reason", maintain_order=True)
+        for (name, reason), models in rows.group_by("name", "reason", maintain_order=True)
     ]
-    return sorted(found, key=lambda one: not one["unexplained"])
+    return sorted(differences, key=lambda difference: not difference["unexplained"])
 
 
 def _range(rows: pl.DataFrame) -> str | None:

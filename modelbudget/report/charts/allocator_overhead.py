@@ -34,12 +34,12 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
         title="memory above the requested bytes",
         axis=alt.Axis(format="%", tickCount=6, labelFlush=True),
     )
-    of_kinds = alt.Chart(table).encode(y=y)
+    of_points = alt.Chart(table).encode(y=y)
     ends = table.group_by("point", maintain_order=True).agg(
         low=pl.col("share").min(), high=pl.col("share").max()
     )
     lines = alt.Chart(ends).mark_rule(color=theme.SOFT, yOffset=8)
-    marks = of_kinds.mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
+    marks = of_points.mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
     shape = alt.Shape(
         "kind:N", title=None, sort=list(SHAPES),
         scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),

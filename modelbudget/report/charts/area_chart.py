@@ -229,12 +229,12 @@ def _where_the_vocabulary_dominates(
 def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
     """Describe the largest decrease and increase of a share, in the panel that changes most."""
     ends = {title: _shares_at_ends(rows, axis) for title, rows in panels.items()}
-    title = max(ends, key=lambda one: max(map(abs, _changes(*ends[one]).values())))
-    found, (first, last) = values(panels[title], axis), ends[title]
+    title = max(ends, key=lambda panel: max(map(abs, _changes(*ends[panel]).values())))
+    sizes, (first, last) = values(panels[title], axis), ends[title]
     where = f" ({title})" if title else ""
-    if len(found) == 1:
+    if len(sizes) == 1:
         largest = max(first, key=first.__getitem__)
-        return f"{percent(first[largest])} {largest} at {value_of(axis, found[0])}{where}."
+        return f"{percent(first[largest])} {largest} at {value_of(axis, sizes[0])}{where}."
     change = _changes(first, last)
     moves = [
         f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
@@ -245,7 +245,7 @@ def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
         if percent(first[group]) != percent(last[group])
     ]
     changes = " and ".join(moves) or "no share changes"
-    return f"From {axis} = {count(found[0])} to {count(found[-1])}, {changes}{where}."
+    return f"From {axis} = {count(sizes[0])} to {count(sizes[-1])}, {changes}{where}."
 
 
 def _shares_at_ends(rows: pl.DataFrame, axis: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -265,7 +265,7 @@ def _differences(titles: list[str]) -> list[str]:
     """Leave out the settings that all titles share, which the caption names."""
     settings = [title.split(", ") for title in titles]
     return [
-        ", ".join(one for one in parts if not all(one in others for others in settings))
+        ", ".join(part for part in parts if not all(part in others for others in settings))
         for parts in settings
     ]
 

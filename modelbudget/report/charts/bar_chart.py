@@ -132,7 +132,7 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
     )
     n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
     rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
-    others = _counted(largest.join(rows, on="point", how="anti"))
+    other_groups = _counted(largest.join(rows, on="point", how="anti"))
     ends = tuple(_named(rows, i, "share", percent) for i in (0, -1))
     what = UNITS[quantity].removeprefix("bytes of ")
     if n_models == 1:
@@ -141,15 +141,17 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
             f"The largest part of the {what} of {only['label']} is {group}, "
             f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
         )
-    models = f"all {count(n)}" if not others else f"{count(n)} of {count(n_models)}"
-    texts = [percent(one["share"]) for one in ends]
+    models = f"all {count(n)}" if not other_groups else f"{count(n)} of {count(n_models)}"
+    texts = [percent(end["share"]) for end in ends]
     shares = f"{texts[0]} in each"
     if n == 1 or texts[0] != texts[1]:
-        named = [f"{text} ({one['label']})" for text, one in zip(texts, ends, strict=True)]
+        named = [f"{text} ({model['label']})" for text, model in zip(texts, ends, strict=True)]
         shares = " to ".join(dict.fromkeys(named))
     finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
-    if others:
-        finding += f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in others)}."
+    if other_groups:
+        finding += (
+            f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in other_groups)}."
+        )
     by_size = totals(table).sort("total", maintain_order=True)
     smallest, biggest = (
         _named(by_size, i, "total", lambda total: brief(total, quantity)) for i in (0, -1)
@@ -163,8 +165,8 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
 def _named(rows: pl.DataFrame, i: int, column: str, text: Callable[[Any], str]) -> dict:
     """Return row `i`, or of those that print the same value the one with the shortest label."""
     printed = text(rows[column][i])
-    same = [row for row in rows.iter_rows(named=True) if text(row[column]) == printed]
-    return min(same, key=lambda row: len(row["label"]))
+    alike = [row for row in rows.iter_rows(named=True) if text(row[column]) == printed]
+    return min(alike, key=lambda row: len(row["label"]))
 
 
 def _counted(rows: pl.DataFrame) -> list[tuple[str, int]]:

@@ -47,15 +47,15 @@ def charts_of_classes(
     if both.is_empty():
         return {}
     chosen = both.sort("ratio", descending=True, maintain_order=True).row(0, named=True)
-    kind, label = chosen["class"], chosen["label"]
+    class_, label = chosen["class"], chosen["label"]
     phases = of_peak.filter(point=chosen["point"]).select(
         "module", "reference", part=pl.col("phase").replace(PHASES)
     )
-    of_point = [one.filter(point=chosen["point"]) for one in (comparison, traces)]
+    of_point = [rows.filter(point=chosen["point"]) for rows in (comparison, traces)]
     groups = _groups(*of_point)
     drawn = theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
-        f"Formula, our module and {kind} of transformers",
+        f"Formula, our module and {class_} of transformers",
         f"{label}: the class saves {times(chosen['saved_ratio'])} the activations of our module "
         f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} "
         f"against {si_bytes(chosen['module'])}. "

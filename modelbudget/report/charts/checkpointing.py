@@ -20,9 +20,9 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     There is a line for each size of the model, and a panel for each value of the first categorical
     axis.
     """
-    others = [axis for axis in tables.axes if axis != "recompute"]
-    table = _table(tables.comparison, others)
-    categories = [axis for axis in others if table[axis].dtype == pl.String][:1]
+    axes = [axis for axis in tables.axes if axis != "recompute"]
+    table = _table(tables.comparison, axes)
+    categories = [axis for axis in axes if table[axis].dtype == pl.String][:1]
     parts = table.partition_by(categories, maintain_order=True) if categories else [table]
     panels = {
         value_of(categories[0], rows[categories[0]][0]) if categories else "": rows
@@ -44,7 +44,7 @@ def _compares(tables: SweepTables) -> bool:
 CHART = Chart(_draw, _compares)
 
 
-def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
+def _table(comparison: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
     """Return one row for each point.
 
     Columns: saved (bytes of activations); added (FLOPs) and dropped (bytes) as shares of those of
@@ -53,19 +53,19 @@ def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
     of = pl.col("quantity")
     rows = (
         comparison.filter(of.is_in(list(NEEDS)), pl.col("measured").is_not_null())
-        .group_by("point", "recompute", *others, maintain_order=True)
+        .group_by("point", "recompute", *axes, maintain_order=True)
         .agg(
             saved=pl.col("measured").filter(of == "activation_bytes").sum(),
             operations=pl.col("measured").filter(of != "activation_bytes").sum(),
         )
     )
-    sizes = [name for name in others if rows[name].dtype.is_integer()]
+    sizes = [name for name in axes if rows[name].dtype.is_integer()]
     texts = [
         ", ".join(value_of(name, row[name]) for name in sizes) for row in rows.iter_rows(named=True)
     ]
     rows = rows.with_columns(sizes=pl.Series(texts, dtype=pl.String))
     plain = rows.filter(pl.col("recompute") == "none").drop("point", "recompute")
-    return rows.join(plain, on=["sizes", *others], suffix="_plain").with_columns(
+    return rows.join(plain, on=["sizes", *axes], suffix="_plain").with_columns(
         added=pl.col("operations") / pl.col("operations_plain") - 1,
         dropped=1 - pl.col("saved") / pl.col("saved_plain"),
     )
@@ -124,14 +124,14 @@ def _savings(panels: dict[str, pl.DataFrame]) -> str:
     texts = []
     for title, rows in panels.items():
         largest = rows.filter(pl.col("saved_plain") == pl.col("saved_plain").max())
-        kinds = [
+        savings = [
             (kind, percent(dropped), percent(added))
             for kind, dropped, added in largest.select("recompute", "dropped", "added").iter_rows()
             if kind != "none"
         ]
-        (kind, dropped, added), *others = kinds
+        (kind, dropped, added), *later = savings
         text = f"{kind} checkpointing saves {dropped} of the activations for {added} more FLOPs"
-        text += "".join(f", {kind} {dropped} for {added}" for kind, dropped, added in others)
+        text += "".join(f", {kind} {dropped} for {added}" for kind, dropped, added in later)
         where = ", ".join(filter(None, (title, largest["sizes"][0])))
         texts.append(capitalized(text) + (f" ({where})." if where else "."))
     return " ".join(texts)

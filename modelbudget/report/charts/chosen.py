@@ -45,13 +45,13 @@ LOGARITHMIC_FROM = 16
 
 def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Return the charts of a sweep's key `charts`, by name."""
-    found = {}
+    charts = {}
     for i, choice in enumerate(tables.summary["charts"], start=1):
         y = choice["y"] or tables.summary["measure"]["quantities"][0]
         rows = _amounts(tables.comparison, y)
         if not rows.is_empty():
-            found[f"chosen-{i}"] = _chart(rows, y, choice["x"], choice["colour"], choice["facet"])
-    return found
+            charts[f"chosen-{i}"] = _chart(rows, y, choice["x"], choice["colour"], choice["facet"])
+    return charts
 
 
 def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
@@ -64,10 +64,14 @@ def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     is_free = not answers and not any(name.startswith("chosen-") for name in tables.drawn)
     of_grid = tables.varying if tables.axes else ()
     whole = [name for name in WHOLE if name in of_grid and name not in shown]
-    found = {name_of(one, EVERY): one for one in whole if is_free or name_of(one, EVERY) in answers}
+    quantities = {
+        name_of(one, EVERY): one for one in whole if is_free or name_of(one, EVERY) in answers
+    }
     if tables.measured and "devices" not in tables.drawn and _has_hidden_values(tables):
-        found[EVERY] = next((one for one in DRAWN if one in tables.measured), min(tables.measured))
-    return {name: _every_point(tables, quantity) for name, quantity in found.items()}
+        quantities[EVERY] = next(
+            (one for one in DRAWN if one in tables.measured), min(tables.measured)
+        )
+    return {name: _every_point(tables, quantity) for name, quantity in quantities.items()}
 
 
 def _has_hidden_values(tables: SweepTables) -> bool:
@@ -90,9 +94,9 @@ def _every_point(tables: SweepTables, quantity: str) -> alt.ConcatChart:
     by_number = sorted(tables.moving, key=lambda field: len(values(rows, field)))
     sizes = [field for field in by_number if rows[field].dtype.is_integer()]
     x = sizes[-1] if sizes else by_number[-1]
-    others = [field for field in by_number if field != x]
-    facet, colour = (*others, None, None)[:2]
-    return _chart(rows, quantity, x, colour, facet, tuple(others[2:]))
+    fields = [field for field in by_number if field != x]
+    facet, colour = (*fields, None, None)[:2]
+    return _chart(rows, quantity, x, colour, facet, tuple(fields[2:]))
 
 
 CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")) and not tables.solved)
@@ -127,20 +131,24 @@ def _chart(
             kept = kept.filter(pl.col(field).is_in(evenly_spaced(values(kept, field), most)))
     room = max(2, MOST_POINTS * len(values(kept, x)) // max(1, kept.height))
     kept = kept.filter(pl.col(x).is_in(evenly_spaced(values(kept, x), room)))
-    titles = [value_of(facet, one) for one in values(kept, facet)] if facet else [""]
-    tables = [kept.filter(pl.col(facet) == one) for one in values(kept, facet)] if facet else [kept]
+    titles = [value_of(facet, option) for option in values(kept, facet)] if facet else [""]
+    tables = (
+        [kept.filter(pl.col(facet) == option) for option in values(kept, facet)]
+        if facet
+        else [kept]
+    )
     columns = min(COLUMNS, len(tables))
     width = theme.panel_width(columns, MARGIN)
     line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
     encoded: dict[str, Any] = {"x": _x(kept, x), "y": _y(kept, quantity)}
     if colour is not None:
-        domain = [_text(colour, one) for one in values(kept, colour)]
+        domain = [_text(colour, option) for option in values(kept, colour)]
         shades = [round(0.25 + 0.75 * i / max(1, len(domain) - 1), 2) for i in range(len(domain))]
         scale = alt.Scale(domain=domain, range=shades)
         encoded["opacity"] = alt.Opacity(
             "shade:O", scale=scale, legend=alt.Legend(title=colour, columns=2)
         )
-        shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
+        shade = pl.col(colour).map_elements(lambda option: _text(colour, option), pl.String)
         tables = [table.with_columns(shade=shade) for table in tables]
     drawn = [
         alt.layer(*_marks(table.with_columns(line=line), x, quantity, encoded)).properties(
@@ -160,16 +168,16 @@ def _marks(table: pl.DataFrame, x: str, quantity: str, encoded: dict) -> list[al
         alt.Tooltip("label:N", title="model"),
         alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
     ]
-    found = [base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)]
+    layers = [base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)]
     if table[x].dtype.is_integer():
         lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
-        found.insert(0, lines.encode(detail="line:N"))
-    return found
+        layers.insert(0, lines.encode(detail="line:N"))
+    return layers
 
 
 def _x(rows: pl.DataFrame, field: str) -> alt.X:
     if not rows[field].dtype.is_integer():
-        order = [_text(field, one) for one in values(rows, field)]
+        order = [_text(field, option) for option in values(rows, field)]
         return alt.X(f"{field}:N", title=field_title(field), sort=order)
     low, high = least_and_most(rows, field)
     scale = alt.Scale(type=_scale(low, high), nice=False, domain=[low, high])
@@ -179,13 +187,13 @@ def _x(rows: pl.DataFrame, field: str) -> alt.X:
 
 def _y(rows: pl.DataFrame, quantity: str) -> alt.Y:
     low, high = least_and_most(rows, "value")
-    kind = _scale(low, high)
-    ticks: dict[str, Any] = theme.ticks(low, high) if kind == "log" else {"tickCount": 5}
+    scale = _scale(low, high)
+    ticks: dict[str, Any] = theme.ticks(low, high) if scale == "log" else {"tickCount": 5}
     return alt.Y(
         "value:Q",
         title=UNITS[quantity],
         # Panels of one chart have one scale, so that they can be compared.
-        scale=alt.Scale(type=kind, domain=[low if kind == "log" else 0, high or 1], nice=True),
+        scale=alt.Scale(type=scale, domain=[low if scale == "log" else 0, high or 1], nice=True),
         axis=alt.Axis(labelExpr=theme.tick_labels(quantity), minExtent=42, maxExtent=42, **ticks),
     )
 
@@ -194,10 +202,10 @@ def _scale(low: int, high: int) -> Literal["log", "linear"]:
     return "log" if low > 0 and high / low >= LOGARITHMIC_FROM else "linear"
 
 
-def _text(field: str, one) -> str:
-    if isinstance(one, bool):
-        return value_of(field, one)
-    return count(one) if isinstance(one, int) else str(one)
+def _text(field: str, option) -> str:
+    if isinstance(option, bool):
+        return value_of(field, option)
+    return count(option) if isinstance(option, int) else str(option)
 
 
 def _finding(rows: pl.DataFrame, quantity: str) -> str:

@@ -57,13 +57,13 @@ def charts(
     table = budget(comparison, quantity)
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
     in_grid = pl.col("point").cast(pl.Int64) <= math.prod(map(len, axes.values())) * bool(axes)
-    grid, given = table.filter(in_grid), table.filter(~in_grid)
-    found = {}
+    grid, listed = table.filter(in_grid), table.filter(~in_grid)
+    drawn = {}
     if not grid.is_empty():
-        found |= _of_grid(grid, list(axes), quantity)
-    if chart := _one_by_one(given, quantity):
-        found["models"] = chart
-    return found
+        drawn |= _of_grid(grid, list(axes), quantity)
+    if chart := _one_by_one(listed, quantity):
+        drawn["models"] = chart
+    return drawn
 
 
 def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
@@ -74,26 +74,26 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
         chart = _one_by_one(table, quantity)
         return {"models": chart} if chart else {}
     main, *second = long[:2]
-    others = [field for field in moving if field not in (main, *second)]
-    panels = _panels(table, others)
-    found = {}
+    fixed = [field for field in moving if field not in (main, *second)]
+    panels = _panels(table, fixed)
+    drawn = {}
     if not second:
         if _is_shared(table):
-            found["shares"] = shares_along(table, main, panels, quantity)
-        found["total"] = totals_along(table, main, panels, quantity)
-        return found
+            drawn["shares"] = shares_along(table, main, panels, quantity)
+        drawn["total"] = totals_along(table, main, panels, quantity)
+        return drawn
     (second,) = second
     slices = (
-        {_join(name, held): rows for name, whole in panels.items()
-         for held, rows in _panels(whole, [], hold=[second]).items()}
+        {_join(name, at): rows for name, whole in panels.items()
+         for at, rows in _panels(whole, [], hold=[second]).items()}
         if len(panels) > 1
         else _panels(next(iter(panels.values())), [second])
     )  # fmt: skip
-    found["shares"] = shares_along(table, main, slices, quantity)
-    found["total"] = total_over(main, second, panels, quantity)
+    drawn["shares"] = shares_along(table, main, slices, quantity)
+    drawn["total"] = total_over(main, second, panels, quantity)
     for name, groups in _varying_groups(table).items():
-        found[name] = share_over(main, second, panels, groups, quantity)
-    return found
+        drawn[name] = share_over(main, second, panels, groups, quantity)
+    return drawn
 
 
 def _is_shared(table: pl.DataFrame) -> bool:
@@ -111,9 +111,9 @@ def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers | None:
     return (bars if _is_shared(table) else amounts)(table, quantity)
 
 
-def _panels(table: pl.DataFrame, others: list[str], hold: Sequence[str] = ()) -> dict:
+def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:
     """Split the table by the first other axis, at some of its values; fix the remaining axes."""
-    split, held = others[:1], [*others[1:], *hold]
+    split, fixed = axes[:1], [*axes[1:], *hold]
     most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE
     tables = {"": table}
     if split:
@@ -121,11 +121,11 @@ def _panels(table: pl.DataFrame, others: list[str], hold: Sequence[str] = ()) ->
             value_of(split[0], value): table.filter(pl.col(split[0]) == value)
             for value in evenly_spaced(values(table, split[0]), most)
         }
-    found = {}
+    panels = {}
     for title, rows in tables.items():
-        at, kept = _held(rows, held)
-        found[_join(title, at)] = kept
-    return found
+        at, kept = _held(rows, fixed)
+        panels[_join(title, at)] = kept
+    return panels
 
 
 def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
@@ -158,8 +158,8 @@ def _varying_groups(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
         .group_by("group").agg(width=pl.col("share").max() - pl.col("share").min())
         .sort("width", "group", descending=True)
     )  # fmt: skip
-    found = {"vocabulary": ends} if ends else {}
+    charted = {"vocabulary": ends} if ends else {}
     if not ranges.is_empty() and ranges["width"][0] > 0.1:
         varies = ranges["group"][0]
-        found[varies.replace(" ", "-")] = (varies,)
-    return found
+        charted[varies.replace(" ", "-")] = (varies,)
+    return charted

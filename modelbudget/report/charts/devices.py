@@ -44,8 +44,8 @@ def at_peak(comparison: pl.DataFrame) -> pl.DataFrame:
 
 def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     values = Counter[str]()
-    for kind, n_bytes in table.select("component", "measured").iter_rows():
-        values[_group(kind)] += n_bytes
+    for bytes_of, n_bytes in table.select("component", "measured").iter_rows():
+        values[_group(bytes_of)] += n_bytes
     shared = {"point": point, "label": label, "peak": values.total()}
     return [
         shared | {"group": group, "rank": rank, "value": values[group]}
@@ -54,9 +54,9 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     ]
 
 
-def _group(kind: str) -> str:
+def _group(bytes_of: str) -> str:
     """Return the group of a kind of bytes, after whose name may follow the component."""
-    name, _, component = kind.partition(".")
+    name, _, component = bytes_of.partition(".")
     if component and group_of(component) == "head":
         return "logits and loss"
     return name.replace("_", " ")
@@ -147,13 +147,13 @@ def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
     fields = comparison.columns[2 : comparison.columns.index("component")]
     points = comparison.unique("point", maintain_order=True)
     sizes = [name for name in ("batch", "data_parallel") if name in fields]
-    others = [name for name in fields if name != "pipeline_rank"]
+    names = [name for name in fields if name != "pipeline_rank"]
     rows = points.iter_rows(named=True)
     return points.select(
         "point",
         sequences=pl.Series([prod(row[name] or 1 for name in sizes) for row in rows]),
         unit=pl.lit("sequence" if "batch" in fields else "batch"),
-        layout=pl.concat_str(*others, separator=" ", ignore_nulls=True),
+        layout=pl.concat_str(*names, separator=" ", ignore_nulls=True),
     )
 
 

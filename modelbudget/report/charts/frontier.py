@@ -32,17 +32,17 @@ def solve_charts(
     models = shown_models(published)
     first, second = list(best)[:2]
     drawn, front = (
-        one.gather_every(-(-one.height // MOST))
-        for one in (solutions.drop_nulls(list(best)).unique([first, second], maintain_order=True),
+        table.gather_every(-(-table.height // MOST))
+        for table in (solutions.drop_nulls(list(best)).unique([first, second], maintain_order=True),
                     frontier)
     )  # fmt: skip
-    ends = pl.concat([one.select(first, second).cast(pl.Float64) for one in (drawn, models)])
+    ends = pl.concat([table.select(first, second).cast(pl.Float64) for table in (drawn, models)])
     x, place_x = _axis(alt.X, first, ends[first])
     y, place_y = _axis(alt.Y, second, ends[second])
     named = models.select(first, second, model="label", right=place_x, down=1 - place_y)
     tooltip = [
-        alt.Tooltip(f"{name}:Q", format=",") if kind.is_integer() else alt.Tooltip(f"{name}:N")
-        for name, kind in frontier.schema.items()
+        alt.Tooltip(f"{name}:Q", format=",") if dtype.is_integer() else alt.Tooltip(f"{name}:N")
+        for name, dtype in frontier.schema.items()
     ]
     steps = "step-before" if best[first] == "most" else "step-after"
     line = alt.Chart(front).mark_line(color=theme.INK, interpolate=steps).encode(x=x, y=y)
@@ -103,16 +103,16 @@ def amount(name: str, value: int) -> str:
     return si_bytes(value) if name.endswith("_bytes") else count(value)
 
 
-def cost(one: Mapping, other: Mapping, best: Best) -> float | None:
+def cost(shape: Mapping, other: Mapping, best: Best) -> float | None:
     """Return by how many percent the second objective grows where the first grows by one.
 
     Between two shapes, as the ratio of logarithms. None if an objective is 0 or the same in both.
     """
     first, second = list(best)[:2]
-    values = (one[first], other[first], one[second], other[second])
-    if min(values) <= 0 or one[first] == other[first]:
+    values = (shape[first], other[first], shape[second], other[second])
+    if min(values) <= 0 or shape[first] == other[first]:
         return None
-    return math.log(one[second] / other[second]) / math.log(one[first] / other[first])
+    return math.log(shape[second] / other[second]) / math.log(shape[first] / other[first])
 
 
 def answer(frontier: pl.DataFrame, best: Best) -> str:
@@ -145,13 +145,13 @@ def _frontier(frontier: pl.DataFrame, best: Best) -> str:
 
 def at_least_as_good(frontier: pl.DataFrame, model: Mapping, best: Best) -> Mapping | None:
     """Return the shape best in the second objective among those as good in the others."""
-    first, second, *others = best
+    first, second, *rest_of_best = best
     as_good = [
         pl.col(name) >= model[name] if best[name] == "most" else pl.col(name) <= model[name]
-        for name in (first, *others)
+        for name in (first, *rest_of_best)
     ]
-    found = frontier.filter(as_good).sort(second, descending=best[second] == "most")
-    return None if found.is_empty() else found.row(0, named=True)
+    as_good_shapes = frontier.filter(as_good).sort(second, descending=best[second] == "most")
+    return None if as_good_shapes.is_empty() else as_good_shapes.row(0, named=True)
 
 
 def _models(frontier: pl.DataFrame, models: pl.DataFrame, best: Best) -> str:
@@ -163,11 +163,11 @@ def _models(frontier: pl.DataFrame, models: pl.DataFrame, best: Best) -> str:
         return f"No published model is within the bounds; the nearest is {model['label']}."
     first, second = list(best)[:2]
     has = f"{model['label']} has {second} {amount(second, model[second])}"
-    found = at_least_as_good(frontier, model, best)
-    given = f"{first} {bound(first, best)} {amount(first, model[first])}"
-    if found is None:
-        return f"{has}; no shape of the grid has {given}."
-    return f"{has}; with {given}, {amount(second, found[second])} is possible."
+    shape = at_least_as_good(frontier, model, best)
+    wanted = f"{first} {bound(first, best)} {amount(first, model[first])}"
+    if shape is None:
+        return f"{has}; no shape of the grid has {wanted}."
+    return f"{has}; with {wanted}, {amount(second, shape[second])} is possible."
 
 
 def bound(name: str, best: Best) -> str:

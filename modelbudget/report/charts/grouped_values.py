@@ -21,8 +21,8 @@ def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFra
         names, [group_of(name) for name in names], return_dtype=pl.String
     )
     sums = rows.group_by("point", group=group).agg(value=pl.col("measured").sum())
-    held = sums.filter(pl.col("value") > 0)["group"].unique().to_list()
-    titles = [title for title in GROUPS if title in held]
+    present = sums.filter(pl.col("value") > 0)["group"].unique().to_list()
+    titles = [title for title in GROUPS if title in present]
     groups = pl.DataFrame(
         {"group": titles, "rank": range(len(titles))}, {"group": pl.String, "rank": pl.Int64}
     )
@@ -61,12 +61,12 @@ def share_room(sizes: dict[str, int], room: int) -> dict[str, int]:
 
     Return the number of rows for each name.
     """
-    found = {}
+    rooms = {}
     smallest_first = sorted(sizes, key=lambda name: (sizes[name], name))
     for name, left in zip(smallest_first, range(len(sizes), 0, -1), strict=True):
-        found[name] = min(sizes[name], room // left)
-        room -= found[name]
-    return found
+        rooms[name] = min(sizes[name], room // left)
+        room -= rooms[name]
+    return rooms
 
 
 def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
@@ -80,18 +80,20 @@ def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.Dat
 
     The titles are settings: `tied` and `not tied` become `tied or not tied`.
     """
-    found: list[tuple[list[str], pl.DataFrame]] = []
+    tables_by_titles: list[tuple[list[str], pl.DataFrame]] = []
     for title, rows in tables.items():
-        same = next((one for one, other in found if _equal(rows, other, columns)), None)
-        if same is None:
-            found.append(([title], rows))
+        equals = next(
+            (titles for titles, other in tables_by_titles if _equal(rows, other, columns)), None
+        )
+        if equals is None:
+            tables_by_titles.append(([title], rows))
         else:
-            same.append(title)
-    return {_any_of(titles): rows for titles, rows in found}
+            equals.append(title)
+    return {_any_of(titles): rows for titles, rows in tables_by_titles}
 
 
 def _equal(rows: pl.DataFrame, other: pl.DataFrame, columns: tuple[str, ...]) -> bool:
-    a, b = (one.select(columns).unique().sort(columns) for one in (rows, other))
+    a, b = (table.select(columns).unique().sort(columns) for table in (rows, other))
     return a.equals(b)
 
 
@@ -120,5 +122,5 @@ def least_and_most(rows: pl.DataFrame, *columns: str) -> tuple[Any, Any]:
 def values(table: pl.DataFrame, field: str) -> list:
     """Return the values of a field that occur: integers in ascending order, others as they come."""
     column = table[field].drop_nulls()
-    found = column.unique(maintain_order=True)
-    return (found.sort() if column.dtype.is_integer() else found).to_list()
+    distinct_values = column.unique(maintain_order=True)
+    return (distinct_values.sort() if column.dtype.is_integer() else distinct_values).to_list()

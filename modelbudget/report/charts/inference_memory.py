@@ -24,8 +24,8 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
     of_peak = table.filter(quantity="peak_inference_bytes").select("component", "measured")
     peaks = dict(of_peak.rows())
-    held = {"parameters": sums["parameter_bytes"], "KV cache": sums["cache_bytes"]}
-    if peaks.keys() != PHASES.keys() or min(peaks.values()) < sum(held.values()):
+    always = {"parameters": sums["parameter_bytes"], "KV cache": sums["cache_bytes"]}
+    if peaks.keys() != PHASES.keys() or min(peaks.values()) < sum(always.values()):
         return []
     return [
         {
@@ -40,7 +40,7 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
         }
         for phase in PHASES
         for rank, (group, value) in enumerate(
-            (held | {"temporary": peaks[phase] - sum(held.values())}).items()
+            (always | {"temporary": peaks[phase] - sum(always.values())}).items()
         )
         if value
     ]

@@ -42,10 +42,10 @@ def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart
     ).filter(pl.col("is_wide") | pl.col("is_narrow"))
     return [
         layer
-        for (side, shift), held in rows.partition_by(
+        for (side, shift), of_side in rows.partition_by(
             "side", "shift", as_dict=True, maintain_order=True
         ).items()
-        for layer in _texts(held.drop("right", "down", "side", "shift"), side, shift, x, y)
+        for layer in _texts(of_side.drop("right", "down", "side", "shift"), side, shift, x, y)
     ]
 
 
@@ -68,15 +68,15 @@ def _texts(rows: pl.DataFrame, side: str, down: int, x: alt.X, y: alt.Y) -> list
 def _placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:
     """Return the names that have room at this width, in the order of the rows."""
     taken: list[tuple[float, float, float]] = []
-    found = []
+    named = []
     for model, right, down, shift in rows.select("model", "right", "down", "shift").rows():
         wide, x, y = CHARACTER * len(model) + GAP, right * width, down * height + shift
         left = x if right < 0.5 else x - wide
         fits = left >= 0 and left + wide <= width
         if fits and all(_apart(left, left + wide, y, *other) for other in taken):
             taken.append((left, left + wide, y))
-            found.append(model)
-    return found
+            named.append(model)
+    return named
 
 
 def _apart(left: float, end: float, y: float, other: float, other_end: float, at: float) -> bool:

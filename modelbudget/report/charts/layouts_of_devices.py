@@ -18,11 +18,11 @@ MOST = 1_500
 
 def layouts_charts(table: pl.DataFrame, devices: list[Accelerator]) -> dict[str, theme.Layers]:
     """Return a chart for each base, with a point for each layout and the memory of devices."""
-    found = {}
+    charts = {}
     for (base,), of_base in table.drop_nulls("bytes").group_by("base", maintain_order=True):
         alone = table["base"].n_unique() == 1
-        found["layouts" if alone else f"layouts-{base}"] = _chart(of_base, devices)
-    return found
+        charts["layouts" if alone else f"layouts-{base}"] = _chart(of_base, devices)
+    return charts
 
 
 CHART = Chart(

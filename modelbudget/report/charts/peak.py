@@ -55,7 +55,7 @@ def of_points(
 
 
 def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
-    held = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
+    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
     by_component = table.select("quantity", "component", "measured").rows()
     peaks = {c: value for quantity, c, value in by_component if quantity == "peak_training_bytes"}
     logits = sum(
@@ -64,21 +64,21 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
         if quantity == "activation_bytes" and group_of(c) == "head"
     )
     always = {
-        "parameters": held["parameter_bytes"],
-        "optimizer states": held["optimizer_bytes"],
+        "parameters": sums["parameter_bytes"],
+        "optimizer states": sums["optimizer_bytes"],
     }
     there = {
         "forward_backward": always
-        | {"activations": held["activation_bytes"] - logits, "logits and loss": logits},
-        "optimizer": always | {"gradients": held["gradient_bytes"]},
+        | {"activations": sums["activation_bytes"] - logits, "logits and loss": logits},
+        "optimizer": always | {"gradients": sums["gradient_bytes"]},
     }
-    found = []
+    rows = []
     for phase, parts in there.items():
         if f"second.{phase}" not in peaks:  # the optimizer's temporary tensors are not known
             continue
         peak = peaks[f"second.{phase}"]
         parts = parts | {"temporary": peak - sum(parts.values())}
-        found += [
+        rows += [
             {
                 "point": point,
                 "label": label,
@@ -92,7 +92,7 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
             for rank, group in enumerate(MEMORY)
             if parts.get(group)
         ]
-    return found
+    return rows
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -194,7 +194,7 @@ def _deciding(table: pl.DataFrame) -> str:
         parts.append(f"In the {name} of {labels[-1]}, {share} is {last['group']}.")
     by_peak = table.sort("worst", maintain_order=True)
     ends = (by_peak.row(i, named=True) for i in ((0, -1) if n_models > 1 else (0,)))
-    peaks = " to ".join(f"{si_bytes(one['worst'])} ({one['label']})" for one in ends)
+    peaks = " to ".join(f"{si_bytes(end['worst'])} ({end['label']})" for end in ends)
     return (
         f"The peak is {peaks}; {', '.join(setting)}. {' '.join(parts)} Temporary is all other "
         "memory of a phase; in the backward pass it includes the gradients computed so far."

@@ -28,19 +28,19 @@ def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, al
     """
     moving = totals.group_by("axis", maintain_order=True).agg(pl.col("index").n_unique())
     axes = moving.filter(pl.col("index") > 1)["axis"].to_list()
-    found = {}
+    charts = {}
     if not axes:
-        return found
+        return charts
     if shares["group"].n_unique() > 1:
         of_axes = shares.filter(pl.col("axis").is_in(axes))
-        found["shares"] = shares_along_axes(of_axes, _held(totals))
+        charts["shares"] = shares_along_axes(of_axes, _held(totals))
     drawn = totals["quantity"].unique().to_list()
-    for quantity in (one for one in UNITS if one in drawn):
-        if quantity == "parameter_bytes" and "totals" in found:
+    for quantity in (unit for unit in UNITS if unit in drawn):
+        if quantity == "parameter_bytes" and "totals" in charts:
             continue
         name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
-        found[name] = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
-    return found
+        charts[name] = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
+    return charts
 
 
 def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
@@ -60,15 +60,15 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
 
 
-def shares_along_axes(shares: pl.DataFrame, held: str) -> alt.ConcatChart:
-    """Draw the share of each group on the slice along each axis; `held` is the slice as text."""
+def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
+    """Draw the share of each group on the slice along each axis; `middle` is the slice as text."""
     groups = [group for group in GROUPS if group in shares["group"]]
     ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
     ranked = shares.join(ranks, on="group").sort("rank")
     axes = shares["axis"].unique(maintain_order=True).to_list()
     drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
-    finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {held}."
+    finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {middle}."
     title = "Predicted parameters by component along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
 
@@ -174,7 +174,7 @@ def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt
 
 def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
     """Describe the largest group along each axis, and where it changes."""
-    found = []
+    leaders = []
     for axis in axes:
         most = (
             shares.filter(pl.col("axis") == axis).sort("index", "share")
@@ -184,11 +184,11 @@ def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
         rows = changes.select("group", "value").rows()
         if len(rows) > 1:
             later = "".join(f", then {group} from {_shown(value)} on" for group, value in rows[1:])
-            found.append(f"along {axis} {'is' if not found else 'it is'} {rows[0][0]}{later}")
-    if not found:
+            leaders.append(f"along {axis} {'is' if not leaders else 'it is'} {rows[0][0]}{later}")
+    if not leaders:
         most = shares.sort("share")["group"][-1]
         return f"{capitalized(most)} is the largest part along every axis."
-    return f"The largest part {'; '.join(found)}."
+    return f"The largest part {'; '.join(leaders)}."
 
 
 def _shown(value: str) -> str:

@@ -48,15 +48,15 @@ def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.Top
     shares = budget(comparison).join(
         zoo.select("point", "series", "family", label), on="point", maintain_order="left"
     )
-    found = {}
+    charts = {}
     if zoo["published_value_difference"].count():
-        found["printed"] = printed(zoo)
+        charts["printed"] = printed(zoo)
     if not shares.is_empty():
-        found["families"] = one_of_each_family(shares)
-        found["vocabulary"] = vocabulary_by_size(shares)
+        charts["families"] = one_of_each_family(shares)
+        charts["vocabulary"] = vocabulary_by_size(shares)
     if zoo["active"].count():
-        found["experts"] = experts(zoo)
-    return found
+        charts["experts"] = experts(zoo)
+    return charts
 
 
 def _draw(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:

@@ -31,10 +31,10 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
         .select("label", "parameters", "kind", "predicted", "measured", "percent")
         .sort("kind", "parameters")
     )  # fmt: skip
-    held = rows.drop_nulls("percent")
-    if held.is_empty():
+    with_both = rows.drop_nulls("percent")
+    if with_both.is_empty():
         return {}
-    return {"resident": _bytes(rows), "resident-difference": _difference(held)}
+    return {"resident": _bytes(rows), "resident-difference": _difference(with_both)}
 
 
 CHART = Chart(_draw, lambda tables: not tables.solved)

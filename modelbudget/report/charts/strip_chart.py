@@ -71,10 +71,10 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
 
 def _named(models: pl.DataFrame) -> alt.X:
     """Return the same channel with the names of well-known models above it."""
-    found = models.filter(pl.col("label").is_in(list(ALWAYS))).select("place", "label").rows()
-    text = "".join(f"datum.value == {place} ? '{label}' : " for place, label in found)
+    known = models.filter(pl.col("label").is_in(list(ALWAYS))).select("place", "label").rows()
+    text = "".join(f"datum.value == {place} ? '{label}' : " for place, label in known)
     axis = alt.Axis(
-        orient="top", values=[place for place, _ in found], labelExpr=f"{text} ''", labelAngle=0,
+        orient="top", values=[place for place, _ in known], labelExpr=f"{text} ''", labelAngle=0,
         domain=False,
     )  # fmt: skip
     return alt.X("place:O", title=None, scale=alt.Scale(paddingInner=0, paddingOuter=0), axis=axis)

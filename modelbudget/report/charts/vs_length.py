@@ -37,7 +37,9 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     # A cache is drawn as a share of the weights.
     without = set() if "parameter_bytes" in tables.measured else {"cache_bytes"}
     drawn = sorted(TITLES.keys() & tables.measured - without)
-    return {name_of(one, "total"): by_length(tables.comparison, one) for one in drawn}
+    return {
+        name_of(quantity, "total"): by_length(tables.comparison, quantity) for quantity in drawn
+    }
 
 
 CHART = Chart(_draw, lambda t: len(t.axes.get("length", [])) > SIDE_BY_SIDE and not t.solved)
@@ -53,8 +55,8 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     sums = _sums(comparison, quantity)
     rows = sums.filter(pl.col("length").n_unique().over("series") > 1)
     models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
-    own = models.select("series", "length", weights="value")
-    rows = rows.join(own, on=["series", "length"], how="left", maintain_order="left")
+    weights_of = models.select("series", "length", weights="value")
+    rows = rows.join(weights_of, on=["series", "length"], how="left", maintain_order="left")
     if rows["weights"].null_count():
         marks, finding = _where_squares_dominate(rows)
         y, tooltip = _bytes(quantity, rows["value"].to_list()), []
@@ -94,8 +96,8 @@ def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
 
 
 def _without_length(label: str) -> str:
-    def joined(found: re.Match) -> str:
-        return ", " if found[1] and found[2] else ""
+    def joined(match: re.Match) -> str:
+        return ", " if match[1] and match[2] else ""
 
     return LABELLED.sub(joined, label) or "all"
 
@@ -150,7 +152,7 @@ def _through(*points: tuple[int, int]) -> list[Fraction]:
 
 def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Find and mark where the part that grows with length² becomes larger than the rest."""
-    found: list[dict] = []
+    crossings: list[dict] = []
     lines_by_text: dict[str, list[str]] = {}
     shortest, longest = least_and_most(rows, "length")
     for name, (constant, slope, square) in _of_each_series(rows):
@@ -162,16 +164,16 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
         text = f"length² dominates from {count(crossing)}"
         lines_by_text.setdefault(f"{text} tokens on", []).append(name)
         if shortest < crossing < longest:
-            found.append({"length": crossing, "text": text})
+            crossings.append({"length": crossing, "text": text})
     n = rows["series"].n_unique()
     if n <= MOST_NAMED:
         texts = [f"with {name} {text}" for text, names in lines_by_text.items() for name in names]
     else:
         texts = [f"in {len(names)} of {n} lines {text}" for text, names in lines_by_text.items()]
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
-    if not found:
+    if not crossings:
         return [], finding
-    base = alt.Chart(pl.DataFrame(found)).encode(x=_length(rows))
+    base = alt.Chart(pl.DataFrame(crossings)).encode(x=_length(rows))
     return [
         base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
         base.mark_text(color=theme.DIFFERS, align="left", dx=6, fontSize=12).encode(
@@ -195,9 +197,9 @@ def _shares(rows: pl.DataFrame) -> alt.Y:
 
 def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Mark where a cache is as large as the weights, and find from which length on it is larger."""
-    own = dict(rows.select("series", "weights").iter_rows())
+    weights_of = dict(rows.select("series", "weights").iter_rows())
     texts = [
-        f"{count(math.ceil((own[name] - constant) / slope))} tokens on ({name})"
+        f"{count(math.ceil((weights_of[name] - constant) / slope))} tokens on ({name})"
         for name, (constant, slope, square) in _of_each_series(rows)
         if slope and not square
     ]
@@ -209,7 +211,9 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
         if line["value"][-1] == line["value"][-2]:
             value = line["value"][-1]
-            finding += f" {name} stays at {si_bytes(value)}, {percent(value / own[name])} of them."
+            finding += (
+                f" {name} stays at {si_bytes(value)}, {percent(value / weights_of[name])} of them."
+            )
     base = alt.Chart(pl.DataFrame({"share": [1.0]})).encode(y="share:Q")
     return [
         base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),

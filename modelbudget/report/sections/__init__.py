@@ -10,5 +10,5 @@ from modelbudget.report.section import Section
 
 def sections() -> dict[str, Section]:
     """Return every section by the name of its files, in the order of the page."""
-    found = {name: module.SECTION for name, module in modules_in(__path__, __name__).items()}
-    return dict(sorted(found.items(), key=lambda one: one[1].place))
+    by_name = {name: module.SECTION for name, module in modules_in(__path__, __name__).items()}
+    return dict(sorted(by_name.items(), key=lambda entry: entry[1].place))

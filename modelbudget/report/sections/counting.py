@@ -79,15 +79,15 @@ def _contents(page: Page) -> list[dict]:
     if not {*LADDER, *SHOWN, SHAPES} <= page.catalogue.bases.keys():
         return []
     sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
-    found = scaling_studies.rows(PUBLISHED, sweeps)
+    printed = scaling_studies.rows(PUBLISHED, sweeps)
     spec, parts = _of_models(page.catalogue)
     more = {
         "id": "counting",
         "short": "Counting conventions",
-        "answer": _answer(found),
+        "answer": _answer(printed),
         "chart": page.charts.add("counting-departures", spec),
-        "studies": _studies(found),
-        "no_counts": _no_counts(found),
+        "studies": _studies(printed),
+        "no_counts": _no_counts(printed),
     }
     return [parts | more]
 
@@ -105,25 +105,25 @@ def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
     }
 
 
-def _answer(found: list[Row]) -> str:
+def _answer(printed: list[Row]) -> str:
     """Return how many printed numbers are reproduced, in one sentence."""
-    return f"{count(len(found))} printed numbers of scaling studies: {_tally(found)}."
+    return f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}."
 
 
-def _tally(found: list[Row]) -> str:
+def _tally(printed: list[Row]) -> str:
     """Return the number of rows by verdict."""
-    tally = [(verdict, sum(row.verdict == verdict for row in found)) for verdict in VERDICTS]
+    tally = [(verdict, sum(row.verdict == verdict for row in printed)) for verdict in VERDICTS]
     return ", ".join(f"{count(n)} {verdict}" for verdict, n in tally if n)
 
 
 def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]]:
     """Return label, counts and executed FLOPs per token of models."""
-    found = []
+    models = []
     for name in names:
         base = catalogue[name]
         a, run = resolved(base, RUN)
-        found.append((base.label, counts(a, run), executed(a, run)))
-    return found
+        models.append((base.label, counts(a, run), executed(a, run)))
+    return models
 
 
 def _ladder(catalogue: Catalogue) -> pl.DataFrame:
@@ -143,17 +143,19 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
     rows = [
         {
             "convention": Markup("<code>{}</code> <small>{}. {}</small>").format(
-                one.name, one.rule, one.source
+                convention.name, convention.rule, convention.source
             ),
             **{
                 label: percent(
-                    float(values[one.name] / (values["total"] if unit == PARAMETERS else steps))
+                    float(
+                        values[convention.name] / (values["total"] if unit == PARAMETERS else steps)
+                    )
                 )
                 for label, values, steps in models
             },
         }
-        for one in CONVENTIONS
-        if one.unit == unit
+        for convention in CONVENTIONS
+        if convention.unit == unit
     ]
     first: dict[str, Any] = {
         "convention": "all" if unit == PARAMETERS else "executed, FLOPs per token"
@@ -173,11 +175,11 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
 
 def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
     """Return label, 6·N·D with all parameters over that without embeddings, and 20 tokens each."""
-    found = []
+    rows = []
     for label, values, _ in _models(catalogue, (SHOWN[0], SHOWN[-1])):
         ratio = values["6n"] / values["6n_without_embeddings"]
-        found.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
-    return found
+        rows.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
+    return rows
 
 
 def _of_executed(catalogue: Catalogue) -> list[tuple[str, ...]]:
@@ -246,26 +248,28 @@ def _same_runs() -> Markup:
     return tables.table(rows, "nanochat: three exponents of the same runs", columns)
 
 
-def _studies(found: list[Row]) -> Markup:
+def _studies(printed: list[Row]) -> Markup:
     """Return a table of the ladders: what is printed, how it counts, and what is reproduced."""
     rows = []
-    for ladder in {row.ladder.title: row.ladder for row in found}.values():
-        own = [row for row in found if row.ladder.title == ladder.title]
-        names = dict.fromkeys(row.convention.name for row in own)
+    for ladder in {row.ladder.title: row.ladder for row in printed}.values():
+        of_ladder = [row for row in printed if row.ladder.title == ladder.title]
+        names = dict.fromkeys(row.convention.name for row in of_ladder)
         code = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
         study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
-        rows.append({"study and convention": study, "printed numbers": _tally(own)})
+        rows.append({"study and convention": study, "printed numbers": _tally(of_ladder)})
     red = [DIFFERS in row["printed numbers"] for row in rows]
     return tables.table(rows, "Printed numbers, by study", (), ("study and convention",), red)
 
 
-def _no_counts(found: list[Row]) -> Markup | None:
+def _no_counts(printed: list[Row]) -> Markup | None:
     """Return a table of what differs, and of what is no count: the ends of each ladder."""
-    shown = [row for row in found if row.verdict == DIFFERS]
-    for title in dict.fromkeys(row.ladder.title for row in found):
-        own = [row for row in found if row.ladder.title == title and row.verdict == NO_COUNT]
-        own.sort(key=lambda row: row.error or 0)
-        shown += [own[i] for i in evenly_spaced(range(len(own)), MOST_ROWS)]
+    shown = [row for row in printed if row.verdict == DIFFERS]
+    for title in dict.fromkeys(row.ladder.title for row in printed):
+        of_ladder = [
+            row for row in printed if row.ladder.title == title and row.verdict == NO_COUNT
+        ]
+        of_ladder.sort(key=lambda row: row.error or 0)
+        shown += [of_ladder[i] for i in evenly_spaced(range(len(of_ladder)), MOST_ROWS)]
     rows = [
         {
             "model": row.printed.model,

@@ -30,29 +30,31 @@ def readings_of(catalogue: Catalogue) -> list[Row]:
 @cache
 def _of_models(catalogue: Catalogue) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
-    found = readings_of(catalogue)
-    sources = list(dict.fromkeys(row.source.title for row in found))
+    readings = readings_of(catalogue)
+    sources = list(dict.fromkeys(row.source.title for row in readings))
     return {
         "id": "gpu-readings",
         "short": "GPUs that others measured",
-        "answer": _answer(found),
-        "sources": [_source([row for row in found if row.source.title == one]) for one in sources],
+        "answer": _answer(readings),
+        "sources": [
+            _source([row for row in readings if row.source.title == source]) for source in sources
+        ],
     }
 
 
-def _answer(found: list[Row]) -> str:
+def _answer(readings: list[Row]) -> str:
     """Return how many readings have which kind of prediction, in one sentence."""
-    points = [row for row in found if row.ratio is not None]
-    bounded = sum(row.low is not None for row in found) - len(points)
+    points = [row for row in readings if row.ratio is not None]
+    bounded = sum(row.low is not None for row in readings) - len(points)
     close = sum(row.is_close for row in points)
     return (
-        f"Of {count(len(found))} published readings {len(points)} have a prediction ({close} "
+        f"Of {count(len(readings))} published readings {len(points)} have a prediction ({close} "
         f"within {CLOSE * 100:.0f} %) and {bounded} have bounds; every other row has a reason."
     )
 
 
-def _source(found: list[Row]) -> dict:
-    source = found[0].source
+def _source(readings: list[Row]) -> dict:
+    source = readings[0].source
     return {
         "title": source.title,
         "rule": source.rule,
@@ -60,7 +62,7 @@ def _source(found: list[Row]) -> dict:
         "settings": _named(source.settings),
         "simulator": source.simulator,
         "table": tables.table(
-            [_cells(row) for row in found],
+            [_cells(row) for row in readings],
             f"{source.title}: GiB of the GPU that held most",
             numbers=("reported", "predicted", RATIO, SIMULATOR_RATIO),
             html=("run",),

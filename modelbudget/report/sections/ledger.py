@@ -12,14 +12,14 @@ LEDGER = "gpt-2-ledger/ledger.parquet"
 def _contents(page: Page) -> list[dict]:
     verdict = page.verdict_of("gpt-2-ledger")
     ledger = page.part(LEDGER)
-    first, *others = ledger["model"].unique(maintain_order=True)
+    first, *larger = ledger["model"].unique(maintain_order=True)
     return [
         {
             "id": verdict.source,
             "short": verdict.title,
             "verdict": verdict,
             "table": _ledger_table(ledger.filter(model=first), first),
-            "others": _numbers(ledger.filter(pl.col("model").is_in(others))) if others else None,
+            "others": _numbers(ledger.filter(pl.col("model").is_in(larger))) if larger else None,
         }
     ]
 
@@ -65,11 +65,11 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
 
 def _module(row: dict) -> Markup:
     """Return the module's path, with its class, number of instances and formula below it."""
-    kind = f"{row['instances']} × {row['kind']}" if row["instances"] > 1 else row["kind"]
+    class_ = f"{row['instances']} × {row['kind']}" if row["instances"] > 1 else row["kind"]
     owner = f", tied to {row['shared_with']}" if row["shared_with"] else ""
     formula = Markup(row["mathml"]) if row["each_expected"] else ""
     return Markup("<code>{}</code><br><small>{}{}</small> {}").format(
-        row["module"], kind, owner, formula
+        row["module"], class_, owner, formula
     )
 
 

@@ -16,10 +16,10 @@ _TENTHS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 def _contents(page: Page) -> list[dict]:
     """Return the smallest model of the sweep that has a headline, and the model of that name."""
-    found = two_stacks(page.sweeps)
-    if found is None:
+    stacks = two_stacks(page.sweeps)
+    if stacks is None:
         return []
-    small, large = found
+    small, large = stacks
     finding = (
         f"{percent(_of_vocabulary(small))} of {small.label} is a table of tokens, which is only "
         f"looked up, and {percent(_of_vocabulary(large))} of {large.label}. Area is in proportion "
@@ -27,7 +27,7 @@ def _contents(page: Page) -> list[dict]:
     )
     page.acts["what-they-do"] = {
         "verbs": [(group, variable_of_group(group), verb) for group, verb in VERBS.items()],
-        "picture": picture(found),
+        "picture": picture(stacks),
     }
     return [
         {
@@ -36,11 +36,11 @@ def _contents(page: Page) -> list[dict]:
             "page_title": f"What {short(large.total)} parameters do",
             "title": title(large),
             "finding": finding,
-            "stacks": [drawing(stack) for stack in found],
+            "stacks": [drawing(stack) for stack in stacks],
             "verbs": [
                 (group, variable_of_group(group), verb)
                 for group, verb in VERBS.items()
-                if any(stack.share(group) for stack in found)
+                if any(stack.share(group) for stack in stacks)
             ],
             "total": count(large.total),
         }

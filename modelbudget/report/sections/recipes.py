@@ -84,11 +84,13 @@ def _predicted_alone(sweep: SweepResult, n: int) -> list[dict]:
 def is_of_recipes(sweep: SweepResult) -> bool:
     """Whether all points have one base, and differ in fields of VARIES and what these bring."""
     points = sweep.points
-    kinds = points.select(name for name in VARIES if name in points.columns).unique()
-    same = [name for name in ("base", "batch", "length", "data_parallel") if name in points.columns]
+    recipes = points.select(name for name in VARIES if name in points.columns).unique()
+    shared = [
+        name for name in ("base", "batch", "length", "data_parallel") if name in points.columns
+    ]
     return (
-        kinds.height > 2
-        and points.select(same).unique().height == 1
+        recipes.height > 2
+        and points.select(shared).unique().height == 1
         and not _parts(sweep).is_empty()
     )
 
@@ -99,29 +101,29 @@ def _parts(sweep: SweepResult) -> pl.DataFrame:
 
 
 def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
-    held = dict(parts.select("group", "value").iter_rows())
-    if not held:
+    by_group = dict(parts.select("group", "value").iter_rows())
+    if not by_group:
         return None
-    total = sum(held.values())
+    total = sum(by_group.values())
     is_unknown = parts["rank"].null_count() > 0
     return {
         "label": point["label"],
         "bytes": total,
         "is_unknown": is_unknown,
         "each": _each(total, n),
-        "kept": _each(total - held.get("temporary", 0), n),
+        "kept": _each(total - by_group.get("temporary", 0), n),
         "number": total / n,
-        "temporary": held.get("temporary", 0) / n,
+        "temporary": by_group.get("temporary", 0) / n,
         "total": si_bytes(total),
         "peak": si_bytes(int(parts["worst"][0])),
         "cells": [
-            "–" if name == UNKNOWN and is_unknown else _each(held.get(name, 0), n)
+            "–" if name == UNKNOWN and is_unknown else _each(by_group.get(name, 0), n)
             for name in STATES
         ],
         "pieces": [
-            {"class": variable_of_group(name), "bytes": held[name],
-             "title": f"{name}: {held[name]:,} bytes, {_each(held[name], n)} a parameter"}
-            for name in MEMORY if held.get(name)
+            {"class": variable_of_group(name), "bytes": by_group[name],
+             "title": f"{name}: {by_group[name]:,} bytes, {_each(by_group[name], n)} a parameter"}
+            for name in MEMORY if by_group.get(name)
         ],
     }  # fmt: skip
 

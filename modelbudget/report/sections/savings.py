@@ -1,5 +1,6 @@
 """Act 5: what single changes save of the memory of a training step."""
 
+from operator import itemgetter
 from urllib.parse import urlencode
 
 import polars as pl
@@ -48,11 +49,11 @@ def _contents(page: Page) -> list[dict]:
         bars.append(_bar(f"{ALONE}, predicted", worst, peaks[first["label"]]) | {"address": None})
     most = max(*peaks.values(), lines[-1].bytes)
     used = parts["group"].unique()
-    others = [_other(page, name, sweep.points) for name in OTHERS] if page.is_of_all else []
-    if others:
+    models = [_other(page, name, sweep.points) for name in OTHERS] if page.is_of_all else []
+    if models:
         page.acts["what-to-do"] = {
-            "models": [one for one in others if one],
-            "devices": [(one.name, one.bytes) for one in lines],
+            "models": [other for other in models if other],
+            "devices": [(line.name, line.bytes) for line in lines],
         }
     return [
         {
@@ -62,11 +63,12 @@ def _contents(page: Page) -> list[dict]:
             "finding": _finding(peaks),
             "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
             "bars": [_placed(bar, most) for bar in bars],
-            "models": [page.catalogue[model].label, *(one["label"] for one in others if one)],
+            "models": [page.catalogue[model].label, *(other["label"] for other in models if other)],
             "devices": [
-                {"x": f"{100 * one.bytes / most:.2f}", "text": f"{one.name}, {si_bytes(one.bytes)}",
-                 "anchor": "end" if one.bytes > most / 2 else "start"}
-                for one in lines
+                {"x": f"{100 * line.bytes / most:.2f}",
+                 "text": f"{line.name}, {si_bytes(line.bytes)}",
+                 "anchor": "end" if line.bytes > most / 2 else "start"}
+                for line in lines
             ],
             "run": recipe(page.catalogue[model].label, first),
             "sequences": count(first["batch"] * first["data_parallel"]),
@@ -137,8 +139,8 @@ def _placed(bar: dict, most: int) -> dict:
 
 def _address(model: str, point: dict, first: dict) -> str | None:
     """Return the address of the calculator with this run; None if it lacks one of the settings."""
-    same = {name for name in point if point[name] == first[name]}
-    if not {*point} - same - {*NOT_SETTINGS} <= {*OF_CALCULATOR}:
+    unchanged = {name for name in point if point[name] == first[name]}
+    if not {*point} - unchanged - {*NOT_SETTINGS} <= {*OF_CALCULATOR}:
         return None
     settings = {f"A.{name}": _plain(point[name]) for name in OF_CALCULATOR}
     return f"#what-if?{urlencode({'A': model, 'B': model} | settings | {'for': PEAK})}"
@@ -151,8 +153,8 @@ def _plain(value):
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
     (label, whole), *changes = peaks.items()
     texts = [
-        f"{sum(peak <= one.bytes for _, peak in changes)} bring it below {si_bytes(one.bytes)}"
-        for one in reversed(lines)
+        f"{sum(peak <= line.bytes for _, peak in changes)} bring it below {si_bytes(line.bytes)}"
+        for line in reversed(lines)
     ]
     return (
         f"A step of {label} takes {si_bytes(whole)} at its peak; of {len(changes)} changes, "
@@ -163,8 +165,8 @@ def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
 def _finding(peaks: dict[str, int]) -> str:
     """Name the single change that saves most, and the smallest peak."""
     (_, whole), *changes = peaks.items()
-    single = [one for one in changes if " and " not in one[0]]
-    best, least = (min(of, key=lambda one: one[1]) for of in (single, changes))
+    single = [change for change in changes if " and " not in change[0]]
+    best, least = (min(candidates, key=itemgetter(1)) for candidates in (single, changes))
     text = (
         f"Of single changes {best[0]} saves most: {percent(1 - best[1] / whole)}, to "
         f"{si_bytes(best[1])}."

@@ -35,7 +35,7 @@ def _contents(page: Page) -> list[dict]:
     if not page.has_story:
         return []
     drawn, shared = (_Drawn(*map(page.part, files)) for files in (STEP, SHARED))
-    one = _on_one_device(shared, drawn)
+    shard = _on_one_device(shared, drawn)
     n = drawn.n
     act = {
         "id": "step",
@@ -45,7 +45,7 @@ def _contents(page: Page) -> list[dict]:
         "label": drawn.about["label"],
         "run": recipe(drawn.about["label"], drawn.about["run"]),
         "plot": drawn.plot(),
-        "shared": one,
+        "shared": shard,
         "peaks": [_described(peak, n) for peak in drawn.peaks],
         "last": drawn.last - drawn.first,
         "at": max(drawn.peaks, key=lambda peak: peak["bytes"])["at"],
@@ -79,9 +79,9 @@ class _Drawn:
             "areas": _areas(self.levels, self.phases, self.first),
             "ticks": _ticks(self.most),
             "devices": [
-                {"y": f"{HIGH - HIGH * one.bytes / self.most:.1f}", "text": one.name}
-                for one in device_lines()
-                if one.bytes < self.most
+                {"y": f"{HIGH - HIGH * line.bytes / self.most:.1f}", "text": line.name}
+                for line in device_lines()
+                if line.bytes < self.most
             ],
             "named": [_mark(peak, self.most) for peak in self.peaks if peak["phase"] != "forward"],
             "width": WIDE,
@@ -89,20 +89,20 @@ class _Drawn:
         }
 
 
-def _on_one_device(one: _Drawn, whole: _Drawn) -> dict:
+def _on_one_device(shard: _Drawn, whole: _Drawn) -> dict:
     """Return the plot of one of several devices, and its peak against that of the whole model."""
-    n = one.about["run"]["data_parallel"]
-    kept, of_all = (si_bytes(_kept(step.peaks[-1])) for step in (one, whole))
-    worst = max(one.peaks, key=lambda peak: peak["bytes"])
+    n = shard.about["run"]["data_parallel"]
+    kept, of_all = (si_bytes(_kept(step.peaks[-1])) for step in (shard, whole))
+    worst = max(shard.peaks, key=lambda peak: peak["bytes"])
     return {
-        "title": f"On each of {n:,} devices with shards, the peak is {si_bytes(one.most)} instead "
-        f"of {si_bytes(whole.most)}",
+        "title": f"On each of {n:,} devices with shards, the peak is {si_bytes(shard.most)} "
+        f"instead of {si_bytes(whole.most)}",
         "finding": f"Parameters, gradients and optimizer states are {kept} instead of {of_all}. "
         "Layers are gathered before they compute and freed afterwards. Activations are those of "
         "the device’s own "
         f"tokens: {si_bytes(worst['parts']['activations'])} at the peak, and "
         f"{si_bytes(worst['parts'][LOGITS])} of logits and loss.",
-        "plot": one.plot(),
+        "plot": shard.plot(),
     }
 
 
@@ -118,9 +118,9 @@ def _during(allocations: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
     table = table.filter(pl.col("end") > pl.col("start"))
     groups = [
         LOGITS
-        if kind in CHANGING and is_run and group_of(component) == "head"
-        else kind.replace("_", " ")
-        for kind, component, is_run in table.select("kind", "component", "is_run").iter_rows()
+        if bytes_of in CHANGING and is_run and group_of(component) == "head"
+        else bytes_of.replace("_", " ")
+        for bytes_of, component, is_run in table.select("kind", "component", "is_run").iter_rows()
     ]
     return table.with_columns(group=pl.Series(groups, dtype=pl.String))
 
@@ -137,7 +137,7 @@ def _levels(table: pl.DataFrame, first: int, last: int) -> list[list[int]]:
 
 def _live(levels: list[list[int]]) -> list[int]:
     """Return the indices of the groups that ever hold bytes."""
-    return [k for k, held in enumerate(zip(*levels, strict=True)) if any(held)]
+    return [k for k, column in enumerate(zip(*levels, strict=True)) if any(column)]
 
 
 def _place(phases: list[dict]) -> list[tuple[dict, float, float]]:
@@ -149,7 +149,7 @@ def _place(phases: list[dict]) -> list[tuple[dict, float, float]]:
 def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict]:
     """Return a path for each group: the area below its upper edge, the highest group first."""
     most, columns = max(map(sum, levels)), _columns(levels, phases, first)
-    found = []
+    areas = []
     for k in reversed(_live(levels)):
         tops = [HIGH - round(HIGH * sum(column[: k + 1]) / most) for column in columns]
         path, wide = f"M0 {HIGH}V{tops[0]}", 1
@@ -157,11 +157,11 @@ def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict
             if after != before:
                 path, wide = f"{path}h{wide}v{after - before}", 0
             wide += 1
-        found.append(
+        areas.append(
             {"class": variable_of_group(MEMORY[k]), "group": MEMORY[k],
              "path": f"{path}H{WIDE}V{HIGH}z"}
         )  # fmt: skip
-    return found
+    return areas
 
 
 def _columns(levels: list[list[int]], phases: list[dict], first: int) -> list[list[int]]:
@@ -264,8 +264,8 @@ def _finding(peaks: list[dict], n: int) -> str:
 
 
 def _largest(table: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    found = table.group_by(by).agg(pl.col("bytes").sum(), n=pl.len())
-    return found.sort("bytes", *by, descending=[True] + [False] * len(by))
+    sums = table.group_by(by).agg(pl.col("bytes").sum(), n=pl.len())
+    return sums.sort("bytes", *by, descending=[True] + [False] * len(by))
 
 
 def _mark(peak: dict, most: int) -> dict:

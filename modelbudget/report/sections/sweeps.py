@@ -104,10 +104,12 @@ def _answer(sweep: SweepResult, drawn: list[dict]) -> str:
     A title about a peak has the precision that it depends on.
     """
     if number := len(sweep.summary["answered_by"]):
-        return "; ".join(one["title"] for one in drawn[:number])
-    kinds = {precision(point) for point in sweep.points.iter_rows(named=True)}
+        return "; ".join(chart["title"] for chart in drawn[:number])
+    precisions = {precision(point) for point in sweep.points.iter_rows(named=True)}
     is_peak = drawn[0]["id"].endswith("peak-parts")
-    return drawn[0]["title"] + (f" ({', '.join(kinds)})" if is_peak and len(kinds) == 1 else "")
+    return drawn[0]["title"] + (
+        f" ({', '.join(precisions)})" if is_peak and len(precisions) == 1 else ""
+    )
 
 
 def _devices(verdict: Verdict) -> list[str]:
@@ -119,8 +121,8 @@ def _whose(sweep: SweepResult) -> list[str]:
     """Return whose implementations the memory, caches and FLOPs of the section are about."""
     if not OF_RUN & set(sweep.summary["measure"]["quantities"]):
         return []
-    kinds = sweep.points.select("family", "implementation").unique(maintain_order=True)
-    return list(dict.fromkeys(implementer(*kind) for kind in kinds.rows()))
+    implementations = sweep.points.select("family", "implementation").unique(maintain_order=True)
+    return list(dict.fromkeys(implementer(*row) for row in implementations.rows()))
 
 
 def _failed(comparison: pl.DataFrame) -> Markup | None:
@@ -132,12 +134,12 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
     return tables.table(
         [
             {
-                "models": len(one.labels),
-                "names": one.models,
-                "quantities": ", ".join(one.quantities),
-                "reason": one.reason,
+                "models": len(failure.labels),
+                "names": failure.models,
+                "quantities": ", ".join(failure.quantities),
+                "reason": failure.reason,
             }
-            for one in failed[:MOST_FAILED]
+            for failure in failed[:MOST_FAILED]
         ],
         f"What could not be measured{more if len(failed) > MOST_FAILED else ''}",
         numbers=("models",),

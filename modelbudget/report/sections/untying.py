@@ -71,9 +71,14 @@ def _drawing(step: dict) -> dict:
         "operation": step["operation"],
         "count": f"{step['parameters']:,}",
         "devices": ", ".join(step["device"]),
-        "storages": [{"letter": one, "top": _TOP[one]} for one in dict.fromkeys(storages.values())],
-        "lines": [{"start": starts[k], "end": _TOP[one] + 17} for k, one in storages.items()],
-        "description": ", ".join(f"{name} in storage {one}" for name, one in storages.items()),
+        "storages": [
+            {"letter": fromkey, "top": _TOP[fromkey]}
+            for fromkey in dict.fromkeys(storages.values())
+        ],
+        "lines": [{"start": starts[k], "end": _TOP[letter] + 17} for k, letter in storages.items()],
+        "description": ", ".join(
+            f"{name} in storage {letter}" for name, letter in storages.items()
+        ),
     }
 
 

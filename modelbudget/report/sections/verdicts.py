@@ -24,7 +24,7 @@ def _contents(page: Page) -> list[dict]:
     return [shown | {"ratios": ratios(readings_of(page.catalogue), page.sweeps)}]
 
 
-def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
+def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
     """Return agreements, disagreements, failures, and the devices of the measurements.
 
     `table` is None if nothing was compared; the page then shows how to begin.
@@ -34,37 +34,40 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     return {
         "id": "verdict",
         "short": "How right is it?",
-        **_agreement(found),
-        "whole": all(v.whole for v in found),
-        "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
+        **_agreement(verdicts),
+        "whole": all(v.whole for v in verdicts),
+        "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in verdicts if v.failed],
         "failures": failures[:MOST_FAILURES],
         "more_failures": _beyond(failures, MOST_FAILURES),
-        "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
+        "roomless": [
+            (v.source, f"{count(v.roomless)} of {v.title}") for v in verdicts if v.roomless
+        ],
         "zoos": [
             _zoo(sweep.name, sweep.zoo)
             for sweep in ordered(results.sweeps)
             if sweep.zoo is not None
         ],
         "trust": trust_section(ordered(results.sweeps)),
-        "devices": _devices(found),
+        "devices": _devices(verdicts),
         "implementations": of_all_sweeps(ordered(results.sweeps)),
         "most": most_of_classes(ordered(results.sweeps)),
-        "table": _by_section(found) if found else None,
+        "table": _by_section(verdicts) if verdicts else None,
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "on_request": _not_shown(results),
         "more": _beyond(wrong, MOST_DISAGREEMENTS),
-        "of_class": _of_class(found),
+        "of_class": _of_class(verdicts),
         "class_disagreements": _unlike_class(of_class[:MOST_DISAGREEMENTS]) if of_class else None,
         "more_of_class": _beyond(of_class, MOST_DISAGREEMENTS),
     }
 
 
-def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
+def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | None]:
     """Return the sentence on all comparisons, and the one on those that are not exact."""
-    if not found:
+    if not verdicts:
         return {"title": "Nothing has been measured yet", "near": None}
     compared, agreed, near = (
-        sum(getattr(one, name) for one in found) for name in ("compared", "agreed", "near")
+        sum(getattr(of_table, name) for of_table in verdicts)
+        for name in ("compared", "agreed", "near")
     )
     text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
     return {
@@ -73,11 +76,11 @@ def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
     }
 
 
-def _of_class(found: list[verdict.Verdict]) -> str | None:
+def _of_class(verdicts: list[verdict.Verdict]) -> str | None:
     """Return the sentence on the values that classes must have; None without any."""
-    must = sum(one.of_class for one in found)
-    agreed = sum(one.of_class_agreed for one in found)
-    known = sum(one.known for one in found)
+    must = sum(of_table.of_class for of_table in verdicts)
+    agreed = sum(of_table.of_class_agreed for of_table in verdicts)
+    known = sum(of_table.known for of_table in verdicts)
     but = f", {count(known)} of them but for a known difference" if known else ""
     return (
         f"{count(agreed)} of {count(must)} of these values equal the class’s{but}" if must else None
@@ -89,21 +92,21 @@ def _beyond(lines: list, shown: int) -> str | None:
     return count(len(lines) - shown) if len(lines) > shown else None
 
 
-def _devices(found: list[verdict.Verdict]) -> str:
+def _devices(verdicts: list[verdict.Verdict]) -> str:
     where = [
         f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_text(device)}"
-        for device, n in verdict.models_by_device(found).items()
+        for device, n in verdict.models_by_device(verdicts).items()
     ]
     return f"Measured: {', '.join(where)}."
 
 
-def _by_section(found: list[verdict.Verdict]) -> Markup:
+def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
     return tables.table(
-        [_line(one) for one in found],
+        [_line(of_table) for of_table in verdicts],
         "Comparisons and models by section",
         numbers=("compared", "agree", "within tolerance", "with classes", "agree with them"),
         html=("section",),
-        red=[not one.whole for one in found],
+        red=[not of_table.whole for of_table in verdicts],
     )
 
 
@@ -125,15 +128,16 @@ def _zoo(section: str, zoo: pl.DataFrame) -> dict:
     }
 
 
-def _line(one: verdict.Verdict) -> dict:
+def _line(of_table: verdict.Verdict) -> dict:
     return {
-        "section": _link(one.source, one.title),
-        "compared": one.compared,
-        "agree": one.agreed,
-        "within tolerance": one.near or None,
-        "with classes": one.of_class or None,
-        "agree with them": one.of_class_agreed if one.of_class else None,
-        "models": ", ".join(f"{count(n)} {device}" for device, n in one.models.items()) or None,
+        "section": _link(of_table.source, of_table.title),
+        "compared": of_table.compared,
+        "agree": of_table.agreed,
+        "within tolerance": of_table.near or None,
+        "with classes": of_table.of_class or None,
+        "agree with them": of_table.of_class_agreed if of_table.of_class else None,
+        "models": ", ".join(f"{count(n)} {device}" for device, n in of_table.models.items())
+        or None,
     }
 
 

@@ -90,22 +90,24 @@ def _contents(page: Page) -> list[dict]:
 
 def models_of(page: Page) -> list[Model]:
     """Return the published plain decoders in ascending size, long series thinned."""
-    found: dict[str, tuple[str, Model]] = {}
+    by_architecture: dict[str, tuple[str, Model]] = {}
     for sweep in page.sweeps:
         points = {row["label"]: row for row in sweep.points.iter_rows(named=True)}
         for stack in stacks_of(sweep):
             point = points[stack.label]
             label = page.known.get(point["architecture"])
-            if label and point["architecture"] not in found:
+            if label and point["architecture"] not in by_architecture:
                 heads = point["n_head"], point["n_kv_head"]
-                kind = "MHA" if heads[0] == heads[1] else "MQA" if heads[1] == 1 else "GQA"
+                attention = "MHA" if heads[0] == heads[1] else "MQA" if heads[1] == 1 else "GQA"
                 base = page.catalogue.bases.get(point["base"])
-                model = Model(stack._replace(label=label), kind, bool(point["gated"]))
-                found[point["architecture"]] = ((base and base.series) or label, model)
+                model = Model(stack._replace(label=label), attention, bool(point["gated"]))
+                by_architecture[point["architecture"]] = ((base and base.series) or label, model)
     by_series: dict[str, list[Model]] = {}
-    for series, model in sorted(found.values(), key=lambda one: _size(one[1])):
+    for series, model in sorted(by_architecture.values(), key=lambda entry: _size(entry[1])):
         by_series.setdefault(series, []).append(model)
-    kept = [one for of in by_series.values() for one in evenly_spaced(of, MOST_OF_SERIES)]
+    kept = [
+        chosen for models in by_series.values() for chosen in evenly_spaced(models, MOST_OF_SERIES)
+    ]
     return sorted(kept, key=_size)
 
 
@@ -153,7 +155,7 @@ def finding(models: list[Model]) -> str:
         by_kind.setdefault(_kind(model), []).append(model.mlp)
     ranges = [
         f"{' to '.join(dict.fromkeys(map(percent, (min(of), max(of)))))} with {kind}"
-        for kind, of in sorted(by_kind.items(), key=lambda one: -len(one[1]))[:MOST_KINDS]
+        for kind, of in sorted(by_kind.items(), key=lambda entry: -len(entry[1]))[:MOST_KINDS]
     ]
     of_kind, of_size = explained(models)
     texts.append(
@@ -178,17 +180,17 @@ def _names(dots: list[dict]) -> list[dict]:
         end(of, key=lambda dot: float(dot["y"])) for of in by_kind.values() for end in (min, max)
     ]
     taken: list[tuple[float, float, float]] = []
-    found = []
-    for dot in {one["label"]: one for one in wanted}.values():
+    names = []
+    for dot in {name["label"]: name for name in wanted}.values():
         width, x, y = CHARACTER * len(dot["label"]), ROOM * float(dot["x"]) / 100, float(dot["y"])
         is_right = x + width + 8 < ROOM
         start = x + 8 if is_right else x - 8 - width
-        if all(abs(y - other) > LINE or start > end or start + width < begin
-               for begin, end, other in taken):  # fmt: skip
+        if all(abs(y - height) > LINE or start > end or start + width < begin
+               for begin, end, height in taken):  # fmt: skip
             taken.append((start, start + width, y))
             anchor = "start" if is_right else "end"
-            found.append(dot | {"dx": 8 if is_right else -8, "anchor": anchor})
-    return found
+            names.append(dot | {"dx": 8 if is_right else -8, "anchor": anchor})
+    return names
 
 
 SECTION = Section(20, _contents)
