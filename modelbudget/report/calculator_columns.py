@@ -54,11 +54,11 @@ def as_steps(budgets: Iterable[tuple]) -> dict[str, list]:
 
 
 def _steps(values: Iterable[int | None]) -> list[int | None]:
-    found, before = [], 0
+    steps, before = [], 0
     for value in values:
-        found.append(None if value is None else value - before)
+        steps.append(None if value is None else value - before)
         before = before if value is None else value
-    return found
+    return steps
 
 
 def in_bytes(graph: Mapping) -> tuple[dict, bytes]:

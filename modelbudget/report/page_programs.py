@@ -49,6 +49,7 @@ OF_PARAMETERS = {
 """Fields on which only the bytes of parameters depend, which are added to those of a regime."""
 VARYING = {*Decoder.numeric(), "batch", "length"}
 Categories = tuple[tuple[str, str], ...]
+"""Categorical fields of an architecture with their values."""
 Trace = Callable[[Any, RunConfig, Iterable[Regime]], Regime]
 """Makes the regime of a model and a run; of those of similar models it may use the forms."""
 

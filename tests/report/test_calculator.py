@@ -28,7 +28,7 @@ from modelbudget.huggingface.translate import fields_of, keys_by_field
 from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_point import predicted
 from modelbudget.predict.of_program import terms_by_program
-from modelbudget.report.calculator_data import (
+from modelbudget.report.calculator_choices import (
     ABSENT,
     CHOICES_OF_RUN,
     NEW_EXPERTS,

@@ -1,0 +1,244 @@
+"""The forms of the calculator: the formulas of the decoders with equal categorical fields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.counting_conventions import CONVENTIONS
+from modelbudget.architecture.evaluators import graph
+from modelbudget.architecture.operations import largest, positive
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_values import BYTES
+from modelbudget.architecture.terms import Term, Terms, total
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
+from modelbudget.components.groups import group_of
+from modelbudget.families.decoder import Decoder
+from modelbudget.report.calculator_choices import (
+    ABSENT,
+    BY_PROGRAM,
+    OF_CLASSES,
+    OF_INFERENCE,
+    OTHERS,
+    PARTS,
+    PEAKS,
+    STATES,
+    Settings,
+)
+from modelbudget.report.calculator_columns import RunColumns, as_steps
+from modelbudget.report.calculator_runs import alone, run_of, runs, with_foreach
+from modelbudget.report.chart_specs import variable_of_group
+from modelbudget.report.component_order import sort_key
+from modelbudget.report.page_programs import Categories, Programs
+from modelbudget.report.read_settings import OnceForReadSettings
+
+
+@dataclass(eq=False, slots=True)
+class _Value:
+    """A quantity, its components, where it is known, and the number of its budget."""
+
+    whole: Any
+    parts: Terms
+    holds: Any
+    budget: int | None = None
+
+
+class Formulas:
+    """The nodes of all groups of models; equal expressions are one node.
+
+    `fields` has the fields that a component depends on, by the node of one instance. `budgets` has
+    the total of a quantity with its components, and its index.
+    """
+
+    def __init__(self, examples: Mapping[Categories, tuple[Architecture, ...]]):
+        self.programs = Programs(examples)
+        self.graph = graph.Graph()
+        self.columns = RunColumns()
+        self.fields: dict[int, list[str]] = {}
+        self.budgets: dict[tuple, int] = {}
+        self.once = OnceForReadSettings()
+
+    def form(self, categories: dict[str, str], classes: list[str], peaks: bool) -> dict:
+        """Return the nodes of the decoders with these categorical fields.
+
+        `classes`: those of transformers whose run settings are known, which have peaks as well.
+        """
+        a = graph.namespace(Decoder, categories)
+        vars(a).update(ABSENT)
+        self.once = OnceForReadSettings()  # of these fields
+        parameters, active = Decoder.parameters(a), Decoder.active_parameters(a)
+        made = {
+            "categories": categories,
+            "components": {name: self._product(term) for name, term in parameters.items()},
+            "total": self.graph.node(total(parameters)),
+            "active": self.graph.node(total(active)),
+            "conventions": [
+                self.graph.node(total(convention.terms(Decoder, a, graph.field("length"))))
+                for convention in CONVENTIONS
+            ],
+            "others": self._others(a),
+            "runs": self.columns.of(
+                self._runs(a, runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())])
+            ),
+            "classes": {
+                name: self.columns.of(
+                    self._runs(
+                        a,
+                        runs(categories),
+                        [OF_CLASSES],
+                        implementations()[TRANSFORMERS].of_class(name),
+                    )
+                )
+                for name in classes
+            },
+        }
+        for name, term in (*parameters.items(), *active.items()):
+            self._note(made["components"][name][0], term)
+        return made
+
+    def _others(self, a) -> list[tuple[str, str, int, int]]:
+        """Return quantity, word, the node of its bytes, and that of whether these are known."""
+        sizes = []
+        for quantity, (name, words) in OTHERS.items():
+            for word in words:
+                r = SimpleNamespace(**vars(RunConfig(**{"dtype": HALF[0], name: word})))  # pyright: ignore[reportCallIssue, reportArgumentType]
+                is_format = name == "weights"
+                holds = self.graph.node(
+                    Decoder.stores_all(a, r)
+                    if is_format
+                    else Decoder.has_formula_for(quantity, a, r)
+                )
+                if self.graph.constant(holds) != 0:
+                    terms = getattr(Decoder, quantity)(a, r)
+                    sizes.append((quantity, word, self.graph.node(total(terms)), holds))
+        return sizes
+
+    def _runs(
+        self, a, runs: list[Settings], quantities: list[str], of_class: Mapping[str, Any] = {}
+    ) -> dict[str, dict]:
+        """Return the quantities of each run; dtypes of the same size have the same formulas."""
+        by_size: dict[tuple, dict] = {}
+        by_choices = {}
+        for choices in runs:
+            by_bytes = tuple((choices | {"dtype": BYTES[choices["dtype"]]}).values())
+            if by_bytes not in by_size:
+                by_size[by_bytes] = self._run(a, choices, quantities, of_class)
+            by_choices[" ".join(map(str, choices.values()))] = by_size[by_bytes]
+        return by_choices
+
+    def _run(
+        self, record, choices: Settings, quantities: list[str], of_class: Mapping[str, Any]
+    ) -> dict[str, list]:
+        """Return for each quantity its budget, and the node of whether its formula holds.
+
+        Quantities whose formula never holds are left out, and those of inference if the run is not
+        of one device.
+        """
+        is_alone = choices | alone() == choices
+        key = tuple(choices.items()), tuple(of_class.items())
+        training = run_of(*key, divided=True)
+        if training is not None:
+            training = training._replace(settings=with_foreach(record, training.settings))
+        inference = run_of(*key, divided=False) if is_alone else None
+        budgets, sums = {}, {}
+        for quantity in quantities:
+            run = inference if quantity in OF_INFERENCE else training
+            if run is None:
+                continue
+            value = self._read(quantity, record, run.settings, sums)
+            sums[quantity] = value.whole
+            holds = self.graph.node(run.holds * value.holds)
+            if self.graph.constant(holds) != 0:
+                if value.budget is None:
+                    value.budget = self._budget(value.whole, value.parts)
+                budgets[quantity] = [value.budget, holds]
+        if "optimizer_bytes" in budgets:
+            states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
+            budgets[STATES] = [self._budget(states, {}), budgets["optimizer_bytes"][1]]
+        return budgets
+
+    def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> _Value:
+        """Return a quantity, its components, and where it is known.
+
+        The peak of inference: parameters, caches, and what its program has beyond. `sums`: of the
+        quantities before.
+        """
+        if quantity == BY_PROGRAM:
+            beyond, holds = self.programs.beyond(record, r)
+            holds = holds * self._read("cache_bytes", record, r, sums).holds
+            kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
+            return _Value(kept + beyond, {}, holds)
+        return self.once(quantity, lambda r: self._closed(quantity, record, r), r)
+
+    def _closed(self, quantity: str, record, r) -> _Value:
+        """Return what `_read` does of a quantity with closed formulas, or of caches."""
+        a, holds = self._with_formula(quantity, record, r)
+        if self.graph.constant(self.graph.node(holds)) != 0:
+            terms = getattr(Decoder, quantity)(a, r)
+        else:
+            terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
+        if quantity in PEAKS:
+            peak = largest(*(term.total for term in terms.values())) if terms else 0
+            return _Value(peak, {}, holds)
+        return _Value(total(terms), terms, holds)
+
+    def _with_formula(self, quantity: str, a, r) -> tuple[Any, Any]:
+        """Return the fields, and where the formula holds: at least where no first layer is dense.
+
+        Only models with experts can have dense first layers.
+        """
+        without_dense = SimpleNamespace(**vars(a) | {"n_dense_layer": 0})
+        if a.mlps == "mlp":
+            return without_dense, Decoder.has_formula_for(quantity, without_dense, r)
+        holds = Decoder.has_formula_for(quantity, a, r)
+        if self.graph.constant(self.graph.node(holds)) != 0:
+            return a, holds
+        without = 1 - positive(a.n_dense_layer)
+        return without_dense, without * Decoder.has_formula_for(quantity, without_dense, r)
+
+    def _budget(self, whole, terms: Terms) -> int:
+        parts = ((name, self.graph.node(term.total)) for name, term in terms.items())
+        zero = self.graph.node(0)
+        budget = (self.graph.node(whole), *(part for part in parts if part[1] != zero))
+        return self.budgets.setdefault(budget, len(self.budgets))
+
+    def _note(self, node: int, term: Term) -> None:
+        """Note the fields that one instance of a component and their number depend on."""
+        names = self.graph.sizes(term.each) | self.graph.sizes(term.instances)
+        self.fields[node] = sorted(names.union(self.fields.get(node, ())))
+
+    def _product(self, term: Term) -> list[int]:
+        """Return the nodes of one instance, of the number of instances, and of the product."""
+        return [self.graph.node(value) for value in (*term, term.total)]
+
+
+@cache  # takes seconds, and depends on no model's sizes and names
+def formulas(
+    categories: tuple[tuple[Categories, tuple[str, ...]], ...],
+    with_peaks: tuple[Categories, ...],
+    examples: tuple[tuple[Categories, tuple[Architecture, ...]], ...],
+) -> dict:
+    """Return the nodes for the script, and how components and budgets are made of them.
+
+    `categories` has the classes with known run settings. Only models with categories in
+    `with_peaks` have peaks. `examples`: the models that have peaks, by their categories.
+    """
+    collected = Formulas(dict(examples))
+    forms = [
+        collected.form(dict(values), list(classes), values in with_peaks)
+        for values, classes in categories
+    ]
+    names = [name for form in forms for name in form["components"]]
+    names += [name for _, *parts in collected.budgets for name, _ in parts]
+    components = sorted(dict.fromkeys(names), key=sort_key)
+    return {
+        "forms": forms,
+        "graph": collected.graph.data(),
+        "budgets": as_steps(collected.budgets),
+        "runs": list(map(list, collected.columns.runs)),
+        "fields": collected.fields,
+        "groups": [(name, variable_of_group(group_of(name))) for name in components],
+    }

@@ -1,0 +1,76 @@
+"""Constraints of the calculator, as expressions that its script evaluates."""
+
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.evaluators import graph, vega_constraints
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.families.decoder import Decoder
+from modelbudget.report.calculator_choices import ABSENT, CHOICES_OF_RUN, OF_RUN
+from modelbudget.sweeps.device_defaults import KERNEL, refused_kernels
+
+SWITCHES = [
+    name
+    for kind in (Decoder, RunConfig)
+    for name, field in kind.model_fields.items()
+    if field.annotation is bool
+]
+
+
+def kernels() -> list[tuple[str, list[str]]]:
+    """Return the attention kernels in torch's order, and why the default is another one.
+
+    The reasons are Vega expressions as those of `rules`, which have more of them.
+    """
+    refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
+    _, choices = CHOICES_OF_RUN[KERNEL]
+    return [
+        (
+            name,
+            [
+                vega_constraints.mistake(constraint, SWITCHES)
+                for constraint in refused.get(name, ())
+            ],
+        )
+        for name in choices
+    ]
+
+
+def rules() -> list[dict]:
+    """Return every constraint of a decoder and its run, as `mistake` and `fields`.
+
+    `mistake` is a Vega expression whose value is the message, or empty if the constraint holds;
+    `fields` are the fields that it reads.
+    """
+    # A class is hashable even where its instances seem not to be.
+    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
+    # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
+    constraints = [check for check in checks if isinstance(check, Constraint)]
+    return [
+        {
+            "mistake": vega_constraints.mistake(constraint, SWITCHES),
+            "fields": sorted(constraint.names),
+        }
+        for constraint in [*_upper_bounds(), *_absent(), *constraints]
+    ]
+
+
+def _absent() -> list[Constraint]:
+    """Return the constraints on fields that the page does not compute with."""
+    return [
+        Constraint(
+            f"{name} == {value}",
+            f"{name} = {{{name}}}: not computed on this page; allowed: {value}",
+        )
+        for name, value in ABSENT.items()
+    ]
+
+
+def _upper_bounds() -> list[Constraint]:
+    """Return the upper bounds of fields below the limit of exact numbers in a browser."""
+    return [
+        Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
+        for record, names in ((Decoder, Decoder.numeric()), (RunConfig, OF_RUN))
+        for name in names
+        for rule in record.model_fields[name].metadata
+        if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
+    ]
