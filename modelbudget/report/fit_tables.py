@@ -89,7 +89,6 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
         rows,
         f"{title} {PURPOSES[purpose]}",
         numbers=tuple(name for name in rows[0] if name != "model"),
-        html=tuple(devices),
     )
 
 

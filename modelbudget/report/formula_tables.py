@@ -75,7 +75,7 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
             text += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
     return {
         "component": component_name(row["component"], row["shared_with"]),
-        "formula": text,
+        "formula": Markup(text),
         "predicted": row["predicted"],
         "measured": row["measured"],
         "difference": row["difference"],
@@ -99,7 +99,6 @@ def component_table(rows: list[dict], caption: str) -> Markup:
         [{name: row[name] for name in _COLUMNS} for row in rows],
         caption,
         numbers=("predicted", "measured", "share"),
-        html=("component", "formula"),
         red=[not row["agrees"] for row in rows],
         whole=[row["whole"] for row in rows],
     )

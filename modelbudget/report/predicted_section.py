@@ -37,9 +37,11 @@ def _formulas(model: dict) -> Markup:
     """Return the table of a base's components that have parameters, with their formulas."""
     point = model["fields"] | {"family": model["family"]}
     rows = [
-        {"component": formula_tables.component_name(name), "formula": symbols.to_mathml(term)}
+        {
+            "component": formula_tables.component_name(name),
+            "formula": Markup(symbols.to_mathml(term)),
+        }
         for name, term in formula_tables.formulas(point, varying=model["varying"]).items()
         if term.total != 0
     ]
-    html = ("component", "formula")
-    return tables.table(rows, f"Formulas of {model['label']}", html=html)
+    return tables.table(rows, f"Formulas of {model['label']}")

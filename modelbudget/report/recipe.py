@@ -1,6 +1,7 @@
-"""The run of an act in words, and the devices whose memory its drawings have as lines."""
+"""The run of an act in words, the devices whose memory its drawings have as lines, and its bars."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
@@ -41,3 +42,12 @@ def precision(run: Mapping[str, Any]) -> str:
     if run["autocast"] != "none":
         return f"{run['dtype']}, autocast to {run['autocast']}"
     return f"{run['dtype']} throughout"
+
+
+def placed(pieces: list[dict], most: int) -> list[dict]:
+    """Return the pieces of a bar with their places in percent of the most bytes."""
+    ends = accumulate((100 * piece["bytes"] / most for piece in pieces), initial=0.0)
+    return [
+        piece | {"x": f"{x:.3f}", "width": f"{100 * piece['bytes'] / most:.3f}"}
+        for x, piece in zip(ends, pieces, strict=False)
+    ]

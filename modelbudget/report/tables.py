@@ -40,21 +40,20 @@ def table(
     rows: list[dict],
     caption: str,
     numbers: tuple[str, ...] = (),
-    html: tuple[str, ...] = (),
     red: list[bool] | None = None,
     whole: list[bool] | None = None,
 ) -> Markup:
     """Return an HTML table with the keys of `rows` as columns; missing cells are dashes.
 
-    Text is escaped, except in the columns `html`, which have markup. The columns `numbers` are
-    right-aligned with thousands separators. `red` and `whole` mark rows that disagree and totals.
+    Text is escaped, markup is not. The columns `numbers` are right-aligned with thousands
+    separators. `red` and `whole` mark rows that disagree and totals.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     marks = {"red": red, "whole": whole}
     marked = [
         [mark for mark, where in marks.items() if where and where[i]] for i in range(len(rows))
     ]
-    cells = [[(name, _cell(row.get(name), name in html)) for name in names] for row in rows]
+    cells = [[(name, _cell(row.get(name))) for name in names] for row in rows]
     template = environment().get_template("table.html.j2")
     return Markup(
         template.render(
@@ -66,9 +65,9 @@ def table(
     )
 
 
-def _cell(value, is_html: bool) -> str:
+def _cell(value) -> str:
     if value is None or value != value:
         return "–"
     if isinstance(value, float | int) and not isinstance(value, bool):
         return f"{value:,.6f}" if isinstance(value, float) else f"{value:,}"
-    return Markup(value) if is_html else str(value)
+    return value if isinstance(value, Markup) else str(value)

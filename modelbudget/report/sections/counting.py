@@ -170,7 +170,7 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
         "executed",
     }
     names = tuple(label for label, _, _ in models)
-    return tables.table([first, *rows], caption[unit], names, ("convention",))
+    return tables.table([first, *rows], caption[unit], names)
 
 
 def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
@@ -258,7 +258,7 @@ def _studies(printed: list[Row]) -> Markup:
         study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
         rows.append({"study and convention": study, "printed numbers": _tally(of_ladder)})
     red = [DIFFERS in row["printed numbers"] for row in rows]
-    return tables.table(rows, "Printed numbers, by study", (), ("study and convention",), red)
+    return tables.table(rows, "Printed numbers, by study", red=red)
 
 
 def _no_counts(printed: list[Row]) -> Markup | None:

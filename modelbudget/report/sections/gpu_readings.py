@@ -65,7 +65,6 @@ def _source(readings: list[Row]) -> dict:
             [_cells(row) for row in readings],
             f"{source.title}: GiB of the GPU that held most",
             numbers=("reported", "predicted", RATIO, SIMULATOR_RATIO),
-            html=("run",),
         ),
     }
 

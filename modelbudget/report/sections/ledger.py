@@ -57,7 +57,6 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
         rows,
         f"Modules of {name}",
         numbers=("each, predicted", "each, measured", "all, predicted", "all, measured"),
-        html=("module",),
         red=(~ledger["agrees"].fill_null(False)).to_list(),
         whole=(ledger["module"] == "total").to_list(),
     )

@@ -9,7 +9,7 @@ from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
-from modelbudget.report.recipe import recipe
+from modelbudget.report.recipe import placed, recipe
 from modelbudget.report.section import Page, Section
 
 STATES = ("parameters", "optimizer states", "gradients", "temporary")
@@ -45,12 +45,7 @@ def _contents(page: Page) -> list[dict]:
     page.drawn[sweep.name] = "cost"
     rows += _predicted_alone(sweep, n)
     most = max(row["bytes"] for row in rows)
-    for row in rows:
-        x = 0.0
-        for piece in row["pieces"]:
-            wide = 100 * piece["bytes"] / most
-            piece |= {"x": f"{x:.3f}", "width": f"{wide:.3f}"}
-            x += wide
+    rows = [row | {"pieces": placed(row["pieces"], most)} for row in rows]
     first = sweep.points.row(0, named=True)
     return [
         {

@@ -12,7 +12,7 @@ from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import parts_of_model, predicted_parts
-from modelbudget.report.recipe import device_lines, recipe
+from modelbudget.report.recipe import device_lines, placed, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import named_architecture
 
@@ -126,15 +126,15 @@ def _bar(label: str, parts: pl.DataFrame, first: int) -> dict:
 
 def _placed(bar: dict, most: int) -> dict:
     """Return a bar with its pieces in percent of the most bytes."""
-    x, pieces = 0.0, []
-    for group, value in bar["parts"]:
-        wide = 100 * value / most
-        pieces.append(
-            {"x": f"{x:.3f}", "width": f"{wide:.3f}", "class": variable_of_group(group),
-             "title": f"{group}: {count(value)} bytes"}
-        )  # fmt: skip
-        x += wide
-    return bar | {"pieces": pieces}
+    pieces = [
+        {
+            "class": variable_of_group(group),
+            "bytes": value,
+            "title": f"{group}: {count(value)} bytes",
+        }
+        for group, value in bar["parts"]
+    ]
+    return bar | {"pieces": placed(pieces, most)}
 
 
 def _address(model: str, point: dict, first: dict) -> str | None:

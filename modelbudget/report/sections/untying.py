@@ -43,7 +43,6 @@ def _contents(page: Page) -> list[dict]:
                 rows,
                 "Each step on each device",
                 numbers=("predicted", "measured"),
-                html=("tied", "by data_ptr"),
                 red=(~surgery["agrees"].fill_null(False)).to_list(),
             ),
         }

@@ -105,7 +105,6 @@ def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
         [_line(of_table) for of_table in verdicts],
         "Comparisons and models by section",
         numbers=("compared", "agree", "within tolerance", "with classes", "agree with them"),
-        html=("section",),
         red=[not of_table.whole for of_table in verdicts],
     )
 
@@ -146,7 +145,6 @@ def _disagreements(rows: list[tuple[str, dict]]) -> Markup:
         [row | {"model": _link(where, row["model"])} for where, row in rows],
         "Predictions that differ from the measurement",
         numbers=("predicted", "measured", "difference"),
-        html=("model",),
         red=[True] * len(rows),
     )
 
@@ -156,7 +154,6 @@ def _unlike_class(rows: list[tuple[str, dict]]) -> Markup:
         [row | {"model": _link(where, row["model"])} for where, row in rows],
         "Values that differ from the class of transformers, and are about it",
         numbers=("predicted", "measured", "class", "difference"),
-        html=("model",),
         red=[True] * len(rows),
     )
 
