@@ -341,6 +341,11 @@ def _sweep(
         if rule.names <= known.keys():
             known[name] = derived(name, rule, known)
     of_layout |= {name: _possible(base, known, name, sizes) or [1] for name in swept & {*MESH}}
+    settings = {**base.fields, **chosen}
+    trains_a_part = (settings.get("adapter", "none"), settings.get("trained", "default"))
+    if trains_a_part != ("none", "default") and "pipeline_parallel" not in chosen:
+        # Without a closed formula nothing bounds their bytes: each would be run, 0.6 s each.
+        of_layout["pipeline_parallel"] = [1]
     return Sweep.model_validate(
         {
             "title": "layouts",
