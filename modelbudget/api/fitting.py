@@ -222,8 +222,8 @@ def fit(
     from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
     from modelbudget.api.layouts_that_fit import layouts
-    from modelbudget.predict.largest_that_fits import as_class, needed, solve
-    from modelbudget.sweeps.device_defaults import DECIDED
+    from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
+    from modelbudget.sweeps.device_defaults import DECIDED, KERNEL
 
     device = accelerator(name, accelerators)
     margins = memory_margins().with_reserve(reserve_of(reserve))
@@ -245,14 +245,16 @@ def fit(
         batches = _traced_batches(model, quantity, chosen, {predicted.run.batch: n_bytes}, rooms)
         return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
                    batches[1], margins, {}, why=f"{model.name}: {why}")  # fmt: skip
+    at_value = at if KERNEL in {**model.chosen, **chosen} else at_default
     chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
     pair = model.with_run(chosen)
     there = as_class(pair, model.base.transformers, purpose, model.base.config)
 
-    def largest(of, room: int = device.bytes) -> dict[str, Solution]:
-        solutions = {field: solve(of, field, purpose, room) for field in ("batch", "length")}
+    def largest(of, room: int, at_value=at) -> dict[str, Solution]:
+        fields = "batch", "length"
+        solutions = {field: solve(of, field, purpose, room, at_value) for field in fields}
         return {field: solution for field, solution in solutions.items() if solution is not None}
 
     n_bytes = needed(pair, purpose)
@@ -268,9 +270,9 @@ def fit(
         device,
         devices,
         n_bytes,
-        largest(pair),
-        largest(there) if there else {},
-        largest(pair, room),
+        largest(pair, device.bytes, at_value),
+        largest(there, device.bytes) if there else {},
+        largest(pair, room, at_value),
         margins,
         {field: chosen[field] for field in by},
         shared,

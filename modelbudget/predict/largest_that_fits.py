@@ -1,7 +1,7 @@
 """The largest batch, length or depth that fits into a device's memory, solved from formulas."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -15,6 +15,7 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementa
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
+from modelbudget.sweeps.device_defaults import KERNEL, device_defaults
 from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantities import FITS
 
@@ -87,6 +88,13 @@ def at(model: Model, field: str, value: int) -> Model:
     return architecture, run.model_copy(update=of_one | {field: value})
 
 
+def at_default(model: Model, field: str, value: int) -> Model:
+    """Return the model as `at` does, with the attention kernel of a device at that value."""
+    architecture, run = at(model, field, value)
+    kernel = device_defaults(type(architecture))[KERNEL](vars(architecture) | vars(run))
+    return architecture, run.model_copy(update={KERNEL: kernel})
+
+
 def as_class(model: Model, kind: str | None, purpose: str, file: str | None = None) -> Model | None:
     """Return the model with the run settings of its class in `transformers`.
 
@@ -140,11 +148,13 @@ def divisor(model: Model, field: str) -> int:
             return run.pipeline_parallel
 
 
-def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
+def solve(
+    model: Model, field: str, purpose: str, room: int, at: Callable[..., Model] = at
+) -> Solution | None:
     """Find the largest value of `field` that fits into `room` bytes; None without a formula.
 
     Memory is monotonic in each field, so the search doubles and then bisects, in multiples of what
-    the run divides the field by.
+    the run divides the field by. `at` gives the model with another value.
     """
     if field == "n_layer" and not hasattr(model[0], field):
         return None

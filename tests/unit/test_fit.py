@@ -147,6 +147,20 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     )
 
 
+def test_a_largest_length_is_the_same_at_whatever_length_it_is_asked():
+    """Flash ends at the window, beyond which the kernel is another one."""
+    model = mb.model("gemma-3-270m", n_layer=2)
+
+    def longest(**settings):
+        fit = model.fit("1GB", settings, training=False)
+        return fit.run.attention_kernel, fit.largest["length"].value
+
+    of_short, of_long = longest(length=128), longest(length=2000)
+    assert (of_short[0], of_long[0]) == ("flash", "math")
+    assert of_short[1] == of_long[1] > 2000
+    assert longest(length=128, attention_kernel="flash")[1] == 512  # the window
+
+
 def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
     """Here it holds for at most 100 sequences, of which a device would hold 127."""
     has_formula_for = Decoder.has_formula_for
