@@ -19,6 +19,8 @@ CATALOGUE = CONFIGS / "models"
 _PAGE = re.compile(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree/main)?/?)?")
 """The address of a model's page, with its name."""
 GGUF = ".gguf"
+_TAGS = (":latest", ":mini", ":medium")
+"""Tags of models at ollama.com that could be names of functions."""
 
 
 def find(name: str) -> Base:
@@ -40,9 +42,12 @@ def find(name: str) -> Base:
     if ":" in name and name.rpartition(":")[2].isidentifier():  # not llama3.1:8b
         _must_be_module(name)
         user_code.allow([name])
-        if why := user_code.refusal(name):
+        why = user_code.refusal(name)
+        if why is None:
+            return Base(name, name, families()["module"], {"module": name}, {})
+        if not name.endswith(_TAGS):
             raise InputError([why])
-        return Base(name, name, families()["module"], {"module": name}, {})
+        name = name.removesuffix(":latest")
     try:
         return named_models.find(CATALOGUE, name)
     except ValueError:

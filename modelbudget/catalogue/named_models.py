@@ -215,7 +215,7 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
 
 def of_series(folder: Path, name: str) -> list[str]:
     """Return the names of the models of a series; none if there is no such series."""
-    paths = [path for path in yaml_files(folder) if path.stem == name]
+    paths = [path for path in yaml_files(folder) if as_spelled(path.stem) == as_spelled(name)]
     return [base.name for path in paths for base in _bases(path) if base.model]
 
 

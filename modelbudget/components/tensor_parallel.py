@@ -118,7 +118,7 @@ def constraints() -> Iterator[Constraint]:
                 yield _known(f"'{name}' not in {field}", f"{name} in {field}")
     yield _known(
         "sequence_parallel or not down_bias or 'moe' not in mlps",
-        "moe in mlps, down_bias = true; allowed: sequence_parallel: true",
+        "moe in mlps, down_bias = true; in training allowed: sequence_parallel: true",
     )
     one_by_one = "not foreach and not fused or gradient_casts == 'accumulated'"
     of_all = "foreach = {foreach}, fused = {fused}"

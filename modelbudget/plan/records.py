@@ -94,6 +94,17 @@ def remove_lock_of_ended_run() -> str | None:
     return line
 
 
+def line_of_locked() -> str:
+    """Return why a run that needs results of another one cannot start, and what to do."""
+    locked = f"Nothing was started: {Path.cwd()} is locked by"
+    if (owner := _owner()) is None:
+        return f"{locked} another run; if it has ended: snakemake --unlock"
+    process = f"{locked} process {owner['process']} on {owner['host']}"
+    if owner["host"] != socket.gethostname():
+        return f"{process}; wait for it, or if it has ended: snakemake --unlock"
+    return f"{process}, a run of the same results; wait for it, or end it, and run again"
+
+
 def _owner() -> dict | None:
     try:
         owner = json.loads(OWNER.read_text(encoding="utf-8"))

@@ -127,7 +127,7 @@ def test_columns_equal_integers():
 
 REFUSED = {
     "tensor_parallel: 2, down_bias: true": "tensor_parallel = 2: not known yet with moe in mlps, "
-    "down_bias = true; allowed: sequence_parallel: true",
+    "down_bias = true; in training allowed: sequence_parallel: true",
     "tensor_parallel: 2, d_expert: 7": "d_expert = 7: tensor_parallel = 2 devices do not divide it",
     "tensor_parallel: 2, sequence_parallel: true, foreach: true": "not known yet with moe in mlps "
     "and foreach = true, fused = false",

@@ -93,7 +93,9 @@ def test_the_second_of_two_runs_at_once_is_refused(project):
         time.sleep(0.05)
         assert first.poll() is None
     second = start(project, TARGET)
-    assert "cannot be locked" in output_of(second)
+    said = output_of(second)
+    assert f"is locked by process {first.pid} on " in said
+    assert "cannot be locked" not in said
     assert second.returncode != 0
     output_of(first)
     assert first.returncode == 0

@@ -1,14 +1,19 @@
 """What a second run, or a change of files, finds while a run is going on."""
 
 import json
+import logging
 import os
 import socket
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from snakemake.exceptions import LockException
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import records
+from modelbudget.plan.terminal.handler import Terminal
+from modelbudget.plan.terminal.run_summary import WorkflowRun
 from modelbudget.sweeps.sweep_json import check_planned, content
 
 
@@ -29,6 +34,30 @@ def test_only_the_lock_of_a_run_that_has_ended_is_removed(tmp_path, monkeypatch,
     line = records.remove_lock_of_ended_run()
     assert locks.exists() is is_kept
     assert (line is None) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("host", "advice"),
+    [
+        (socket.gethostname(), "wait for it, or end it, and run again"),
+        ("another", "wait for it, or if it has ended: snakemake --unlock"),
+        (None, "by another run; if it has ended: snakemake --unlock"),
+    ],
+)
+def test_a_run_beside_another_names_its_process_in_one_line(
+    tmp_path, monkeypatch, capsys, host, advice
+):
+    """The text is that of Snakemake's own exception: another version may word it otherwise."""
+    monkeypatch.chdir(tmp_path)
+    owner = {"process": 123, "started": 0.0, "host": host}
+    records.OF_SNAKEMAKE.mkdir()
+    records.OWNER.write_text(json.dumps(owner) if host else "")
+    record = logging.makeLogRecord({"msg": str(LockException()), "levelno": logging.ERROR})
+    Terminal(WorkflowRun(SimpleNamespace()), nocolor=True).emit(record)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Nothing was started: {tmp_path} is locked by ")
+    assert line.endswith(advice)
+    assert ("process 123 on " in line) is (host is not None)
 
 
 def test_a_sweep_that_is_no_longer_what_was_planned_is_refused(sweep):

@@ -3,18 +3,29 @@
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 import typer
 from typer.core import TyperGroup
 
-from modelbudget.api.command.options import version
+from modelbudget.api.command.options import other_name, version
 from modelbudget.common.errors import InputError
 
 GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 WRONG_INPUT = 2
 UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base class of all errors of the command line."""
+
+
+@contextmanager
+def _end_without_reader() -> Iterator[None]:
+    """End in order where nobody reads on (`| head`); typer's own exit code of that is 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise typer.Exit from None
 
 
 class _ModelByDefault(TyperGroup):
@@ -25,7 +36,12 @@ class _ModelByDefault(TyperGroup):
             args = ["--help"]
         elif args[0] not in (*self.commands, *GROUP_OPTIONS):
             args = ["show", *args]
-        return super().parse_args(ctx, args)
+        with _end_without_reader():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx):
+        with _end_without_reader():
+            return super().invoke(ctx)
 
     def shell_complete(self, ctx, incomplete: str) -> list:
         """Return subcommands and options, and what completes the MODEL of `show`."""
@@ -91,16 +107,19 @@ def main() -> None:
     if not app.registered_commands:
         for subcommand in subcommands():
             app.command(subcommand.__name__.rpartition(".")[2])(subcommand.run)
+    code = 0
     try:
-        sys.exit(app(prog_name="modelbudget", standalone_mode=False))
+        code = app(prog_name="modelbudget", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         _end("\n".join(error.mistakes))
     except UsageError as error:
-        _end(" ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
+        _end(other_name(error) or " ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
     except typer.Abort:
         sys.exit(130)
     except BrokenPipeError:  # `modelbudget models | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+    sys.exit(code)
 
 
 def _end(message: str) -> None:

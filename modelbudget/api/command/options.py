@@ -38,8 +38,8 @@ def settings(
 ) -> dict[str, Any]:
     """Return the fields that the command line sets. Raises InputError."""
     named = {
-        "batch": batch and _value(batch),
-        "length": length and _value(length),
+        "batch": batch and _count("batch", batch),
+        "length": length and _count("length", length),
         "dtype": dtype,
         "implementation": implementation,
         "weights": weights,
@@ -67,6 +67,36 @@ def _value(text: str) -> bool | int | str:
     if text.casefold() in ("true", "false"):
         return text.casefold() == "true"
     return int(text) if _WHOLE.fullmatch(text) else text
+
+
+def _count(option: str, text: str) -> bool | int | str:
+    """Return a value. Raises InputError for 32k: some mean 32,768 by it, others 32,000."""
+    if thousands := re.fullmatch(r"([0-9]{1,9})k", text.casefold()):
+        number = int(thousands[1])
+        raise InputError([f"--{option} {text}: write {number * 1024} or {number * 1000}"])
+    return _value(text)
+
+
+def other_name(error: Any) -> str | None:
+    """Return what to write for an option of another tool; None for another error, or unknown."""
+    if not hasattr(error, "possibilities"):  # that there is no such option
+        return None
+    from modelbudget.architecture.adapter_methods import OF_LAYERS
+    from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.common.suggestions import nearest
+    from modelbudget.families import families
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    ours = [option for parameter in error.ctx.command.params for option in parameter.opts]
+    wanted = {option.lstrip("-"): option for option in ours if option.startswith("--")}
+    if "set" in wanted:
+        known = (RunConfig, *families().values())
+        fields = {field: f"--set {field}=…" for of in known for field in of.model_fields}
+        wanted = fields | wanted
+    near = [wanted[one] for one in nearest(name, wanted, 1)]
+    if name in OF_LAYERS and "adapter" in wanted:
+        near = [f"--adapter {name}"]
+    return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
 
 
 Model = Annotated[

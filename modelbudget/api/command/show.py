@@ -85,9 +85,14 @@ def run(
     settings = options.settings(
         given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
     )
+    of_trainer = {"reference": reference, "reward": reward, "answer": answer,
+                  "engine-share": engine_share, "engine-sleeps": engine_sleeps or None}  # fmt: skip
     if file is None and (format_name is not None or imatrix):
         raise InputError(["--format, --imatrix: of no file; allowed: with --file gguf"])
     if file is not None:
+        _refuse_with(f"--file {file}", {**of_trainer, "fit": fit, "serve": serve, "draft": draft,
+            "trainer": trainer, "train": train, "inference": inference, "reserve": reserve,
+            "accelerators": accelerators, "devices": devices > 1})  # fmt: skip
         gguf_table.show(
             model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
         )
@@ -97,9 +102,9 @@ def run(
     if draft is not None and serve is None:
         raise InputError([f"--draft {draft}: of no engine; allowed: with --serve"])
     if serve is not None:
-        if others := [o for o, value in (("--fit", fit), ("--train", train),
-                                         ("--trainer", trainer)) if value]:  # fmt: skip
-            raise InputError([f"--serve {serve}: allowed without {', '.join(others)}"])
+        _refuse_with(
+            f"--serve {serve}", {"fit": fit, "train": train, "trainer": trainer, **of_trainer}
+        )
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
         serve_table.show(
@@ -109,16 +114,13 @@ def run(
             as_json, as_csv, as_markdown,
         )  # fmt: skip
         return
-    of_trainer = {"reference": reference, "reward": reward, "answer": answer,
-                  "engine-share": engine_share, "engine-sleeps": engine_sleeps or None}  # fmt: skip
     for option, value in of_trainer.items():
         if value is not None and trainer is None:
             raise InputError([f"--{option} {value}: of no trainer; allowed: with --trainer"])
     if trainer is not None:
         from modelbudget.api.command import trainer_table
 
-        if devices > 1 or inference:
-            raise InputError([f"--trainer {trainer}: allowed without --devices, --inference"])
+        _refuse_with(f"--trainer {trainer}", {"devices": devices > 1, "inference": inference})
         trainer_table.show(
             model_with(name, settings, {}).trainer(
                 trainer, settings, reference, reward, fit, reserve, accelerators,
@@ -183,6 +185,14 @@ def run(
         output.print_note(summary(stored))
         if not stored.agrees:
             raise typer.Exit(DIFFERS)
+
+
+def _refuse_with(option: str, others: dict[str, Any]) -> None:
+    """Raise InputError with the options that are given and mean nothing with this one."""
+    if names := [
+        f"--{name}" for name, value in others.items() if value is not None and value is not False
+    ]:
+        raise InputError([f"{option}: allowed without {', '.join(names)}"])
 
 
 def quantities(train: bool, inference: bool) -> list[str]:

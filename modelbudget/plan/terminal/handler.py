@@ -13,6 +13,7 @@ from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.plan.interrupt import interrupted
+from modelbudget.plan.records import line_of_locked
 from modelbudget.plan.terminal.run_summary import Job, WorkflowRun, duration
 
 OF_FAILED_JOBS = (
@@ -30,6 +31,8 @@ SECONDS_TO_STOP = 0.3
 NO_REASON = "no reason is in its log: was it killed, or out of memory?"
 REASON = 200
 """Characters of the reason for a job that a dry run prints; some reasons have thousands."""
+LOCKED = "Error: Directory cannot be locked"
+"""Beginning of Snakemake's advice where another run makes the same results."""
 BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
 """Beginning of a note that Snakemake prints before a run starts."""
 
@@ -172,6 +175,8 @@ class Terminal(Summary):
     def _message(self, record: logging.LogRecord) -> None:
         """Print warnings, errors, and notes outside of a run, such as those of --unlock."""
         text = self.format(record)
+        if LOCKED in text:
+            text = line_of_locked()
         if record.msg == NOTHING_TO_BE_DONE_MSG:
             self._print(text)
             self.succeed()
