@@ -1,4 +1,4 @@
-"""The page's parts on memory and FLOPs: `fit`, 6·N·D, tables with their formulas."""
+"""The page's parts on memory and FLOPs: `fit`, tables with their formulas."""
 
 import polars as pl
 import pytest
@@ -104,19 +104,6 @@ def test_a_device_that_holds_less_than_was_solved_is_red(results, catalogue):
     page = render(Results([wrong]), catalogue)
     assert f"0 of {wrong.fit.height} traced values" in page
     assert "differs from trace" in rows_of(page, "Largest batch by peak")["GPT-2 124M"][1]
-
-
-def test_six_n_d_against_the_measured_flops(page):
-    rows = rows_of(page, "FLOPs of a training step, forward and backward")
-    tokens, counted, estimate, error, bare, trillion = rows["PaLM 540B"]
-    assert (tokens, estimate) == ("2,048", f"{6 * 540_356_474_880 * 2048:,}")
-    exact = int(counted.replace(",", ""))
-    share = 6 * 540_356_474_880 * 2048 / exact - 1
-    assert error == f"−{-100 * share:.1f} %"
-    assert bare == f"−{-100 * (6 * (540_356_474_880 - 256_000 * 18_432) * 2048 / exact - 1):.1f} %"
-    assert trillion == f"{exact / 2048 / 10**12:.2f} × 10²⁴"
-    # Of Mixtral's 46.7 billion parameters a token uses 12.9.
-    assert rows["Mixtral 8x7B"][2] == f"{6 * 12_879_925_248 * 2048:,}"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])

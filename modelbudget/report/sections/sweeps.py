@@ -18,7 +18,6 @@ from modelbudget.report.payload import comparison_tables
 from modelbudget.report.predicted_section import predicted_section
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
-from modelbudget.report.six_nd import six_n_d_section
 from modelbudget.report.solve_tables import solve_section
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.sweep_facts import facts, implementer, question
@@ -87,12 +86,10 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
         "solved": solved,
         "answer": solved["answer"] if solved else _answer(sweep, drawn) if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
-        "whose": "; ".join(whose),
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
         "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS), sweep.name),
-        "six_n_d": six_n_d_section(sweep),
         "example": None if step_by_step else _example(sweep, totals, page.known, shown),
         "numbers": numbers_section(sweep, table),
     }
