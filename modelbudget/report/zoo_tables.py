@@ -3,7 +3,7 @@
 import polars as pl
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
-from modelbudget.report.charts.format import count, short, signed_percent
+from modelbudget.report.charts.format import count, percent, short, signed_percent
 
 SOURCES = {
     "measured": ("our module", "our own torch module"),
@@ -41,6 +41,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
             ).items()
         ],
         "experts": _experts(zoo),
+        "active": _shares_of_experts(zoo),
     }
 
 
@@ -179,6 +180,14 @@ def _experts(zoo: pl.DataFrame) -> list[dict]:
         }
         for row in rows.iter_rows(named=True)
     ]
+
+
+def _shares_of_experts(zoo: pl.DataFrame) -> str | None:
+    """Return the least and the largest share of parameters that a token uses."""
+    shares = zoo.drop_nulls("active").with_columns(share=pl.col("active") / pl.col("predicted"))
+    ends = shares.sort("share", "model")[[0, -1]] if shares.height else shares
+    texts = [f"{percent(share)} ({label})" for share, label in ends.select("share", "label").rows()]
+    return " to ".join(texts) or None
 
 
 def _nearest(row: dict) -> str | None:

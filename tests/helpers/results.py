@@ -49,7 +49,7 @@ def result(path: Path, catalogue) -> SweepResult:
     found, models = charts(about["axes"], comparison), None
     if is_zoo(expanded):
         models = zoo(catalogue, points, comparison, classes(points))
-        found |= zoo_charts(models, comparison)
+        found |= zoo_charts(models)
     specs = {name: chart.to_dict() for name, chart in found.items()}
     return SweepResult(about, points, comparison, specs, models)
 

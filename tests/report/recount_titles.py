@@ -17,7 +17,7 @@ from modelbudget.common.paths import ACCELERATORS
 from modelbudget.report.page_results import SweepResult
 
 TITLE = re.compile(r'<figure id="?([\w-]+)"?>\s*<figcaption>\s*<h3><a[^>]*>(.*?)</a>', re.DOTALL)
-OTHERS = ("one-step", "layouts", "frontier", "printed", "families", "experts", "devices",
+OTHERS = ("one-step", "layouts", "frontier", "printed", "devices",
           "allocator-overhead", "by-layout")  # fmt: skip
 """Charts of other tables than the comparison, and of which no test counts the title alone."""
 ENOUGH = 20
@@ -35,7 +35,7 @@ def main(folder: str = "results") -> None:
         found = SweepResult(summary, points, pl.read_parquet(file), {})
         for name, _ in read_json(file.parent / "charts.json"):
             title = shown.get(f"{sweep}-{name}")
-            if title and name not in OTHERS and (sweep, name) != ("zoo", "vocabulary"):
+            if title and name not in OTHERS:
                 counted += [name] if check(found, name, title, devices) else []
     print(f"{len(counted)} titles hold")
     if len(counted) < ENOUGH:

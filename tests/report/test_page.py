@@ -504,7 +504,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     }
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.fill("#highlight input", "gemma 7b")
-    for chart in ("zoo-models", "zoo-printed", "zoo-vocabulary"):
+    for chart in ("zoo-models", "zoo-printed"):
         drawing = tab.query_selector(f"[data-chart={chart}] svg.marked")
         assert drawing.query_selector(".its-name").text_content() == "Gemma 7B"
         assert drawing.query_selector("path.found") is not None
@@ -534,7 +534,7 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
     tab = opened(width)
     address = tab.url
     assert tab.query_selector("[data-chart] svg") is None  # closed sections draw nothing
-    for name in ("hybrid", "hybrid-shares", "zoo-families", "step", "what-if", "hybrid-numbers"):
+    for name in ("hybrid", "hybrid-shares", "zoo-printed", "step", "what-if", "hybrid-numbers"):
         if tab.query_selector(f"#{name}") is None:
             continue
         tab.goto("about:blank")  # a reload would scroll back
@@ -546,9 +546,9 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
         assert abs(tab.evaluate(TOP, name) - 16) < 2 or bottom < 2, name
         drawn = [one.evaluate(DRAWN) for one in tab.query_selector_all("#hybrid [data-chart]")]
         assert any(drawn) == name.startswith("hybrid")
-    tab.evaluate("location.hash = '#zoo-families'")
+    tab.evaluate("location.hash = '#zoo-printed'")
     tab.wait_for_timeout(1500)
-    assert abs(tab.evaluate(TOP, "zoo-families") - 16) < 2
+    assert abs(tab.evaluate(TOP, "zoo-printed") - 16) < 2
     if width >= 1000:
         marked = tab.query_selector_all("nav [aria-current]")
         assert [one.get_attribute("href") for one in marked] == ["#zoo"]

@@ -29,7 +29,7 @@ def room_of(texts: pl.Series) -> int:
     return DIGIT * (max(map(len, texts)) + 1)
 
 
-def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
+def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw the share of each group in each model, in the order of the points."""
     models = totals(table)
     groups = groups_in(table)
@@ -58,7 +58,7 @@ def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
         width=theme.WIDTH, height=ROW * models.height
     )
     finding = largest_part(table, quantity)
-    title = title or f"{capitalized(UNITS[quantity])} by component and model"
+    title = f"{capitalized(UNITS[quantity])} by component and model"
     return theme.framed(chart, title, finding, 0, groups=groups)
 
 
