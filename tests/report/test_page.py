@@ -498,7 +498,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     tab = opened(width)
     places = scroll_and_wait(tab)
     check_charts(tab, places, shipped)
-    assert len(places) > 12
+    assert len(places) > 10
     assert {place.get_attribute("data-chart"): place.evaluate(LABELS) for place in places} == {
         place.get_attribute("data-chart"): [] for place in places
     }
@@ -516,7 +516,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
         "[...document.querySelectorAll('svg path.found')].map((one) => one.__data__.datum.label)"
     )
     assert set(tab.evaluate(found)) == {"GPT-2 124M"}
-    assert len(tab.query_selector_all("svg.marked")) > 3
+    assert len(tab.query_selector_all("svg.marked")) >= 3
     tab.set_viewport_size({"width": width // 2, "height": 450})  # a zoom of 200 %
     tab.wait_for_timeout(500)
     assert width < 1000 or tab.evaluate("document.documentElement.scrollWidth") <= width // 2

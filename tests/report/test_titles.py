@@ -30,8 +30,7 @@ TESTED = {
     "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
     "activation-bytes-total": "test_memory_charts.py: test_length_squared_dominates_...",
     "inference-parts": "test_memory_charts.py: test_parts_of_inference_add_up_...",
-    "resident": "test_charts.py: test_resident_memory_is_drawn_with_its_prediction",
-    "resident-difference": "the same test: formulas stand for measurements here",
+    "resident-difference": "test_charts.py: test_resident_memory_is_drawn_with_its_difference",
     "cache-bytes-total": "test_memory_charts.py: test_the_cache_exceeds_the_weights_...",
 }
 """Titles of charts with more than one kind of quantity, or that solve for a length."""

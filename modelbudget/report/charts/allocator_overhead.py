@@ -38,6 +38,11 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     ends = table.group_by("point", maintain_order=True).agg(
         low=pl.col("share").min(), high=pl.col("share").max()
     )
+    tooltip = theme.tooltip(
+        {"label": "model", "kind": "kind", "method": "simulated, or measured on"},
+        {"bytes": "bytes", "requested": "requested"},
+        {"share": "above requested"},
+    )
     lines = alt.Chart(ends).mark_rule(color=theme.SOFT, yOffset=8)
     marks = of_points.mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
     shape = alt.Shape(
@@ -51,7 +56,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     text = alt.Chart(names.select("point", "label", "requested_text")).encode(y=y)
     chart = alt.layer(
         lines.encode(y=y, x=alt.X("low:Q"), x2="high:Q"),
-        marks.encode(x=x, shape=shape, tooltip=_tooltip()),
+        marks.encode(x=x, shape=shape, tooltip=tooltip),
         text.mark_text(
             align="left", baseline="bottom", yOffset=-2, limit=alt.ExprRef(f"width - {DIGITS}")
         ).encode(x=alt.value(0), text="label:N"),
@@ -108,14 +113,3 @@ def _extremes(table: pl.DataFrame) -> str:
         f"{percent(most['share'])} ({most['label']}) more than the tensors request. Rounding to "
         f"blocks adds at most {percent(blocks)}; the rest is fragmentation."
     )
-
-
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("label:N", title="model"),
-        alt.Tooltip("kind:N", title="kind"),
-        alt.Tooltip("bytes:Q", format=","),
-        alt.Tooltip("requested:Q", format=","),
-        alt.Tooltip("share:Q", title="above requested", format=".2%"),
-        alt.Tooltip("method:N", title="simulated, or measured on"),
-    ]

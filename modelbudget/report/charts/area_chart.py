@@ -59,7 +59,9 @@ def shares_along(
 def _shares(
     rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
 ) -> theme.Layers:
-    y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
+    y = alt.Y(
+        "share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=theme.vertical(format="%")
+    )
     colour = theme.colour(groups)
     base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
     x_title = field_title(axis) if columns < 3 else axis
@@ -76,7 +78,11 @@ def _shares(
                 y=y,
                 color=colour,
                 order="rank:Q",
-                tooltip=_tooltip(axis),
+                tooltip=theme.tooltip(
+                    {"group": "component"},
+                    {axis: axis, "value": "count", "total": "total"},
+                    {"share": "share"},
+                ),
             )
         ]
     else:
@@ -140,13 +146,9 @@ def totals_along(
             "total:Q",
             title=UNITS[quantity],
             scale=alt.Scale(type="log", nice=False),
-            axis=_axis(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
+            axis=theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
         ),
-        tooltip=[
-            alt.Tooltip(f"{axis}:Q", format=","),
-            alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
-            alt.Tooltip("series:N", title="line"),
-        ],
+        tooltip=theme.tooltip({"series": "line"}, {axis: axis, "total": UNITS[quantity]}),
     )
     # The points are a layer of their own: points of the line would hide the dashes in its legend.
     line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(names))
@@ -160,11 +162,6 @@ def totals_along(
         _first_and_last(rows, axis, quantity, dict(zip(names, series, strict=True))),
         MARGIN_WITH_TITLE,
     )
-
-
-def _axis(**more) -> alt.Axis:
-    # Fixed extent: panels of one figure line up, and the pixels outside the axes are known.
-    return alt.Axis(minExtent=42, maxExtent=42, **more)
 
 
 def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:
@@ -192,16 +189,6 @@ def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) 
             **marks,
         ),
     )
-
-
-def _tooltip(axis: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("group:N", title="component"),
-        alt.Tooltip(f"{axis}:Q", format=","),
-        alt.Tooltip("value:Q", format=",", title="count"),
-        alt.Tooltip("share:Q", format=".2%", title="share"),
-        alt.Tooltip("total:Q", format=",", title="total"),
-    ]
 
 
 def _where_the_vocabulary_dominates(

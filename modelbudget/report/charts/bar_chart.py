@@ -45,13 +45,10 @@ def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
             y=y,
             color=theme.colour(groups),
             order="rank:Q",
-            tooltip=[
-                alt.Tooltip("label:N", title="model"),
-                alt.Tooltip("group:N", title="component"),
-                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
-                alt.Tooltip("share:Q", format=".3%"),
-                alt.Tooltip("total:Q", format=",", title="total"),
-            ],
+            tooltip=theme.tooltip(
+                {"label": "model", "group": "component"},
+                {"value": UNITS[quantity], "total": "total"}, {"share": "share"},
+            ),
         )
     )  # fmt: skip
     chart = alt.layer(shares, *_names(models, quantity, y)).properties(
@@ -78,24 +75,25 @@ def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
                 labelExpr=theme.tick_labels(quantity), tickCount=5, labelFlush=True, grid=False)),
             y=y,
             color=theme.colour(groups),
-            tooltip=[
-                alt.Tooltip("label:N", title="model"),
-                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
-            ],
+            tooltip=theme.tooltip({"label": "model"}, {"value": UNITS[quantity]}),
         )
     )  # fmt: skip
     chart = alt.layer(marks, *_names(models, quantity, y)).properties(
         width=theme.WIDTH, height=ROW * models.height
     )
-    least, *_, most = models.sort("total", maintain_order=True).rows(named=True) * 2
-    finding = f"{most['label']}: {amount(most['total'], quantity)}"
-    if least["total"] < most["total"]:
-        finding += (
-            f", {times(most['total'] / least['total'])} that of {least['label']} "
-            f"({amount(least['total'], quantity)})"
-        )
     title = f"{capitalized(UNITS[quantity])} by model"
-    return theme.framed(chart, title, f"{finding}.", 0, groups=groups)
+    finding = most_and_least(models.rename({"total": "value"}), quantity)
+    return theme.framed(chart, title, finding, 0, groups=groups)
+
+
+def most_and_least(rows: pl.DataFrame, quantity: str) -> str:
+    """Name the points with most and least of a quantity, whose amount is `value`."""
+    least, *_, most = rows.sort("value", maintain_order=True).rows(named=True) * 2
+    text = f"{most['label']}: {amount(most['value'], quantity)}"
+    if least["value"] < most["value"]:
+        ratio = f"{times(most['value'] / least['value'])} that" if least["value"] else "more than"
+        text += f", {ratio} of {least['label']} ({brief(least['value'], quantity)})"
+    return f"{text}."
 
 
 def _rows(models: pl.DataFrame) -> alt.Y:

@@ -105,8 +105,7 @@ def _panel(table: pl.DataFrame, quantity: str) -> alt.Chart:
             ),
             y=alt.Y(
                 "part:N", sort=parts, title=None,
-                axis=alt.Axis(domain=False, ticks=False, minExtent=MARGIN, maxExtent=MARGIN,
-                              labelLimit=MARGIN),
+                axis=theme.vertical(MARGIN, domain=False, ticks=False, labelLimit=MARGIN),
             ),
             yOffset=alt.YOffset("implementation:N", sort=names),
             color=alt.Color(
@@ -116,11 +115,9 @@ def _panel(table: pl.DataFrame, quantity: str) -> alt.Chart:
                 scale=alt.Scale(domain=names, range=COLOURS),
                 legend=alt.Legend(symbolType="square"),
             ),
-            tooltip=[
-                "implementation:N",
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("bytes:Q", format=",", title=UNITS[quantity]),
-            ],
+            tooltip=theme.tooltip(
+                {"implementation": "implementation", "part": "part"}, {"bytes": UNITS[quantity]}
+            ),
         )
         .properties(
             title=theme.panel_title(capitalized(UNITS[quantity]), width),

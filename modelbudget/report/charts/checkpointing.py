@@ -84,7 +84,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         "saved:Q",
         title=UNITS["activation_bytes"],
         scale=alt.Scale(type="log", domain=[low / 1.6, high * 1.3], nice=False),
-        axis=alt.Axis(labelExpr=theme.BYTES, minExtent=42, maxExtent=42, **theme.ticks(low, high)),
+        axis=theme.vertical(labelExpr=theme.BYTES, **theme.ticks(low, high)),
     )
     base = alt.Chart(rows.select("sizes", "recompute", "saved", "added", "dropped")).encode(
         x=x, y=y
@@ -101,13 +101,11 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         base.mark_line(color=theme.SOFT, strokeWidth=1).encode(detail="sizes:N", order="added:Q"),
         base.mark_point(color=theme.INK, filled=True, size=60, opacity=1).encode(
             shape=shape,
-            tooltip=[
-                alt.Tooltip("sizes:N", title="model"),
-                "recompute:N",
-                alt.Tooltip("saved:Q", format=",", title="bytes of activations"),
-                alt.Tooltip("dropped:Q", format=".2%", title="memory saved"),
-                alt.Tooltip("added:Q", format=".2%", title="FLOPs added"),
-            ],
+            tooltip=theme.tooltip(
+                {"sizes": "model", "recompute": "recompute"},
+                {"saved": "bytes of activations"},
+                {"dropped": "memory saved", "added": "FLOPs added"},
+            ),
         ),
         base.transform_filter(f"datum.recompute == '{kinds[-1]}'")
         .mark_text(baseline="top", dy=8, color=theme.SOFT)

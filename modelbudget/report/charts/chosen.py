@@ -8,15 +8,13 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.compare.comparison import value
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.bar_chart import most_and_least
 from modelbudget.report.charts.component_charts import DRAWN, name_of
 from modelbudget.report.charts.format import (
     UNITS,
-    amount,
-    brief,
     capitalized,
     count,
     field_title,
-    times,
     value_of,
 )
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most, values
@@ -158,16 +156,13 @@ def _chart(
     ]
     title = f"{capitalized(UNITS[quantity])} by {', '.join(filter(None, (x, colour, facet)))}"
     chart = theme.panels(drawn, columns).resolve_scale(opacity="shared")
-    return theme.framed(chart, title, _finding(rows, quantity), MARGIN, columns)
+    return theme.framed(chart, title, most_and_least(rows, quantity), MARGIN, columns)
 
 
 def _marks(table: pl.DataFrame, x: str, quantity: str, encoded: dict) -> list[alt.Chart]:
     names = [name for name in ("shade",) if name in table.columns]
     base = alt.Chart(table.select("label", x, "value", "line", *names)).encode(**encoded)
-    tooltip = [
-        alt.Tooltip("label:N", title="model"),
-        alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
-    ]
+    tooltip = theme.tooltip({"label": "model"}, {"value": UNITS[quantity]})
     layers = [base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)]
     if table[x].dtype.is_integer():
         lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
@@ -194,7 +189,7 @@ def _y(rows: pl.DataFrame, quantity: str) -> alt.Y:
         title=UNITS[quantity],
         # Panels of one chart have one scale, so that they can be compared.
         scale=alt.Scale(type=scale, domain=[low if scale == "log" else 0, high or 1], nice=True),
-        axis=alt.Axis(labelExpr=theme.tick_labels(quantity), minExtent=42, maxExtent=42, **ticks),
+        axis=theme.vertical(labelExpr=theme.tick_labels(quantity), **ticks),
     )
 
 
@@ -206,13 +201,3 @@ def _text(field: str, option) -> str:
     if isinstance(option, bool):
         return value_of(field, option)
     return count(option) if isinstance(option, int) else str(option)
-
-
-def _finding(rows: pl.DataFrame, quantity: str) -> str:
-    """Name the points with most and least."""
-    least, *_, most = rows.sort("value", maintain_order=True).rows(named=True) * 2
-    text = f"{most['label']}: {amount(most['value'], quantity)}"
-    if least["value"] < most["value"]:
-        ratio = f"{times(most['value'] / least['value'])} that" if least["value"] else "more than"
-        text += f", {ratio} of {least['label']} ({brief(least['value'], quantity)})"
-    return f"{text}."

@@ -96,16 +96,14 @@ def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
             y=alt.Y(
                 "value:Q",
                 title="bytes on one device",
-                axis=alt.Axis(labelExpr=theme.BYTES, minExtent=42, maxExtent=42),
+                axis=theme.vertical(labelExpr=theme.BYTES),
             ),
             color=theme.colour(groups, columns=5),
             order="rank:Q",
-            tooltip=[
-                alt.Tooltip("devices:N", title="devices"),
-                alt.Tooltip("group:N", title="part"),
-                alt.Tooltip("value:Q", format=",", title="bytes"),
-                alt.Tooltip("peak:Q", format=",", title="bytes at the peak"),
-            ],
+            tooltip=theme.tooltip(
+                {"devices": "devices", "group": "part"},
+                {"value": "bytes", "peak": "bytes at the peak"},
+            ),
         )
     )
     chart = alt.layer(bars, *capacities(lines)).properties(width=theme.WIDTH - MARGIN, height=300)
@@ -185,11 +183,7 @@ def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
             y=y,
             color=theme.colour(groups, columns=5),
             order="rank:Q",
-            tooltip=[
-                alt.Tooltip("label:N", title="layout"),
-                alt.Tooltip("group:N", title="part"),
-                alt.Tooltip("value:Q", format=",", title="bytes"),
-            ],
+            tooltip=theme.tooltip({"label": "layout", "group": "part"}, {"value": "bytes"}),
         ),
         alt.Chart(names)
         .mark_text(align="left", baseline="middle", yOffset=3, limit=alt.ExprRef("width"))

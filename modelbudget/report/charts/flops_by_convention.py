@@ -14,28 +14,12 @@ def departures(rows: pl.DataFrame) -> theme.Layers:
 
     Columns: label, parameters, series (the convention), share (of what is executed).
     """
-    sizes = rows["parameters"].to_list()
     base = alt.Chart(rows).encode(
-        x=alt.X(
-            "parameters:Q",
-            title="parameters, all",
-            scale=alt.Scale(type="log", nice=False),
-            axis=alt.Axis(
-                grid=False,
-                labelExpr=theme.SHORT,
-                **theme.ticks(min(sizes), max(sizes)),
-            ),
+        x=theme.number_of_parameters(rows, "parameters", "parameters, all"),
+        y=alt.Y("share:Q", title="of the FLOPs that are executed", axis=theme.vertical(format="%")),
+        tooltip=theme.tooltip(
+            {"label": "model", "series": "convention"}, shares={"share": "of executed"}
         ),
-        y=alt.Y(
-            "share:Q",
-            title="of the FLOPs that are executed",
-            axis=alt.Axis(format="%", minExtent=42, maxExtent=42),
-        ),
-        tooltip=[
-            alt.Tooltip("label:N", title="model"),
-            alt.Tooltip("series:N", title="convention"),
-            alt.Tooltip("share:Q", title="of executed", format=".1%"),
-        ],
     )
     series = rows["series"].unique(maintain_order=True).to_list()
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))

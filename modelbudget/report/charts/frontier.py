@@ -83,9 +83,8 @@ def _axis(channel, name: str, values: pl.Series) -> tuple:
         marks: dict[str, Any] = {"tickCount": 6}
     scale = alt.Scale(type="log" if logarithmic else "linear", domain=[low, high], nice=False)
     label = theme.BYTES if name.endswith("_bytes") else theme.EXACT
-    if channel is alt.Y:
-        marks |= {"minExtent": MARGIN - 18, "maxExtent": MARGIN - 18}
-    axis = alt.Axis(labelExpr=label, **marks)
+    axis_of = theme.vertical if channel is alt.Y else alt.Axis
+    axis = axis_of(labelExpr=label, **marks)
     column = pl.col(name).cast(pl.Float64)
     linear = (column - low) / (high - low)
     place = labels.fraction(name, low, high) if logarithmic else linear

@@ -93,7 +93,6 @@ def _heatmaps(
 ) -> alt.ConcatChart:
     columns = min(len(tables), 2)
     width = theme.panel_width(columns, MARGIN)
-    format_ = "," if field == "total" else ".2%"
     drawn = [
         alt.Chart(thinned(thinned(rows, x, MOST_VALUES), y, MOST_VALUES).select(x, y, field))
         .mark_rect()
@@ -101,11 +100,11 @@ def _heatmaps(
             x=alt.X(f"{x}:O", title=field_title(x), axis=_axis()),
             y=alt.Y(f"{y}:O", title=field_title(y), sort="descending", axis=_axis(minExtent=34)),
             color=colour,
-            tooltip=[
-                alt.Tooltip(f"{x}:Q", format=","),
-                alt.Tooltip(f"{y}:Q", format=","),
-                alt.Tooltip(f"{field}:Q", format=format_),
-            ],
+            tooltip=theme.tooltip(
+                {},
+                {x: x, y: y} | ({"total": "total"} if field == "total" else {}),
+                {} if field == "total" else {"share": "share"},
+            ),
         )
         .properties(title=theme.panel_title(name, width), width=width, height=280)
         for name, rows in tables.items()

@@ -47,18 +47,11 @@ def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         "bytes:Q",
         title="bytes on the device that needs most",
         scale=alt.Scale(type="log", domain=domain, nice=False),
-        axis=alt.Axis(
-            labelExpr=theme.BYTES,
-            minExtent=MARGIN - 18,
-            maxExtent=MARGIN - 18,
-            **theme.ticks(int(domain[0]), int(domain[1])),
-        ),
+        axis=theme.vertical(labelExpr=theme.BYTES, **theme.ticks(int(domain[0]), int(domain[1]))),
     )
-    tooltip = [
-        alt.Tooltip(f"{name}:N", title=name.replace("_", " "))
-        for name in table.columns
-        if name not in ("base", "label", "bytes")
-    ] + [alt.Tooltip("bytes:Q", format=",", title="bytes")]
+    settings = [name for name in table.columns if name not in ("base", "label", "bytes")]
+    titles = {name: name.replace("_", " ") for name in settings}
+    tooltip = theme.tooltip(titles, {"bytes": "bytes"})
     chart = alt.layer(
         *capacities(devices),
         alt.Chart(drawn).mark_point(color=theme.SOFT, filled=True, size=28, opacity=0.45)

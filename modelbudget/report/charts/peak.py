@@ -123,9 +123,8 @@ def composition(
         sort=lines,
         title=None,
         scale=alt.Scale(domain=lines, paddingInner=0.12, paddingOuter=0),
-        axis=alt.Axis(
-            labelExpr=f"{names} : ''", domain=False, ticks=False, labelOverlap=False,
-            minExtent=MARGIN - 4, maxExtent=MARGIN - 4,
+        axis=theme.vertical(
+            MARGIN - 4, labelExpr=f"{names} : ''", domain=False, ticks=False, labelOverlap=False
         ),
     )  # fmt: skip
     bars = (
@@ -149,13 +148,10 @@ def composition(
             y=y,
             color=theme.colour(groups),
             order="rank:Q",
-            tooltip=[
-                alt.Tooltip("label:N", title="model"),
-                alt.Tooltip("phase:N", title="phase"),
-                alt.Tooltip("group:N", title="part"),
-                alt.Tooltip("value:Q", format=",", title="bytes"),
-                alt.Tooltip("share:Q", format=".2%", title="of the peak"),
-            ],
+            tooltip=theme.tooltip(
+                {"label": "model", "phase": "phase", "group": "part"}, {"value": "bytes"},
+                {"share": "of the peak"},
+            ),
         )
     )  # fmt: skip
     titles = models.select(
@@ -237,7 +233,7 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
         ),
         names.mark_point(color=theme.INK, filled=True, size=60, opacity=1).encode(
             x=alt.X("worst:Q", scale=scale, axis=None),
-            tooltip=["label:N", alt.Tooltip("worst:Q", format=",", title="bytes")],
+            tooltip=theme.tooltip({"label": "model"}, {"worst": "bytes"}),
         ),
         names.mark_text(
             align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef("width")

@@ -116,11 +116,8 @@ _LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
 
 def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
     low, high = least_and_most(rows, "least", "most")
-    # Fixed extent: panels of one figure line up, and the pixels outside the axes are known.
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
-    marks = alt.Axis(
-        minExtent=42, maxExtent=42, labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)
-    )
+    marks = theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high))
     tooltip = [
         alt.Tooltip("value", title=axis),
         alt.Tooltip("models:Q", format=",", title="predictions"),
@@ -158,7 +155,7 @@ def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt
             x=_x(rows, axis),
             y=alt.Y(
                 "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(minExtent=42, maxExtent=42, format="%"),
+                axis=theme.vertical(format="%"),
             ),
             color=theme.colour(groups),
             order="rank:Q",

@@ -47,10 +47,10 @@ def printed(zoo: pl.DataFrame) -> theme.Layers:
     low, high = least_and_most(rows, "predicted")
     least, most = least_and_most(rows, "off")
     rows = rows.with_columns(size=pl.col("status").replace_strict(labels, sizes)).sort("size")
-    x = _size("predicted", "parameters, predicted", low, high)
+    x = theme.number_of_parameters(rows, "predicted", "parameters, predicted")
     y = alt.Y(
         "off:Q", title="printed − predicted", scale=alt.Scale(domain=[least, most]),
-        axis=alt.Axis(format="+.0%", minExtent=34, maxExtent=34),
+        axis=theme.vertical(34, format="+.0%"),
     )  # fmt: skip
     points = (
         alt.Chart(rows)
@@ -63,13 +63,10 @@ def printed(zoo: pl.DataFrame) -> theme.Layers:
             shape=alt.Shape("status:N", scale=alt.Scale(domain=labels, range=shapes),
                             legend=legend),
             size=alt.Size("size:Q", scale=None),
-            tooltip=[
-                alt.Tooltip("label:N", title="model"),
-                alt.Tooltip("predicted:Q", format=","),
-                alt.Tooltip("published:N", title="printed"),
-                alt.Tooltip("off:Q", format="+.2%", title="difference"),
-                alt.Tooltip("reason:N"),
-            ],
+            tooltip=theme.tooltip(
+                {"label": "model", "published": "printed", "reason": "reason"},
+                {"predicted": "predicted"}, {"off": "difference"},
+            ),
         )
     )  # fmt: skip
     furthest = rows.sort(
@@ -99,14 +96,4 @@ def _printed_finding(rows: pl.DataFrame, labels: list[str]) -> str:
         f"From {low} to {high} parameters, {n[0]} of {rows.height} printed sizes equal the "
         f"prediction within their rounding, {n[1]} differ for a known reason, {n[2]} without one"
         f"{without}. Largest difference: {furthest['label']}, {signed_percent(furthest['off'])}."
-    )
-
-
-def _size(field: str, title: str, low: int, high: int) -> alt.X:
-    """Return the horizontal channel of parameters, on a logarithmic scale."""
-    return alt.X(
-        f"{field}:Q",
-        title=title,
-        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(grid=False, labelExpr=theme.SHORT, **theme.ticks(low, high)),
     )

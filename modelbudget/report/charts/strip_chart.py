@@ -30,7 +30,7 @@ def strip(table: pl.DataFrame, quantity: str) -> theme.Layers:
             x=_place(kept, quantity),
             y=alt.Y(
                 "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%", minExtent=34, maxExtent=34),
+                axis=theme.vertical(34, format="%"),
             ),
             color=theme.colour(groups, columns=6),
             order="rank:Q",
@@ -93,11 +93,7 @@ def _tooltip_bars(rows: pl.DataFrame, models: pl.DataFrame, groups: list[str]) -
         .with_columns(pl.col(groups).fill_null("–"), pl.col("total").map_elements(count, pl.String))
         .drop("point")
     )
-    tooltip = [
-        alt.Tooltip("label:N", title="model"),
-        alt.Tooltip("total:N", title="total"),
-        *(alt.Tooltip(f"{group}:N") for group in groups[::-1]),
-    ]
+    tooltip = theme.tooltip({"label": "model", "total": "total"} | {g: g for g in groups[::-1]})
     return (
         alt.Chart(wide)
         .mark_bar(color=theme.INK, opacity=0)

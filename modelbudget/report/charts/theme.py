@@ -1,12 +1,14 @@
 """The appearance of all charts: colours, fonts, axes, and the title of each."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
+import polars as pl
 
 from modelbudget.components.groups import GROUPS
+from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.palette import PALETTE
 
 Drawn = TypeVar("Drawn", bound=alt.TopLevelMixin)
@@ -122,6 +124,34 @@ def ticks(low: int, high: int) -> dict[str, Any]:
         if len(marks) >= 3:
             return {"values": marks}
     return {"tickCount": 5}
+
+
+def vertical(extent: int = 42, **more) -> alt.Axis:
+    """Return a vertical axis of fixed width: panels line up, and the page knows its pixels."""
+    return alt.Axis(minExtent=extent, maxExtent=extent, **more)
+
+
+def number_of_parameters(rows: pl.DataFrame, field: str, title: str) -> alt.X:
+    """Return the horizontal channel of a number of parameters, on a logarithmic scale."""
+    low, high = least_and_most(rows, field)
+    return alt.X(
+        f"{field}:Q",
+        title=title,
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
+        axis=alt.Axis(grid=False, labelExpr=SHORT, **ticks(low, high)),
+    )
+
+
+def tooltip(
+    texts: Mapping[str, str], numbers: Mapping[str, str] = {}, shares: Mapping[str, str] = {}
+) -> list[alt.Tooltip]:
+    """Return what a tooltip lists, by column: texts, exact numbers, and shares in percent."""
+    columns = ((texts, "N", alt.Undefined), (numbers, "Q", ","), (shares, "Q", ".2%"))
+    return [
+        alt.Tooltip(f"{column}:{kind}", format=format_, title=title)
+        for titles, kind, format_ in columns
+        for column, title in titles.items()
+    ]
 
 
 def framed(

@@ -59,24 +59,18 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     rows = rows.join(weights_of, on=["series", "length"], how="left", maintain_order="left")
     if rows["weights"].null_count():
         marks, finding = _where_squares_dominate(rows)
-        y, tooltip = _bytes(quantity, rows["value"].to_list()), []
+        y, more = _bytes(quantity, rows["value"].to_list()), ({}, {})
     else:
         marks, finding = _against_weights(rows)
         rows = rows.with_columns(share=pl.col("value") / pl.col("weights"))
         y = _shares(rows)
-        tooltip = [
-            alt.Tooltip("weights:Q", format=",", title="bytes of parameters"),
-            alt.Tooltip("share:Q", format=".2%"),
-        ]
+        more = {"weights": "bytes of parameters"}, {"share": "share"}
     base = alt.Chart(rows).encode(
         x=_length(rows),
         y=y,
-        tooltip=[
-            alt.Tooltip("series:N", title="line"),
-            alt.Tooltip("length:Q", format=","),
-            alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
-            *tooltip,
-        ],
+        tooltip=theme.tooltip(
+            {"series": "line"}, {"length": "length", "value": UNITS[quantity]} | more[0], more[1]
+        ),
     )
     series = rows["series"].unique(maintain_order=True).to_list()
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
@@ -118,12 +112,7 @@ def _bytes(quantity: str, values: list[int]) -> alt.Y:
         "value:Q",
         title=UNITS[quantity],
         scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(
-            labelExpr=theme.tick_labels(quantity),
-            minExtent=42,
-            maxExtent=42,
-            **theme.ticks(low, high),
-        ),
+        axis=theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
     )
 
 
@@ -189,9 +178,7 @@ def _shares(rows: pl.DataFrame) -> alt.Y:
         "share:Q",
         title="of the bytes of the weights",
         scale=alt.Scale(type="log", nice=False, domain=[low, max(1, high)]),
-        axis=alt.Axis(
-            format="~%", values=[10.0**power for power in decades], minExtent=42, maxExtent=42
-        ),
+        axis=theme.vertical(format="~%", values=[10.0**power for power in decades]),
     )
 
 
