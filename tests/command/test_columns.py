@@ -56,6 +56,17 @@ def test_no_number_is_cut_and_no_line_is_too_long(palm, width):
             assert text_table._length(line) <= width, line
 
 
+def test_a_formula_and_a_path_are_cut_between_their_names():
+    """Where a word is longer than a line; a name in it was cut in the middle."""
+    for sign, names in (("·", "12 n_layer n_head d_head length"), ("/", "configs memory margins")):
+        written = sign.join(names.split())
+        shown = text(Table("", ("", "rule"), [("x", written)], texts=("rule",)), 18).split("\n")
+        pieces = [line[1:].strip() for line in shown[1:]]
+        assert len(pieces) > 1
+        assert "".join(pieces) == written
+        assert all(piece.endswith(sign) for piece in pieces[:-1])
+
+
 def test_a_pipe_has_one_line_for_each_row(palm):
     table = show.of_components(palm)
     shown = text_table.lines(table, None)

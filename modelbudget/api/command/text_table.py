@@ -92,7 +92,7 @@ class _Column(NamedTuple):
         return [self._filled(line.rstrip()) for line in broken]
 
     def _cut(self, parts: list[str]) -> Iterator[str]:
-        """Cut what is longer than a line of a text."""
+        """Cut what is longer than a line of a text: after a · or / if it has one."""
         most = self.width - len(INDENT)
         for part in parts:
             if not self.is_text or _length(part.rstrip()) <= most:
@@ -102,8 +102,9 @@ class _Column(NamedTuple):
             for character in part:
                 taken += _length(character)
                 if taken > most and not character.isspace():
-                    yield piece
-                    piece, taken = "", _length(character)
+                    end = 1 + max(map(piece.rfind, "·/")) or len(piece)
+                    yield piece[:end]
+                    piece, taken = piece[end:], _length(piece[end:] + character)
                 piece += character
             yield piece
 
