@@ -128,7 +128,7 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
         short = plain.removeprefix("rtx").removeprefix("tpu")
         if asked in (plain, short, f"{plain}{device.bytes // GB}gb"):
             return device
-    names = [_label(device) for device in known]
+    names = sorted(map(_label, known), key=lambda name: not _plain(name).startswith(asked))
     allowed = offered(name, names, str(ACCELERATORS), n_first=4)
     raise ValueError(f"unknown accelerator {show(name)}{allowed}")
 
