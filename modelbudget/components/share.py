@@ -12,6 +12,7 @@ class Share(SimpleNamespace):
     """The fields of an architecture, of what one device has of it.
 
     `has_whole_keys`: 1 where keys and values of the only head are on each device, else 0.
+    `n_sharing_heads`: devices that divide the heads, which a norm of all heads gathers.
     `has_copied_keys`: 1 where there are several such heads, of which several devices have the same.
     `n_own_expert`: routed experts of a layer that the device has.
     """
@@ -37,6 +38,7 @@ def share(a: Fields, r: Run) -> Fields:
     shares |= {
         "vocab_multiple": 1,
         "has_whole_keys": 1 - positive(a.n_kv_head - 1),
+        "n_sharing_heads": n_device,
         "has_copied_keys": positive(a.n_kv_head - 1) * positive(r.tensor_parallel - a.n_kv_head),
         "n_own_expert": ceil_div(a.n_expert, r.expert_parallel),
     }

@@ -105,7 +105,7 @@ def known_peak(a: Fields, r: Run):
     in_parts = accumulates(r) + is_sharded(r) - accumulates(r) * is_sharded(r)
     has_temporaries = optimizer_states.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
     has_formula = r.targets == "given" and a.position not in MASKS
-    has_formula = has_formula and a.qk_norm != "separate" and "mla" not in a.mixers.split()
+    has_formula = has_formula and a.qk_norm in ("none", "shared") and "mla" not in a.mixers.split()
     of_experts = 1 - int("moe" in a.mlps.split()) * (1 - r.sequence_parallel)
     return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula) * of_experts
 
@@ -125,9 +125,9 @@ def constraints() -> Iterator[Constraint]:
     yield _known(f"{one_by_one} or 'moe' not in mlps", f"moe in mlps and {of_all}")
     yield _known("d_emb == 0", "d_emb = {d_emb}")
     yield _known("n_input_token == 0", "n_input_token = {n_input_token}")
-    yield _known("qk_norm != 'joint'", "qk_norm = joint, a norm of all heads")
-    whole_key = "qk_norm = separate and n_kv_head = {n_kv_head}"
-    yield _known("qk_norm != 'separate' or n_kv_head % tensor_parallel == 0", whole_key)
+    whole_key = "qk_norm = {qk_norm} and n_kv_head = {n_kv_head}"
+    of_each = "qk_norm not in ('separate', 'joint')"
+    yield _known(f"{of_each} or n_kv_head % tensor_parallel == 0", whole_key)
     yield _known("position != 'relative'", "position = relative")
     again = "gathered_states = again and mla in mixers"
     yield _known("gathered_states != 'again' or 'mla' not in mixers", again)

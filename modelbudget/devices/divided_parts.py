@@ -32,6 +32,7 @@ READ_ALL = ("layer.attention", "layer.mlp", "head")
 """Parts that read the states of all tokens."""
 SUMMED = ("layer.attention.output", "layer.mla.output", "layer.mlp.down")
 """Products of which each device has a term."""
+HEAD_NORMS = ("layer.attention.query_norm", "layer.attention.key_norm")
 READ_LATENTS = ("layer.mla.query", "layer.mla.query_up", "layer.mla.kv_up")
 """Products of MLA's heads: what they read is on each device, and its gradient a term."""
 
@@ -81,7 +82,7 @@ class Divided:
         self.adds_positions = a.position in ("learned", "sinusoidal")
         self.widths_of_latent = a.kv_lora_rank, a.d_rope
         self.has_whole_keys = a.n_kv_head == 1
-        self.normalises_heads = a.qk_norm == "shared"
+        self.qk_norm = a.qk_norm
         self.has_own_rows = run.embedding_gradient == "own_rows"
         self.gathers_again = run.gathered_states == "again" and run.sequence_parallel
         self.of_head = LengthOfHead(self.n_device)
@@ -112,8 +113,7 @@ class Divided:
 
     def _is_norm(self, path: str) -> bool:
         """Return whether a part normalises a part of the length, or of the heads."""
-        of_heads = path in ("layer.attention.query_norm", "layer.attention.key_norm")
-        return (of_heads and self.normalises_heads) or (
+        return (path in HEAD_NORMS and self.qk_norm == "shared") or (
             self.dim is not None and path.startswith(("layer.norm.", "norm."))
         )
 
@@ -147,6 +147,13 @@ class Divided:
             return term
         if self._is_norm(part.path):
             return lambda x: compute(same(x))
+        if part.path in HEAD_NORMS and self.qk_norm == "joint":
+
+            def normalise(x):
+                heads = whole(x, n, 2)  # live to the end
+                return part_of(compute(heads), n, 2)
+
+            return normalise
         if part.path == "embedding.token":
             rows = own_rows_of_share if self.has_own_rows else rows_of_share
             dim_of_rows = None if self.adds_positions else dim

@@ -9,7 +9,7 @@ sum is that of the sum, and that of a tensor which all devices have is summed ov
 from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import to
+from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     BYTES,
@@ -51,7 +51,7 @@ def all_reduce(x: Tensor) -> Tensor:
 @operation
 def all_gather(x: Tensor, n, dim: int) -> Tensor:
     """Return the parts of n devices one after the other in a dimension."""
-    dim = dim % len(x.shape)
+    dim, x = dim % len(x.shape), contiguous(x)
     gathered = empty((n * x.shape[0], *x.shape[1:]), x.dtype)
     shape = (*x.shape[:dim], n * x.shape[dim], *x.shape[dim + 1 :])
     if product(x.shape[:dim]) == 1:

@@ -84,6 +84,7 @@ MLA |= {"position": "rotary", "window": 0, "qk_norm": "none"}
 MLA |= dict.fromkeys([*BIASES[:4], "sinks", "attention_gate", "gate_per_head"], False)
 PARTS_OF_HEADS = {
     "separate norms": {"qk_norm": "separate", "n_kv_head": 4},
+    "a norm of all heads": {"qk_norm": "joint", "n_kv_head": 4},
     "ALiBi": {"position": "alibi"},
     "buckets": {"position": "buckets", "n_bucket": 8},
     "MLA": MLA,

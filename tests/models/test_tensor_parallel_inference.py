@@ -27,6 +27,8 @@ COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2}
 OF_HEADS = LLAMA | {"qk_norm": "shared", "sinks": True, "attention_gate": True}
 OF_HEADS |= {"gate_per_head": True}
 EXPERTS = {"mlps": "moe mlp", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 8}
+OF_ALL_HEADS = EXPERTS | {"qk_norm": "joint"}
+"""Heads that are gathered for a norm: only the logits show that each has its own back."""
 RUNS = [
     {"length": 1},
     {"batch": 3, "length": 32},
@@ -50,7 +52,11 @@ def check(a: Decoder, run: RunConfig) -> None:
 @pytest.mark.parametrize("name", [*SHAPES, "copied", "of heads", "experts"])
 def test_a_devices_share_of_inference_is_predicted(name):
     """Logits of the whole vocabulary, which each gathers, are most of a small model's peak."""
-    others = {"copied": COPIED, "of heads": OF_HEADS | {"sinks": False}, "experts": LLAMA | EXPERTS}
+    others = {
+        "copied": COPIED,
+        "of heads": OF_HEADS | {"sinks": False},
+        "experts": LLAMA | OF_ALL_HEADS,
+    }
     shape = SMALL | (SHAPES | others)[name]
     sizes = cycle([{}, {"n_vocab": 8}])
     for settings, devices in zip(RUNS, cycle([4, 2, 4]), strict=False):
@@ -87,7 +93,7 @@ def _decoded(a: Decoder, run: RunConfig) -> numpy.ndarray:
     return (logits.to_local() if is_divided else logits).numpy()
 
 
-@pytest.mark.parametrize("shape", [OF_HEADS | EXPERTS, COPIED], ids=["divided", "copied"])
+@pytest.mark.parametrize("shape", [OF_HEADS | OF_ALL_HEADS, COPIED], ids=["divided", "copied"])
 def test_processes_that_communicate_decode_what_one_does(tmp_path, shape):
     a = Decoder(**SMALL | shape | {"n_vocab": 40})
     run = RunConfig(batch=2, length=7, dtype="float64", backend="cpu")

@@ -77,6 +77,11 @@ def shares_storage(r: Run) -> int:
     return int(r.projections in ("packed", "sliced"))
 
 
+def n_normalised(a: Fields, n_head):
+    """Return of how many heads a norm has parameters: also of those that other devices compute."""
+    return n_head * (getattr(a, "n_sharing_heads", 1) if a.qk_norm == "joint" else 1)
+
+
 def n_vectors(a: Fields, n_token, n_head):
     return n_token * (1 if a.qk_norm == "joint" else n_head)
 

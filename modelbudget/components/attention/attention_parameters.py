@@ -3,7 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_conditions import shards_are_separate
-from modelbudget.components.attention.attention_layout import d_gate, position_of
+from modelbudget.components.attention.attention_layout import d_gate, n_normalised, position_of
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, vector
@@ -21,20 +21,27 @@ def parameters(a: Fields) -> Values:
     """
     d_query = a.n_head * a.d_head
     d_key = a.n_kv_head * a.d_head
-    of_query = {"none": 0, "shared": a.d_head, "separate": d_query, "joint": d_query}
-    of_key = {"none": 0, "shared": a.d_head, "separate": d_key, "joint": d_key}
+    n_norm = int(a.qk_norm != "none") * (a.norm_scale + a.qk_norm_bias) * a.d_head
+    n_query, n_key = _normalised_heads(a)
     return {
         "query": a.d_model * d_query + a.query_bias * d_query,
         "gate": a.attention_gate * (a.d_model + a.query_bias) * d_gate(a),
         "key": a.d_model * d_key + a.key_bias * d_key,
         "value": a.d_model * d_key + a.value_bias * d_key,
         "output": d_query * a.d_model + a.output_bias * a.d_model,
-        "query_norm": (a.norm_scale + a.qk_norm_bias) * of_query[a.qk_norm],
-        "key_norm": (a.norm_scale + a.qk_norm_bias) * of_key[a.qk_norm],
+        "query_norm": n_norm * n_query,
+        "key_norm": n_norm * n_key,
         "norm": a.inner_norm * norm.parameters(a, d_query),
         "sinks": a.sinks * a.n_head,
         **_relative_positions(a),
     }
+
+
+def _normalised_heads(a: Fields) -> tuple:
+    """Return of how many heads norms of queries and keys have parameters."""
+    if a.qk_norm == "shared":
+        return 1, 1
+    return n_normalised(a, a.n_head), n_normalised(a, a.n_kv_head)
 
 
 def _relative_positions(a: Fields) -> Values:
@@ -70,8 +77,7 @@ def tensors(a: Fields) -> list[Tensor]:
         *linear_tensors("output", query, a.d_model, a.output_bias),
     ]
     if a.qk_norm != "none":
-        n_query, n_key = (1, 1) if a.qk_norm == "shared" else (a.n_head, a.n_kv_head)
-        for name, n in (("query_norm", n_query), ("key_norm", n_key)):
+        for name, n in zip(("query_norm", "key_norm"), _normalised_heads(a), strict=True):
             shared = vector(name, a.d_head)
             of_heads = shared if a.qk_norm == "shared" else matrix(name, n, a.d_head)
             all_tensors += [

@@ -5,6 +5,7 @@ from functools import partial
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import fuses_gradients
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
+from modelbudget.components.attention.attention_layout import n_normalised
 from modelbudget.components.position import by_key, causal_bias, sinusoids
 from modelbudget.operations.elementwise import add, contiguous, mul, sigmoid
 from modelbudget.operations.joining import cat, pad
@@ -156,7 +157,7 @@ def _head_norm(name: str, a: Fields, r: Run, n_head):
         return None
     if a.qk_norm == "separate":
         return make_part(name, _separate_norm, a, r, n_head)
-    shape = (n_head, a.d_head) if a.qk_norm == "joint" else (a.d_head,)
+    shape = (n_normalised(a, n_head), a.d_head) if a.qk_norm == "joint" else (a.d_head,)
     return norm.make(name, a, r, shape, a.qk_norm_bias)
 
 

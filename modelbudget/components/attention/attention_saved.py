@@ -10,6 +10,7 @@ from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
     heads,
+    n_normalised,
     n_vectors,
     own_tables,
     position_of,
@@ -64,7 +65,7 @@ def saved_by_head_norm(a: Fields, r: Run, n_head):
     if a.qk_norm == "none":
         return 0
     states = bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
-    by_norm = norm.saved(a, r, n_head * a.d_head, n_vectors(a, tokens(r), n_head))
+    by_norm = norm.saved(a, r, n_normalised(a, n_head) * a.d_head, n_vectors(a, tokens(r), n_head))
     return by_norm + scaled_apart(a, r) * states
 
 

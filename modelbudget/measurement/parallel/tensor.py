@@ -218,11 +218,29 @@ def _head_norms(attention: Any, mesh: DeviceMesh) -> Iterator[tuple[str, Sequenc
     """Yield how norms of heads are divided: a norm of each head has parameters of a device's."""
     for name in ("query_norm", "key_norm"):
         module = getattr(attention, name)
+        if attention.qk_norm == "joint":
+            _normalise_all_heads(module, mesh)
+            continue
         if not isinstance(module, SeparateNorm):
             yield name, SequenceParallel(sequence_dim=2, use_local_output=True)
             continue
         for parameter, _ in [*module.named_parameters(recurse=False)]:
             _keep_own(module, parameter, mesh)
+
+
+def _normalise_all_heads(norm: nn.Module, mesh: DeviceMesh) -> None:
+    """Let a norm read the heads of all devices, and return this one's (vLLM's OLMo 2).
+
+    Each device has the gradient of all heads, and so that of the norm's parameters.
+    """
+
+    def redistribute(x: torch.Tensor, given: Placement, wanted: Placement) -> torch.Tensor:
+        x = DTensor.from_local(x, mesh, [given], run_check=False)
+        return x.redistribute(placements=[wanted]).to_local()
+
+    of_all, of_one = Replicate(), Shard(2)
+    norm.register_forward_pre_hook(lambda _, inputs: redistribute(*inputs, of_one, of_all))
+    norm.register_forward_hook(lambda _, _inputs, y: redistribute(y, of_all, of_one))
 
 
 def _sum_key_gradient(mesh: DeviceMesh, widths: tuple[int, int], _down, _inputs, y: torch.Tensor):

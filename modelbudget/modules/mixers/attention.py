@@ -44,6 +44,7 @@ class Attention(nn.Module):
         self.register_buffer("rope_table", None, persistent=False)
         self.core = ScaledDotProductAttention()
         self.cache: Cache | None = None
+        self.qk_norm = a.qk_norm
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
         self.d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
