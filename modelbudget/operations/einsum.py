@@ -13,7 +13,7 @@ from modelbudget.operations.tape import Tensor, product
 from modelbudget.operations.views import permute, reshape, unsqueeze, view
 
 
-@operation
+@operation(autocast="lower")
 def einsum(equation: str, x: Tensor, y: Tensor) -> Tensor:
     """Multiply two tensors and sum over the labels that the result lacks.
 

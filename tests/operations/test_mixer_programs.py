@@ -138,7 +138,6 @@ WITHOUT_AUTOCAST = {
     "rg_lru",
     "mla",
     "selective_scan",
-    "channel_rnn",
     "mlstm",
     "slstm",
     "differential_attention",

@@ -10,7 +10,7 @@ from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, mul, tanh
 from modelbudget.operations.joining import stack
-from modelbudget.operations.part import NoProgramError, parameter
+from modelbudget.operations.part import parameter
 from modelbudget.operations.reductions import mean, sum_over
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import unbind, unsqueeze
@@ -50,8 +50,6 @@ TOKENS_PER_STEP = 1
 
 def program(a: Fields, r: Run):
     """(batch, length, d_model) to the same shape, token by token."""
-    if r.autocast != "none":
-        raise NoProgramError(f"autocast: {r.autocast} of channel_rnn")
     cells = a.d_model, a.d_hidden
     input_, hidden = parameter("input", *cells), parameter("hidden", *cells, a.d_hidden)
     biases = parameter("biases", 2, *cells)

@@ -234,12 +234,12 @@ def _normalise_all_heads(norm: nn.Module, mesh: DeviceMesh) -> None:
     Each device has the gradient of all heads, and so that of the norm's parameters.
     """
 
-    def redistribute(x: torch.Tensor, given: Placement, wanted: Placement) -> torch.Tensor:
+    def redistribute(x: Any, given: Placement, wanted: Placement) -> torch.Tensor:
         x = DTensor.from_local(x, mesh, [given], run_check=False)
         return x.redistribute(placements=[wanted]).to_local()
 
     of_all, of_one = Replicate(), Shard(2)
-    norm.register_forward_pre_hook(lambda _, inputs: redistribute(*inputs, of_one, of_all))
+    norm.register_forward_pre_hook(lambda _, inputs: redistribute(inputs[0], of_one, of_all))
     norm.register_forward_hook(lambda _, _inputs, y: redistribute(y, of_all, of_one))
 
 
