@@ -24,9 +24,23 @@ ROW = 46
 """Height of a row in pixels: a bar, and a line of text above it."""
 
 
-def room_of(texts: pl.Series) -> int:
-    """Return the width in pixels of the longest of the texts, with a digit's gap before it."""
-    return DIGIT * (max(map(len, texts)) + 1)
+def shares_of(whole: str) -> alt.X:
+    """Return the horizontal channel of shares, from nothing to the whole."""
+    axis = alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False)
+    scale = alt.Scale(domain=[0, 1])
+    return alt.X("share:Q", title=f"share of the {whole}", scale=scale, axis=axis)
+
+
+def names_and_totals(rows: pl.DataFrame, y: alt.Y, **style) -> list[alt.Chart]:
+    """Return the `label` of each row at the left, as long as it has room, and its `total`."""
+    base = alt.Chart(rows).encode(y=y)
+    limit = alt.ExprRef(f"width - {DIGIT * (max(map(len, rows['total'])) + 1)}")
+    return [
+        base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
+        base.mark_text(align="right", color=theme.SOFT, **style).encode(
+            x=alt.value("width"), text="total:N"
+        ),
+    ]
 
 
 def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
@@ -38,10 +52,7 @@ def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
         alt.Chart(table.select("point", "label", "group", "rank", "value", "share", "total"))
         .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
-            x=alt.X(
-                "share:Q", title=f"share of the {UNITS[quantity]}", scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
-            ),
+            x=shares_of(UNITS[quantity]),
             y=y,
             color=theme.colour(groups),
             order="rank:Q",
@@ -106,15 +117,7 @@ def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
     """Return the names above the bars, and their totals at the right."""
     texts = pl.Series([brief(total, quantity) for total in models["total"]])
     rows = models.select("point", "label").with_columns(total=texts)
-    base = alt.Chart(rows).encode(y=y)
-    style = {"baseline": "bottom", "yOffset": -7, "fontSize": 12}
-    limit = alt.ExprRef(f"width - {room_of(texts)}")
-    return [
-        base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
-        base.mark_text(align="right", color=theme.SOFT, **style).encode(
-            x=alt.value("width"), text="total:N"
-        ),
-    ]
+    return names_and_totals(rows, y, baseline="bottom", yOffset=-7, fontSize=12)
 
 
 def largest_part(table: pl.DataFrame, quantity: str) -> str:

@@ -9,7 +9,7 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bar_chart import room_of
+from modelbudget.report.charts.bar_chart import names_and_totals, shares_of
 from modelbudget.report.charts.format import percent, si_bytes, times
 from modelbudget.report.charts.grouped_values import groups_in
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
@@ -141,10 +141,7 @@ def composition(
         )
         .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
-            x=alt.X(
-                "share:Q", title="share of the model's peak", scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
-            ),
+            x=shares_of("model's peak"),
             y=y,
             color=theme.colour(groups),
             order="rank:Q",
@@ -159,17 +156,9 @@ def composition(
         line=pl.concat_str("point", pl.lit(" ")),
         total=pl.col("worst").map_elements(si_bytes, pl.String),
     )
-    room = room_of(titles["total"])
-    text = alt.Chart(titles).encode(y=y)
-    chart = alt.layer(
-        bars,
-        text.mark_text(
-            align="left", baseline="middle", yOffset=3, limit=alt.ExprRef(f"width - {room}")
-        ).encode(x=alt.value(0), text="label:N"),
-        text.mark_text(align="right", baseline="middle", yOffset=3, color=theme.SOFT).encode(
-            x=alt.value("width"), text="total:N"
-        ),
-    ).properties(width=theme.WIDTH - MARGIN, height=ROW * len(lines))
+    chart = alt.layer(bars, *names_and_totals(titles, y, baseline="middle", yOffset=3)).properties(
+        width=theme.WIDTH - MARGIN, height=ROW * len(lines)
+    )
     return theme.framed(chart, title, finding, MARGIN, groups=groups)
 
 
