@@ -88,7 +88,7 @@ def _shares(
     else:
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
-            area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
+            area.encode(x=size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
             _tooltip_bands(rows, axis, x_title),
         ]
     width = theme.panel_width(columns, MARGIN)
@@ -119,7 +119,7 @@ def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
         alt.Chart(bands)
         .mark_rect(color=theme.INK, opacity=0)
         .encode(
-            x=_size(axis, rows, title, "left"),
+            x=size(axis, rows, title, "left"),
             x2="right:Q",
             tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], "total:N"],
         )
@@ -141,7 +141,7 @@ def totals_along(
     )
     low, high = least_and_most(rows, "total")
     base = alt.Chart(rows).encode(
-        x=_size(axis, rows, field_title(axis)),
+        x=size(axis, rows, field_title(axis)),
         y=alt.Y(
             "total:Q",
             title=UNITS[quantity],
@@ -170,7 +170,7 @@ def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:
     return low >= 1 and high > 20 * low
 
 
-def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
+def size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
     """Return the horizontal channel of a size; `column` names another column to read."""
     ends = values(rows, axis)
     logarithmic = _is_logarithmic(rows, axis)

@@ -3,19 +3,16 @@
 On a slice all other axes have their middle value: each of its points is a model, never a mean.
 """
 
-from typing import Any
-
 import altair as alt
 import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.area_chart import FEW, size
 from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
 MOST_VALUES = 60
-FEW = 8
-"""Up to this number of values an axis has bars; with more it has a band."""
 COLUMNS = 3
 MARGIN = 52
 """Width in pixels of a vertical axis."""
@@ -102,13 +99,7 @@ def _x(rows: pl.DataFrame, axis: str) -> alt.X:
         in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
         plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_LABEL)
         return alt.X("value:O", title=axis, sort=in_order, axis=plain)
-    low, high = least_and_most(rows, "value")
-    logarithmic = low >= 1 and high > 20 * low
-    ticks: dict[str, Any] = theme.ticks(low, high) if logarithmic else {"tickCount": 4}
-    linear = alt.Scale(nice=False, zero=False)
-    scale = alt.Scale(type="log", nice=False) if logarithmic else linear
-    marks = alt.Axis(grid=False, labelExpr=theme.EXACT, **ticks)
-    return alt.X("value:Q", title=axis, scale=scale, axis=marks)
+    return size("value", rows, axis)
 
 
 _LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
