@@ -76,6 +76,8 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --batch-size 2", "--batch-size: no such option; allowed: --batch"),
         ("llama-3-8b --precision 8", "--precision: no such option; allowed: --dtype"),
         ("llama-3-8b --hidden-size 8", "--hidden-size: no such option; allowed: --set d_model=…"),
+        ("llama-3-8b --qlora", "--qlora: no such option; allowed: --adapter"),
+        ("llama-3-8b --lora-rank 8", "allowed: --set adapter_rank=…"),
         ("models --gpus 2", "No such option: --gpus"),
         ("llama-3-8b --length 32k", "--length 32k: write 32768 or 32000"),
         ("llama-3-8b --batch 1K", "--batch 1K: write 1024 or 1000"),

@@ -83,7 +83,7 @@ def other_name(error: Any) -> str | None:
         return None
     from modelbudget.architecture.adapter_methods import OF_LAYERS
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.common.suggestions import nearest
+    from modelbudget.common.suggestions import SAME_WORD, nearest
     from modelbudget.families import families
 
     name = error.option_name.lstrip("-").replace("-", "_")
@@ -93,7 +93,7 @@ def other_name(error: Any) -> str | None:
         known = (RunConfig, *families().values())
         fields = {field: f"--set {field}=…" for of in known for field in of.model_fields}
         wanted = fields | wanted
-    near = [wanted[one] for one in nearest(name, wanted, 1)]
+    near = [wanted[one] for one in nearest(name, wanted, 1, SAME_WORD)]
     if name in OF_LAYERS and "adapter" in wanted:
         near = [f"--adapter {name}"]
     return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
