@@ -136,7 +136,6 @@ def constraints() -> Iterator[Constraint]:
     of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"
     yield _known(of_one_kind, f"position = 'learned', whose matrix is whole, and {of_all}")
     yield _known("not inner_norm", "inner_norm = true")
-    yield _known("activation != 'xielu'", "activation = xielu")
     copied = "tensor_parallel % n_kv_head == 0 or "
     whole = "sequence_parallel or 'moe' not in mlps or "
     sizes = {"n_head": "", "n_kv_head": copied, "d_ff": "", "d_expert": whole, "d_shared": whole}

@@ -112,9 +112,12 @@ class Divided:
         return (is_key and self.has_whole_keys) or self._is_norm(path)
 
     def _is_norm(self, path: str) -> bool:
-        """Return whether a part normalises a part of the length, or of the heads."""
-        return (path in HEAD_NORMS and self.qk_norm == "shared") or (
-            self.dim is not None and path.startswith(("layer.norm.", "norm."))
+        """Return whether a part normalises a part of the length, or of the heads; or is xIELU."""
+        of_heads = path in HEAD_NORMS and self.qk_norm == "shared"
+        return (
+            of_heads
+            or path == "layer.mlp.activation"
+            or (self.dim is not None and path.startswith(("layer.norm.", "norm.")))
         )
 
     def _around(self, part: Part, parameters: list[Tensor]) -> Callable | None:

@@ -85,13 +85,15 @@ MLA |= dict.fromkeys([*BIASES[:4], "sinks", "attention_gate", "gate_per_head"], 
 PARTS_OF_HEADS = {
     "separate norms": {"qk_norm": "separate", "n_kv_head": 4},
     "a norm of all heads": {"qk_norm": "joint", "n_kv_head": 4},
+    "xIELU": {"activation": "xielu", "mlps": "mlp"}
+    | dict.fromkeys(("n_expert", "n_expert_per_token", "d_expert"), 0),
     "ALiBi": {"position": "alibi"},
     "buckets": {"position": "buckets", "n_bucket": 8},
     "MLA": MLA,
     "MLA with a latent of queries": MLA | {"q_lora_rank": 20},
     "MLA and attention": MLA | {"mixers": "mla attention", "q_lora_rank": 8},
 }
-"""Parts of which a device computes its own heads, and that have no closed peak."""
+"""Parts of which a device computes its own heads or channels, and that have no closed peak."""
 
 
 def random_share_with(part: str, seed: int) -> tuple[Decoder, RunConfig]:
@@ -99,4 +101,5 @@ def random_share_with(part: str, seed: int) -> tuple[Decoder, RunConfig]:
     a, run = random_share(seed)
     a = Decoder(**a.model_dump() | PARTS_OF_HEADS[part])
     is_latent = "mla" in a.mixers.split()
-    return a, run.model_copy(update={"projections": "separate"} if is_latent else {})
+    update: dict = {"projections": "separate"} if is_latent else {}
+    return a, run.model_copy(update=update | ({} if a.n_expert else {"expert_parallel": 1}))

@@ -45,7 +45,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
-from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.feed_forward.mlp import MLP, XIELU
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
@@ -136,6 +136,8 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
     columns += ["attention.query", "attention.query_key_value", "attention.gate"]
     columns += ["mlp.gate", "mlp.up", "mlp.gate_up"]
     _divide_packed(layer, mesh.size())
+    if isinstance(getattr(getattr(layer, "mlp", None), "activation", None), XIELU):
+        plan["mlp.activation"] = SequenceParallel(sequence_dim=-1, use_local_output=True)
     if hasattr(layer, "mla"):
         mla = cast(MLA, layer.mla)
         mla.n_head //= mesh.size()
