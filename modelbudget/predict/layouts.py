@@ -358,7 +358,11 @@ def _sweep(
                 if name not in chosen
             },
             "derive": ({} if STAGES in chosen else {STAGES: INTERLEAVED}) | dict(derive),
-            "constraints": [f"pipeline_parallel > 1 or {RANK} == 'first'"],
+            "constraints": [
+                f"pipeline_parallel > 1 or {RANK} == 'first'",
+                # The batch is not divided but among stages, or as it is chosen.
+                *["pipeline_parallel > 1 or n_microbatch == 1"][: "n_microbatch" not in chosen],
+            ],
             "measure": Measure(quantities=[PEAK], device="none"),
         }
     )

@@ -38,7 +38,7 @@ def test_the_changes_together_fit_and_the_next_sequence_does_not(fit):
     assert fit.together.needed <= fit.accelerator.bytes < fit.needed
     for field, largest in fit.together.largest.items():
         for value, fits in ((largest, True), (largest + 16, False)):
-            of_one = {"batch": 1} if field == "length" else {}
+            of_one = {"batch": fields["n_microbatch"]} if field == "length" else {}
             run = QLORA | fields | of_one | {field: value}
             assert (model.fit("rtx-4090", run).needed <= fit.accelerator.bytes) == fits
 

@@ -19,7 +19,7 @@ from helpers.project import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNER = Path(__file__).with_name("run_lines.py")
-TIMEOUT_S = 120
+TIMEOUT_S = 900
 """Seconds for all lines together."""
 SERVER_LOG = """\
 INFO core.py Initializing a V1 LLM engine with config: model='Qwen/Qwen3-14B', dtype=torch.bfloat16
