@@ -94,17 +94,17 @@ TRAINING = (
 
 
 def test_what_has_no_formula_is_measured_and_not_compared(compared):
-    """The peak of cells under autocast has neither formula nor program; their FLOPs have one."""
+    """The peak of MLA with one table of RoPE is measured alone; its FLOPs have a formula."""
     table = compared(
         "base: gpt-2-124m\nfixed: {length: 8}\ngrid: {n_layer: [1]}\n"
-        "points: [{base: hybrid-368, n_layer: 3, autocast: bfloat16}]\n"
+        "points: [{base: deepseek-v2-lite, n_layer: 3, rope_tables: model}]\n"
         "measure: {device: meta,\n"
         "  quantities: [peak_training_bytes, flops_forward, unsupported_ops]}\n"
     )
     others = table.filter(pl.col("quantity") != "unsupported_ops")
-    of_cells = (pl.col("n_layer") == 3) & (pl.col("quantity") == "peak_training_bytes")
-    assert others.filter(of_cells)["prediction"].unique().to_list() == [None]
-    assert others.filter(~of_cells)["prediction"].unique().to_list() == ["formula"]
+    of_mla = (pl.col("n_layer") == 3) & (pl.col("quantity") == "peak_training_bytes")
+    assert others.filter(of_mla)["prediction"].unique().to_list() == [None]
+    assert others.filter(~of_mla)["prediction"].unique().to_list() == ["formula"]
     calls = table.filter(pl.col("quantity") == "unsupported_ops")
     assert calls["prediction"].null_count() == calls.height
     without = table.filter(pl.col("prediction").is_null())

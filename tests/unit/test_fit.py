@@ -138,8 +138,8 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     assert solve(palm, "batch", "training", 192 * GB) == Solution(0, 1)
     gpt = named_architecture(catalogue["gpt-2-124m"]), RunConfig(**FLASH)
     assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None, "model")
-    cells_with_casts = named_architecture(catalogue["hybrid-368"]), RunConfig(autocast="bfloat16")
-    assert solve(cells_with_casts, "batch", "training", 192 * GB) is None
+    mla = named_architecture(catalogue["deepseek-v2-lite"]), RunConfig(rope_tables="model")
+    assert solve(mla, "batch", "training", 192 * GB) is None
     sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
     forgetful = Decoder(**sizes, d_ff=4, mixers="none"), RunConfig()
     assert solve(forgetful, "batch", "weights_and_cache", GB) == Solution(
@@ -420,8 +420,8 @@ def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
 
 NOTHING_TRACED = {
     "no formula": (
-        "points: [{base: hybrid-368}, {base: hybrid-368, n_vocab: 1000}]\n"
-        "fixed: {length: 8, autocast: bfloat16}\nfit: [batch]\n"
+        "base: deepseek-v2-lite\npoints: [{}, {n_vocab: 1000}]\n"
+        "fixed: {n_layer: 2, length: 8, rope_tables: model}\nfit: [batch]\n"
         "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     ),
     "not traced (more than 128 layers)": (
