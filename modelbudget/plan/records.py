@@ -54,6 +54,14 @@ def remove_damaged() -> None:
                 record.unlink()
 
 
+def remove_changed_without_record() -> None:
+    """Remove results that have changed and have no record, by which Snakemake sees a change."""
+    recorded = {result for _, result in _records()}
+    for result in checksums.results():
+        if result not in recorded and checksums.changed_results([result]):
+            shutil.rmtree(result) if result.is_dir() else result.unlink()
+
+
 def restore_times() -> None:
     """Set the time of each unchanged result to that of its record: a copy has other times.
 
@@ -66,13 +74,19 @@ def restore_times() -> None:
 
 def _times() -> Iterator[tuple[Path, float]]:
     """Yield each result that exists and has a record, with the time at which it was made."""
-    for record in RECORDS.rglob("*"):
+    for record, result in _records():
         with suppress(OSError, ValueError, KeyError, TypeError):
-            # The name of a record is the path of its result, in parts if it is long.
-            name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS).parts)
-            result = Path(urlsafe_b64decode(name).decode())
-            if record.is_file() and result.exists():
+            if result.exists():
                 yield result, float(json.loads(record.read_text(encoding="utf-8"))["endtime"])
+
+
+def _records() -> Iterator[tuple[Path, Path]]:
+    """Yield each record with the path of its result, which is its name, in parts if it is long."""
+    for record in RECORDS.rglob("*"):
+        if record.is_file():
+            name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS).parts)
+            with suppress(ValueError):
+                yield record, Path(urlsafe_b64decode(name).decode())
 
 
 def remove_lock_of_ended_run() -> str | None:

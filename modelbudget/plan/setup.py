@@ -70,6 +70,7 @@ class Run:
         records.remove_damaged()
         records.restore_times()
         if not is_plan:
+            records.remove_changed_without_record()
             lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
             for line in filter(None, lines):
                 logger.warning(line)
