@@ -42,8 +42,7 @@ def state(results: Iterable[str | Path]) -> str:
     """
     records = {path: _saved(path) for path in map(Path, results) if path.exists()}
     changed = [_content(path) for path in changed_results(records)]
-    data = {name: digest for each in records.values() if each for name, digest in each.data.items()}
-    changed += [_of_data(name) for name, digest in data.items() if _of_data(name) != digest]
+    changed += [digest for each in records.values() if each for digest in _changed_data(each)]
     if changed:
         return _digest("".join(changed).encode())
     return next((each.state for each in records.values() if each), MADE)
@@ -62,7 +61,7 @@ def results() -> list[Path]:
 
 
 def are_current(rule, wildcards) -> bool:
-    """Whether all results of a job are there, unchanged, and made with its present parameters."""
+    """Whether all results of a job are there, unchanged, and made with what it reads now."""
     params = {
         name: value(wildcards) if callable(value) else value
         for name, value in rule.params.items()
@@ -74,6 +73,7 @@ def are_current(rule, wildcards) -> bool:
         and _is_unchanged(path)
         and (record := _saved(path))
         and record.params == made_with
+        and not _changed_data(record)
         for path in map(Path, results)
     )
 
@@ -105,6 +105,11 @@ def _of_params(params: Mapping[str, Any]) -> str:
 def _is_unchanged(path: Path) -> bool:
     record = _saved(path)
     return record is not None and record.content == _content(path)
+
+
+def _changed_data(record: Made) -> list[str]:
+    """Return the present digests of the data files that were opened and have changed."""
+    return [_of_data(name) for name, digest in record.data.items() if _of_data(name) != digest]
 
 
 def _saved(path: Path) -> Made | None:

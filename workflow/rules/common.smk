@@ -13,13 +13,22 @@ LISTED = [name for name in SWEEPS if name not in targets.solved(SWEEPS)]
 CONTENT = {sweep: content(SWEEPS[sweep]) for sweep in LISTED}
 
 
-def listed(wildcards, file):
-    """Return a file with the points of a sweep, which may be older than what is made of it.
+def is_current(wildcards, *names):
+    """Whether the tables of these names of a sweep, and what is made with them, are current."""
+    made = [f"results/{wildcards.sweep}/{name}.parquet" for name in names]
+    makers = [each for each in RULES if any(map(each.is_producer, made))]
+    return all(checksums.are_current(each, wildcards) for each in makers)
 
-    They are written for all sweeps at once: what is made of one depends on its content instead.
+
+def listed(wildcards, file, made):
+    """Return a file with the points of a sweep, which may be older than a table made of it.
+
+    They are written for all sweeps at once: the table depends on the sweep's content instead. One
+    that is not current depends on the file: of jobs after one that runs, Snakemake looks for no
+    other reason.
     """
     path = f"results/{wildcards.sweep}/{file}"
-    return ancient(path) if wildcards.sweep in LISTED else path
+    return ancient(path) if wildcards.sweep in LISTED and is_current(wildcards, made) else path
 
 
 def if_needed(files, wildcards):
@@ -29,9 +38,7 @@ def if_needed(files, wildcards):
     it would be made again whenever another sweep changes.
     """
     names = ("comparison",) if wildcards.sweep in LISTED else ("points", "comparison")
-    made = [f"results/{wildcards.sweep}/{name}.parquet" for name in names]
-    makers = [each for each in RULES if any(map(each.is_producer, made))]
-    return [] if all(checksums.are_current(each, wildcards) for each in makers) else files
+    return [] if is_current(wildcards, *names) else files
 
 
 def inputs(wildcards, input):

@@ -6,8 +6,8 @@
 
 rule compare:
     input:
-        points=lambda wildcards: listed(wildcards, "points.parquet"),
-        summary=lambda wildcards: listed(wildcards, "sweep.json"),
+        points=lambda wildcards: listed(wildcards, "points.parquet", "comparison"),
+        summary=lambda wildcards: listed(wildcards, "sweep.json", "comparison"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
         counts=lambda wildcards: written(wildcards, "reference_counts"),
         layouts=lambda wildcards: written(wildcards, "layouts"),

@@ -5,8 +5,8 @@
 
 rule fit:
     input:
-        points=lambda wildcards: listed(wildcards, "points.parquet"),
-        summary=lambda wildcards: listed(wildcards, "sweep.json"),
+        points=lambda wildcards: listed(wildcards, "points.parquet", "fit"),
+        summary=lambda wildcards: listed(wildcards, "sweep.json", "fit"),
         accelerators=ancient(ACCELERATORS),
     output:
         parquet="results/{sweep}/fit.parquet",

@@ -3,7 +3,7 @@
 
 rule reference_counts:
     input:
-        points=lambda wildcards: listed(wildcards, "points.parquet"),
+        points=lambda wildcards: listed(wildcards, "points.parquet", "reference_counts"),
     output:
         counts="results/{sweep}/reference_counts.parquet",
     log:
