@@ -160,17 +160,28 @@ def answer(
     by_formula = [q for q in quantities if q not in missing and not _not_by_formula(of_class, q)]
     to_trace = [q for q in quantities if q not in missing and q not in by_formula]
     values: dict[str, Breakdown] = {}
+    traced = of_class
     if to_trace and (why := _not_traceable(of_class)):
-        if named != TRANSFORMERS:
+        traced = _as_constructed(of_class)
+        is_counted = of_class.config is None and not _not_traceable(traced)
+        counted = [q for q in to_trace if is_counted and q == "parameters"]  # so in any format
+        if named != TRANSFORMERS and not counted:
             return NotOfClass(model, why)
-        missing |= {q: f"{_not_by_formula(of_class, q)}; {why}" for q in to_trace}
-    elif to_trace:
-        values, lost = _traced(of_class, to_trace)
+        reasons = {q: _not_by_formula(of_class, q) for q in to_trace if q not in counted}
+        missing |= {q: f"{reason}; {why}" for q, reason in reasons.items()}
+        to_trace = counted
+    if to_trace:
+        values, lost = _traced(traced, to_trace)
         missing |= lost
     breakdowns = _predicted(of_class, by_formula) | values
     ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
     notes = *_notes(of_class, values, missing), *line_of_optimizer(of_class.run, ordered)
     return Answer(of_class.run, ordered, missing, notes)
+
+
+def _as_constructed(of_class: OfClass) -> OfClass:
+    """Return the class with weights of the dtype, as it is built."""
+    return of_class._replace(run=of_class.run.model_copy(update={"weights": "dtype"}))
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

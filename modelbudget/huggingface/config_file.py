@@ -121,7 +121,7 @@ def _without_formula(
             fields = bounded_check.fields_of_built(config)
         except ValueError:
             raise why from None
-    notes += _tied_nevertheless(config, fields)
+    notes += [*misdescribes(None, config), *_tied_nevertheless(config, fields)]
     lines = str(why).splitlines() if why else ()
     notes += [Note(f"{line}; measured without a formula: {kind} is counted") for line in lines]
     return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])

@@ -54,9 +54,12 @@ def not_used(kind: str, config: dict[str, Any]) -> list[Note]:
     ]
 
 
-def misdescribes(kind: str, config: dict[str, Any]) -> list[Note]:
-    """Return a note if a published file is known not to describe the model that was trained."""
-    values = translations()[kind].defaults | config
+def misdescribes(kind: str | None, config: dict[str, Any]) -> list[Note]:
+    """Return a note if a published file is known not to describe the model that was trained.
+
+    `kind` is its class if there is a formula.
+    """
+    values = (translations()[kind].defaults if kind else {}) | config
     return [Note(difference.line) for difference in misdescribed() if difference.matches(values)]
 
 

@@ -54,6 +54,19 @@ def test_the_class_is_counted_and_the_reason_is_said(tmp_path, config, line):
     assert note.endswith(f"; measured without a formula: {kind} is counted")
 
 
+def test_parameters_of_a_quantised_file_without_a_formula(tmp_path):
+    """A format changes no number of parameters; all else of the class has the reason."""
+    config = LLAMA | {"hidden_act": "tanh", "quantization_config": {
+        "quant_method": "fp8", "weight_block_size": [128, 128],
+    }}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = mb.model(tmp_path).predictions(["parameters", "parameter_bytes"])
+    keys = {key: LLAMA[key] for key in LLAMA if key != "model_type"}
+    assert found["parameters"].total == witness("LlamaForCausalLM", keys).parameters
+    assert "traced with weights of the dtype" in found.missing["parameter_bytes"]
+    assert found.run.weights == "fp8-block"
+
+
 SMALL = {"vocab_size": 1000, "num_hidden_layers": 2, "pad_token_id": 0}
 COUNTS = {
     "WhisperForCausalLM": (193_024, SMALL | {

@@ -92,10 +92,21 @@ CODER = SIZES | {
     "model_type": "qwen3_moe", "qkv_bias": False, "num_experts": 4, "moe_intermediate_size": 8,
     "num_experts_per_tok": 2, "no_repeat_ngram_size": 0, "typical_p": 1.0, "torchscript": False,
 }  # fmt: skip
+AFMOE = SIZES | {  # arcee-ai/Trinity-Mini: its own code has these keys, the class never reads them
+    "model_type": "afmoe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+    "num_dense_layers": 1, "num_expert_groups": 1, "num_limited_groups": 1, "sliding_window": 8,
+    "num_shared_experts": 1, "layer_types": [*["sliding_attention"] * 3, "full_attention"],
+}  # fmt: skip
+NEMOTRON = SIZES | {  # nvidia/Nemotron-H-8B-Base-8K: Megatron's name of the same number
+    "model_type": "nemotron_h", "hybrid_override_pattern": "M-*-", "num_query_groups": 2,
+    "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 8,
+}  # fmt: skip
 PHI_3 = {k: v for k, v in SIZES.items() if k != "head_dim"} | {"model_type": "phi3"}
 
 
-@pytest.mark.parametrize("keys", [QWEN, LLAMA_4, MINIMAX, CODER], ids=lambda k: k["model_type"])
+@pytest.mark.parametrize(
+    "keys", [QWEN, LLAMA_4, MINIMAX, CODER, AFMOE, NEMOTRON], ids=lambda k: k["model_type"]
+)
 def test_keys_of_published_files_that_no_class_writes(tmp_path, keys):
     """Each file was refused, or was counted without a formula; the class is the oracle."""
     total, lines = lines_of(tmp_path, keys)
@@ -123,3 +134,18 @@ def test_the_window_of_phi_3_bounds_its_cache(tmp_path):
     assert kept == [(1, 2, window - 1, 16)] * 4
     run = {"length": n_tokens, "dtype": "float32"}
     assert model.predict("cache_bytes", run).total == 4 * 2 * 2 * 16 * window * 4
+
+
+def test_experts_of_longcat_that_compute_nothing(tmp_path):
+    """The class has matrices for them, the published 560B have none: a line has the number."""
+    longcat = {  # huggingface.co/meituan-longcat/LongCat-Flash-Chat
+        "model_type": "longcat_flash", "architectures": ["LongcatFlashForCausalLM"],
+        "num_layers": 28, "hidden_size": 6144, "expert_ffn_hidden_size": 2048,
+        "ffn_hidden_size": 12288, "n_routed_experts": 512, "zero_expert_num": 256,
+        "num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "vocab_size": 131072,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_topk": 12,
+    }  # fmt: skip
+    total, lines = lines_of(tmp_path, longcat)
+    of_nothing = 28 * 256 * 2 * 6144 * 2048
+    assert f"{of_nothing:,} parameters" in lines
+    assert round((total - of_nothing) / 1e9, 1) == 560.7
