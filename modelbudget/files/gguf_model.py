@@ -18,6 +18,8 @@ from modelbudget.huggingface.translate import keys_by_field
 
 ARCHITECTURE, NAME = "general.architecture", "general.name"
 EXPERTS = "n_expert"
+OF_EXPERTS = {"d_ff": "d_expert"}
+"""Field → what the number is of a class (Mixtral) whose layers have experts alone."""
 
 
 class StoredComponents(NamedTuple):
@@ -86,12 +88,16 @@ def _config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     for name, field in gguf_formats().fields.items():
         value = header.metadata.get(f"{architecture}.{name}")
+        field = field if field in keys else OF_EXPERTS.get(field, field)
         if value is not None and not isinstance(value, Items) and field in keys:
             config[keys[field]] = value
     if embedding := shapes.get("token_embd.weight"):
         config[keys["n_vocab"]] = embedding[0]
+    has_bias = not shapes.keys().isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias"))
     options = {
         "tie_word_embeddings": "output.weight" not in shapes,
-        "attention_bias": "blk.0.attn_q.bias" in shapes,
+        "attention_bias": has_bias,
+        "use_bias": has_bias,
+        "mlp_bias": "blk.0.ffn_up.bias" in shapes,
     }
     return config | {key: value for key, value in options.items() if key in translation.defaults}

@@ -32,13 +32,26 @@ def shapes_of_file(tied: bool) -> dict:
 def written(path, keys: dict, types: dict[str, str], changed: dict[str, tuple] | None = None):
     """Write a file of a llama of small sizes with the package; `changed`: shapes of tensors."""
     shapes = shapes_of_file(keys["tie_word_embeddings"]) | (changed or {})
-    writer = gguf.GGUFWriter(path, "llama")
+    return written_as("llama", path, keys, shapes, types)
+
+
+def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[str, str]):
+    """Write tensors of zeros with the metadata that llama.cpp's converter writes of a config."""
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("Small Llama")
     writer.add_embedding_length(keys["hidden_size"])
     writer.add_block_count(keys["num_hidden_layers"])
     writer.add_feed_forward_length(keys["intermediate_size"])
     writer.add_head_count(keys["num_attention_heads"])
-    writer.add_head_count_kv(keys["num_key_value_heads"])
+    if "num_key_value_heads" in keys:
+        writer.add_head_count_kv(keys["num_key_value_heads"])
+    if "head_dim" in keys:
+        writer.add_key_length(keys["head_dim"])
+    if n_expert := keys.get("num_local_experts") or keys.get("num_experts"):
+        writer.add_expert_count(n_expert)
+        writer.add_expert_used_count(keys["num_experts_per_tok"])
+    if "moe_intermediate_size" in keys:
+        writer.add_expert_feed_forward_length(keys["moe_intermediate_size"])
     writer.add_context_length(512)
     writer.add_token_list([f"token {i}" for i in range(6000)])
     for name, shape in shapes.items():

@@ -9,7 +9,7 @@ from math import prod
 import gguf
 import pytest
 from helpers.config_files import LLAMA
-from helpers.gguf_files import KEYS_OF_FILE, written
+from helpers.gguf_files import KEYS_OF_FILE, written, written_as
 from helpers.project import ROOT
 from helpers.tiers import examples
 from typer.testing import CliRunner
@@ -122,27 +122,40 @@ SIZES = {
     "num_key_value_heads": 2, "vocab_size": 300,
 }  # fmt: skip
 KEYS = {
-    "GPT2LMHeadModel": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300},
+    "GPT2LMHeadModel": {
+        "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 512,
+    },
     "GPTNeoXForCausalLM": {k: v for k, v in SIZES.items() if k != "num_key_value_heads"},
-    "MixtralForCausalLM": SIZES | {"num_local_experts": 4},
+    "MixtralForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "Qwen3MoeForCausalLM": SIZES | {"num_experts": 4, "moe_intermediate_size": 32,
                                     "num_experts_per_tok": 2},
     "Phi3ForCausalLM": SIZES | {"pad_token_id": 0},
 }  # fmt: skip
 CLASSES = [
-    (name, kind) for name, one in gguf_formats().architectures.items() for kind in one.classes
+    (name, kind, {}) for name, one in gguf_formats().architectures.items() for kind in one.classes
+]
+CHANGED = [
+    ("starcoder2", "Starcoder2ForCausalLM", {"use_bias": False}),
+    ("gptneox", "GPTNeoXForCausalLM", {"attention_bias": False}),
+    ("granite", "GraniteForCausalLM", {"mlp_bias": True, "attention_bias": True}),
+    ("llama", "LlamaForCausalLM", {"mlp_bias": True, "head_dim": 8}),
+    ("gpt2", "GPT2LMHeadModel", {"n_inner": 96}),
 ]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("architecture", "kind"), CLASSES)
+@pytest.mark.parametrize(("architecture", "kind", "changed"), [*CLASSES, *CHANGED])
 def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
-    architecture, kind, tmp_path
+    architecture, kind, changed, tmp_path
 ):
-    """The package has the names of llama.cpp for the names of the class's parameters."""
+    """The package has the names of llama.cpp for the names of the class's parameters.
+
+    A file of these tensors is read as a model with them: files of Mixtral had experts of another
+    width, those of Pythia no biases.
+    """
     import torch
 
-    keys, of_class = KEYS.get(kind, SIZES), getattr(transformers, kind)
+    keys, of_class = KEYS.get(kind, SIZES) | changed, getattr(transformers, kind)
     config = of_class.config_class(**keys)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"architectures": [kind], "model_type": config.model_type} | keys))
@@ -164,6 +177,11 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
             continue
         theirs[names.get_name(name, try_suffixes=(".weight", ".bias")) or name] = shape
     assert shapes_of(mb.model(path).architecture, architecture) == theirs
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": keys.get("n_inner", 4 * 64)} | keys
+    model = mb.model(written_as(architecture, tmp_path / "small.gguf", sizes, theirs, {}))
+    assert model.checkpoint().agrees
+    assert model.parameters().total == sum(map(prod, theirs.values()))
 
 
 QUANTISED = {"token_embd.weight": "Q8_0", "blk.0.ffn_up.weight": "Q4_0", "output.weight": "F16"}
