@@ -10,6 +10,7 @@ from typing import Any, Self
 from modelbudget.api.arguments import checked
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
@@ -89,9 +90,19 @@ class ChosenModel:
                 ]
             )
         try:
-            return resolved(self.base, fields)
+            architecture, run = resolved(self.base, fields)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
+        if run.adapter == "none" and not run.served_adapters:
+            defaults = {name: RunConfig.model_fields[name].default for name in OF_ADAPTER}
+            wrong = [name for name, value in defaults.items() if fields.get(name, value) != value]
+            if wrong:
+                allowed = "allowed with adapter: lora, …"
+                lines = [
+                    f"{name} = {show(fields[name])}: of no adapter; {allowed}" for name in wrong
+                ]
+                raise InputError([f"{self.name}: {line}" for line in lines])
+        return architecture, run
 
     @classmethod
     def named(cls, name: str, /, **fields: Any) -> Self:

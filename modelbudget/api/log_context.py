@@ -7,6 +7,7 @@ from typing import Any
 from modelbudget.api.explained import model_of
 from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import Log, Number
 
@@ -32,7 +33,9 @@ class LogContext:
         if "dtype" not in base:
             of_log["dtype"] = "bfloat16"
             self.asks_dtype = True
-        fields = RunConfig.model_fields
+        fields = RunConfig.model_fields.keys()
+        if "adapter" not in self.chosen:  # they are those of the adapter that the log counts
+            fields -= {*OF_ADAPTER}
         settings = {name: value for name, value in self.chosen.items() if name in fields}
         n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
         architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})

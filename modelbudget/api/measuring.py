@@ -95,13 +95,25 @@ class Comparison(Frames):
         return self._parameters()["predicted"].is_not_null().all()
 
     @property
-    def agrees(self) -> bool:
-        """Whether everything that was measured equals its prediction, and nothing failed."""
-        return self.differences.is_empty() and not self.failed and not self.class_differs
+    def agrees(self) -> bool | None:
+        """Whether all values compared are equal, and nothing failed; None if nothing was compared.
+
+        Compared are measurements with predictions, and values of the class in `transformers`.
+        """
+        if not self.differences.is_empty() or self.failed or self.class_differs:
+            return False
+        verdict = self.verdict()
+        return True if verdict["compared"] or verdict["of_class"] else None
 
     def verdict(self) -> dict[str, int]:
         """Count comparisons and those that agree; see `compare.comparison.verdict`."""
         return verdict(self.table)
+
+    def _line_of_verdict(self) -> str:
+        verdict = self.verdict()
+        if not verdict["compared"]:
+            return "nothing was compared"
+        return f"{verdict['agreed']} of {verdict['compared']} comparisons agree"
 
     def _parameters(self) -> pl.DataFrame:
         return self.table.filter(pl.col("quantity") == "parameters")
@@ -118,15 +130,12 @@ class Comparison(Frames):
         return f"{self.model}: {self.settings}" if self.settings else self.model
 
     def __repr__(self) -> str:
-        verdict = self.verdict()
-        return f"<Comparison of {self}; {verdict['agreed']} of {verdict['compared']} agree>"
+        return f"<Comparison of {self}; {self._line_of_verdict()}>"
 
     def _repr_html_(self) -> str:
-        verdict = self.verdict()
         columns = ["component", "quantity", "predicted", "measured", "difference"]
         shown = self.table.sort("agrees", nulls_last=True).select(columns)
-        caption = f"{self}; {verdict['agreed']} of {verdict['compared']} comparisons agree"
-        return html_table(caption, shown.to_dicts())
+        return html_table(f"{self}; {self._line_of_verdict()}", shown.to_dicts())
 
 
 def compare_model(

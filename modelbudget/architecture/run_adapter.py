@@ -127,7 +127,6 @@ class Adapter(Record):
             "pipeline_schedule = '{pipeline_schedule}'",
             f"pipeline_schedule != 'none' and ({_PARTLY})",
             adapter=WITH_SHARDS,
-            input_gradient=(False,),
             trained_from_layer=(0,),
             modules_to_save=("none",),
             prepare_for_kbit_training=(False,),

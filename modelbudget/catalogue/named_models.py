@@ -82,11 +82,6 @@ class Model(Provenance):
         "owner before a slash; the command answers for them with this shape",
     )
 
-    def has_shape_of(self, name: str) -> bool:
-        """Whether `same_shape` has a name, which may lack its owner."""
-        named = {shape_name.casefold() for shape_name in self.same_shape}
-        return name.casefold() in named | {shape_name.rpartition("/")[2] for shape_name in named}
-
 
 class Series(Provenance):
     """Models that share fields.
@@ -189,28 +184,40 @@ def find(folder: Path, name: str) -> Base:
     catalogue = Catalogue(folder)
     for base in catalogue.bases.values():
         for known in (base.name, *base.model.same_shape) if base.model else ():
-            if as_spelled(name) in (as_spelled(known), as_spelled(known.rpartition("/")[2])):
+            if as_spelled(name) in (as_spelled(known), as_spelled(_without_owner(known))):
                 return catalogue[known]
     return catalogue[name]
 
 
 def of_same_shape(folder: Path, name: str) -> Base | None:
-    """Return the model whose shape a model of another name has, under that name."""
-    for path in yaml_files(folder):
-        if name.casefold() in read_text(path).casefold() and (
-            base := _of_same_shape(_bases(path), name)
-        ):
-            return base
-    return None
+    """Return the model whose shape a model of another name has, under that name.
+
+    Raises InputError if models of several owners, of different shapes, have the name.
+    """
+    paths = [path for path in yaml_files(folder) if name.casefold() in read_text(path).casefold()]
+    return _of_same_shape([base for path in paths for base in _bases(path)], name)
 
 
 def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
-    for base in bases:
-        if base.model and base.model.has_shape_of(name):
-            line = f"has the shape of {base.name} ({base.model.same_shape_source})"
-            label = f"{name} (shape of {base.label})"
-            return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
+    named = {
+        shape_name: base
+        for base in bases
+        for shape_name in (base.model.same_shape if base.model else ())
+        if name.casefold() in (shape_name.casefold(), _without_owner(shape_name).casefold())
+    }
+    whole = {n: base for n, base in named.items() if n.casefold() == name.casefold()} or named
+    if len({base.name for base in whole.values()}) > 1:
+        raise InputError([f"MODEL = {show(name)}: of several owners; allowed: {', '.join(whole)}"])
+    for base in whole.values():
+        line = f"has the shape of {base.name} ({cast(Model, base.model).same_shape_source})"
+        label = f"{name} (shape of {base.label})"
+        return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
     return None
+
+
+def _without_owner(name: str) -> str:
+    """Return the name of a model on huggingface.co without that of its owner."""
+    return name.rpartition("/")[2]
 
 
 def of_series(folder: Path, name: str) -> list[str]:

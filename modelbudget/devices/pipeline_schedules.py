@@ -23,11 +23,15 @@ MAX_ACTIVE_STAGES = 3
 
 
 class Pass(NamedTuple):
-    """Bytes of one pass: at its peak and after it, over those live before, and of its result."""
+    """Bytes of one pass: at its peak and after it, over those live before, and of its result.
+
+    Those of the gradient of an embedding live as long as the output that it leads to.
+    """
 
     peak: Any
     after: Any
     result: Any
+    gradient_of_leaf: Any
 
 
 class Saved(NamedTuple):
@@ -67,7 +71,7 @@ class Stage:
         """Run a pass; return its result."""
         tape, stage_pass = Active.tape, self.passes[self.key(name)]
         tape.peak = max(tape.peak, tape.live + stage_pass.peak)
-        tape.live += stage_pass.after - stage_pass.result
+        tape.live += stage_pass.after - stage_pass.result - stage_pass.gradient_of_leaf
         if name != "loss":
             self.done(name)
         return Storage(stage_pass.result)
@@ -80,7 +84,9 @@ class Stage:
 
     def backward_one_chunk(self, i: int) -> None:
         stage_output = self.fwd_cache.pop(i)
+        n_bytes = self.passes[self.key("backward")].gradient_of_leaf
         self.bwd_cache[i] = self.run("backward")
+        stage_output.resize(stage_output.n_bytes + n_bytes)
         del stage_output
 
     def get_bwd_send_ops(self, i: int) -> Storage:

@@ -31,6 +31,7 @@ from modelbudget.quantities.training_step import (
     TrainingStep,
     check_devices,
     check_heads,
+    free_leaf,
     gradients_again,
     gradients_of,
     has_parts_of_gradients,
@@ -80,6 +81,7 @@ class Passes:
     allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
     live: Counter[Any] = field(default_factory=Counter)
     results: Counter[Key] = field(default_factory=Counter)
+    gradients_of_leaf: Counter[Key] = field(default_factory=Counter)
     saved: Counter[str] = field(default_factory=Counter)
     saved_once: Counter[str] = field(default_factory=Counter)
     parameters: Counter[str] = field(default_factory=Counter)
@@ -89,13 +91,22 @@ class Passes:
     gradients: Callable[[list[Tensor]], None] | None = None
     """Allocates the stage's gradients again; none of a depth that was not run."""
 
-    def record(self, tape: Tape, key: Key, before: Any, result: Tensor | None) -> None:
-        """Keep what a pass has allocated, unless one like it has been kept."""
+    def record(
+        self, tape: Tape, key: Key, before: Any, result: Tensor | None, leaf: Tensor | None
+    ) -> None:
+        """Keep what a pass has allocated, unless one like it has been kept.
+
+        `leaf`: an embedding that requires a gradient, which lives with the output that it leads to.
+        """
         if key not in self.peaks:
             assert tape.allocations is not None
             self.peaks[key], self.allocations[key] = peak_of(tape), tape.allocations
             self.live[key, "before"], self.live[key, "after"] = before, tape.live
             self.results[key] = 0 if result is None else result.storage.n_bytes
+            if leaf is not None and leaf.grad is not None:
+                self.gradients_of_leaf[key] = leaf.grad.storage.n_bytes
+            elif leaf is not None:
+                self.results[key] += leaf.storage.n_bytes
 
 
 @dataclass
@@ -249,7 +260,7 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
         unread = iter(inputs)  # all are live to the end, as a stage's buffers are
         seen: set[str] = set()
         for letter in letters:
-            name, result = NAMES[letter], None
+            name, result, leaf = NAMES[letter], None, None
             key, is_new = order.key(name), name not in seen
             seen.add(name)
             tape.restart("forward")
@@ -257,8 +268,9 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
             if name == "forward":
                 x, loss = next(unread), None
                 result = output = model(x)
+                leaf = tape.leaves[-1] if tape.leaves else None
                 if stage.is_last:
-                    passes.record(tape, key, before, output)
+                    passes.record(tape, key, before, output, leaf)
                     tape.restart("forward")
                     before, key = tape.live, order.key("loss")
                     result = loss = loss_of(output, run, targets)
@@ -272,12 +284,15 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
                 else:
                     backward((loss, empty((), loss.dtype)))
                 result, x.grad = x.grad, None
+                leaf = tape.leaves.pop(0) if tape.leaves else None
                 if is_new:
                     passes.flops_backward.update(tape.flops["backward"])
             else:
                 getattr(tape.sharded, name)()
-            passes.record(tape, key, before, result)  # torch holds these until then
-            x = output = loss = None
+            passes.record(tape, key, before, result, leaf)  # torch holds these until then
+            if leaf is not None and name == "backward":
+                free_leaf(leaf)
+            x = output = loss = leaf = None
             order.done(name)
         passes.gradients = gradients_again(trained)
     return passes
@@ -341,6 +356,7 @@ def _stage(of_stage: Passes, run: RunConfig) -> Stage:
         key: Pass(
             peak - live[key, "before"], live[key, "after"] - live[key, "before"],
             of_stage.results[key],
+            of_stage.gradients_of_leaf[key],
         )
         for key, peak in of_stage.peaks.items()
     }  # fmt: skip

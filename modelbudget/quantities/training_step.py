@@ -279,8 +279,12 @@ def _of_microbatch(tape: Tape, step: TrainingStep, model, run, texts, preference
     step.saved = saved_by_component(loss.node, tape.parameters)
     backward((loss, empty((), loss.dtype)))
     while tape.leaves:
-        leaf = tape.leaves.pop()
-        leaf.grad = leaf.node = None  # each holds the other
+        free_leaf(tape.leaves.pop())
+
+
+def free_leaf(leaf: Tensor) -> None:
+    """Free a tensor that requires a gradient and is no parameter, after its backward pass."""
+    leaf.grad = leaf.node = None  # each holds the other
 
 
 def loss_of_pass(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:

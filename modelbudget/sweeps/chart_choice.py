@@ -1,4 +1,4 @@
-"""The key `charts` of a sweep file: what each chart has on its axes."""
+"""The charts of a sweep file: what each has on its axes, and which answer the question."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,8 +6,22 @@ from typing import Any
 from pydantic import Field
 
 from modelbudget.common.strict import Strict
+from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
+from modelbudget.components.groups import ORDER
 from modelbudget.sweeps.quantities import Quantity
+
+OF_QUANTITY = (
+    "shares", "total", "models", "every-point", "vocabulary",
+    *(group.replace(" ", "-") for group in ORDER),
+)  # fmt: skip
+"""Names of charts of one quantity: that of parameters has no prefix."""
+OF_SWEEP = (
+    "frontier", "devices", "by-layout", "peak-parts", "peak-accelerators", "inference-parts",
+    "allocator-overhead", "checkpointing", "resident-difference", "printed", "one-step", "layouts",
+)  # fmt: skip
+OF_BASE = ("by-layout", "layouts")
+"""Charts of which there may be one for each base, after whose name it is called."""
 
 
 class ChartChoice(Strict):
@@ -59,3 +73,25 @@ def chart_mistakes(
             measured = ", ".join(quantities)
             what = f"charts[{i}].y = {show(chart.y)}: is not in measure.quantities; allowed: "
             yield {"charts", "measure"}, what + measured
+
+
+def answer_mistakes(
+    names: Sequence[str], n_chosen: int, quantities: Sequence[str], bases: Sequence[str]
+) -> Iterator[tuple[set[str], str]]:
+    """Yield which of the charts that answer a sweep no sweep of its quantities and bases has.
+
+    Those of `report.charts`: which of these a sweep has, its values decide, when they are drawn.
+    `n_chosen`: charts of the key `charts`.
+    """
+    of_quantities = [
+        name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}"
+        for quantity in quantities
+        for name in OF_QUANTITY
+    ]
+    chosen = [f"chosen-{i}" for i in range(1, n_chosen + 1)]
+    of_bases = [f"{name}-{base}" for name in OF_BASE for base in bases]
+    allowed = {*of_quantities, *chosen, *of_bases, *OF_SWEEP}
+    for i, name in enumerate(names):
+        if name not in allowed:
+            near = offered(name, sorted(allowed), "docs/results.md")
+            yield {"answered_by", "measure"}, f"answered_by[{i}] = {show(name)}: no chart{near}"

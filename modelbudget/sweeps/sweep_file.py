@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from modelbudget.architecture.base import Count, Size
 from modelbudget.common.strict import Strict
 from modelbudget.common.validation_messages import show
-from modelbudget.sweeps.chart_choice import ChartChoice, chart_mistakes
+from modelbudget.sweeps.chart_choice import ChartChoice, answer_mistakes, chart_mistakes
 from modelbudget.sweeps.quantities import (
     FITS,
     OF_CONVENTION,
@@ -338,6 +338,10 @@ class Sweep(Strict):
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
         yield from chart_mistakes(self.charts, self.axes(), self.points, self.measure.quantities)
+        bases = [self.base, *self.axes().get("base", ()), *(p.get("base") for p in self.points)]
+        yield from answer_mistakes(
+            self.answered_by, len(self.charts), self.measure.quantities, list(map(str, bases))
+        )
         if self.charts and (self.predicts_alone or self.solve):
             setting = "solve" if self.solve else "measure.device: none"
             yield {"charts", "solve", "measure"}, f"charts: not available with {setting}"

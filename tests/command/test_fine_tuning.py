@@ -52,6 +52,12 @@ def test_the_answer_has_one_screen(fit):
     ]
     assert len(shown) <= 30
     assert max(map(len, shown)) <= 80
+    for table, width in ((of_fits([fit], predicted), 60), (of_changes(fit), 72)):  # whole names
+        narrow = [line.text for line in lines(table, width)]
+        assert max(map(len, narrow)) <= width
+        assert all(any(line.startswith(row[0]) for line in narrow) for row in table.rows)
+    assert any(line.endswith("less") for line in shown)
+    assert not any(line.endswith("less") for line in narrow)
     text = " ".join(" ".join(shown).split())
     for change in fit.changes:  # whole, to be copied
         (first, *_) = change.fields

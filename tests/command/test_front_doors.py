@@ -15,6 +15,7 @@ import modelbudget as mb
 from modelbudget.api.command import app
 from modelbudget.api.find import find
 from modelbudget.api.predictions import QUANTITIES
+from modelbudget.catalogue import named_models
 from modelbudget.catalogue.named_models import Catalogue, as_spelled
 
 MODULE = """
@@ -61,6 +62,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("google/gemma-3-4b-it", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
         ("llama-3-8b --rank 8", "--rank 8: of no adapter; allowed: with --adapter"),
+        ("llama-3-8b --set adapter_rank=9", "adapter_rank = 9: of no adapter; allowed with adapt"),
         ("llama-3-8b --batch 1.5", "batch = '1.5': must be a whole number"),
         ("llama-3-8b --serve h100 --train", "--serve h100: allowed without --train"),
         ("llama-3-8b --serve h100 --reference copy", "--serve h100: allowed without --reference"),
@@ -211,9 +213,22 @@ def test_a_name_of_equal_shape_stands_for_one_model():
     shapes = {name.casefold(): base.name for base in models for name in base.model.same_shape}
     assert len(shapes) == sum(len(base.model.same_shape) for base in models) > 100
     without_owner = {name.rpartition("/")[2]: base for name, base in shapes.items() if "/" in name}
-    assert len(without_owner) == sum("/" in name for name in shapes)
     for base in models:
         assert without_owner.get(base.name, base.name) == base.name
+
+
+def test_a_name_of_two_owners_is_read_in_full(tmp_path):
+    """Only here: the first of two models of one name was taken without its owner."""
+    head = "title: T\nfamily: decoder\nsource: s\nsame_shape_source: s\nmodels:\n"
+    for i, owner in enumerate(("A", "b")):
+        (tmp_path / f"{owner}.yaml").write_text(
+            f"{head}  {owner}-1:\n    label: L\n    fields: {{n_layer: {i + 1}}}\n"
+            f"    same_shape: [{owner}/Tiny-1, {owner}/other-{owner}]\n"
+        )
+    for name, n_layer in (("a/tiny-1", 1), ("B/Tiny-1", 2), ("other-b", 2)):
+        assert named_models.find(tmp_path, name).fields["n_layer"] == n_layer
+    with pytest.raises(mb.InputError, match="'tiny-1': of several owners; allowed: A/Tiny-1, b/T"):
+        named_models.find(tmp_path, "tiny-1")
 
 
 @pytest.mark.parametrize(
@@ -312,6 +327,9 @@ def test_a_users_module_is_shown_by_component(command, tmp_path):
     assert "| a | 20 | 32.3 % |" in found.out
     assert "| parameters | 62 |" in found.out
     assert "none" not in found.out
+    compared = mb.model("mygpt:build").measure()
+    assert compared.agrees is None  # only here: nothing to compare with was agreement
+    assert "nothing was compared" in repr(compared)
     predicted = command("mygpt:build")
     assert (predicted.code, predicted.out) == (2, "")
     assert predicted.err.startswith("mygpt:build: no formula covers it; `modelbudget measure`")
@@ -339,7 +357,7 @@ def test_what_fits_names_its_grade_and_margins(command):
     assert found.code == 0, found.err
     assert "| training | tight | 2" in found.out
     assert "| margins: reserve | 2 GB | as given |" in found.out
-    assert "| margins: worst published reading | 1.24 × | the prediction |" in found.out
+    assert "| margins: worst reading | 1.24 × | the prediction |" in found.out
     assert "| training | fits |" in command(*words, "rtx-4090").out
     without = command("gpt-2-124m", "--reserve", "2GB")
     assert (without.code, without.out) == (2, "")

@@ -59,6 +59,15 @@ ONE_MISTAKE = {
         "base: palm\nfixed: {adapter_rank: 16}\ngrid: {batch: [1]}",
         ["fixed.adapter_rank = 16: of no adapter; allowed with adapter: lora"],
     ),
+    # Before anything is measured: it was seen only when charts were drawn.
+    "answered by no chart": (
+        GOOD + "answered_by: [totals]",
+        ["answered_by[0] = 'totals': no chart; did you mean total?", "are in docs/results.md"],
+    ),
+    "answered by a chart of another quantity": (
+        GOOD + "answered_by: [cache-bytes-total]",
+        ["answered_by[0] = 'cache-bytes-total': no chart"],
+    ),
     "no layout of so many devices": (
         "base: gpt-2-124m\nfixed: {data_parallel: 2, zero: 2}\npoints: [{}]\nlayouts: [3]",
         ["layouts = [3]", "base = 'gpt-2-124m'", "allow no layout", "a product of data_parallel"],

@@ -61,7 +61,7 @@ def run(
         output.print_tables([*parts, _totals(comparison), *_differences(comparison)], as_markdown)
     for line in _summary(comparison):
         output.print_note(line)
-    if not comparison.agrees:
+    if comparison.agrees is False:
         raise typer.Exit(DIFFERS)
 
 

@@ -40,7 +40,7 @@ from modelbudget.report.charts.format import (
 )
 
 MODULES = "modelbudget's modules"
-OF_ONE = {"length": " of one sequence"}
+OF_ONE = {"length": " of batch 1"}
 MOST_CHANGES = 8
 """Changes that are shown, and characters of what they set."""
 
@@ -330,19 +330,16 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         for name, solution in fit.largest.items():
             largest = f"{fit.purpose}: largest {name}"
             note = f"{count(fit.largest_with_margins[name].value)} with margins"
-            of_largest = whose if fit.why is None else f", {TRANSFORMERS}"
-            rows.append((f"{largest}{of_largest}", count(solution.value), note))
+            rows.append((largest, count(solution.value), note))
             if largest_of_class := fit.largest_of_class.get(name):
-                rows.append(
-                    (f"{largest}, {TRANSFORMERS}", count(largest_of_class.value), "as the class")
-                )
+                rows.append(("  as the class", count(largest_of_class.value), ""))
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
-    given_by = GIVEN if reserve.source == GIVEN else "configs/memory_margins.yaml"
+    given_by = GIVEN if reserve.source == GIVEN else "memory_margins.yaml"
     rows += [
         ("memory", si_bytes(device.bytes), "its driver" if device.driver_gib else device.source),
         ("margins: reserve", si_bytes(reserve.bytes), given_by),
-        ("margins: worst published reading", f"{worst.value} ×", "the prediction"),
+        ("margins: worst reading", f"{worst.value} ×", "the prediction"),
     ]
     by = "; ".join(
         f"{fit.purpose} by {', '.join(f'{name}: {value}' for name, value in fit.sharing.items())}"
@@ -368,7 +365,7 @@ def of_changes(fit: Fit) -> Table:
             (f"  largest {name}{OF_ONE.get(name, '')}", "", count(n), "") for name, n in limits
         ]
     return Table(f"What needs less: {notes}", ("change", "--set", "peak", "less"), rows,
-                 texts=("--set",))  # fmt: skip
+                 before_names=("less",), texts=("--set",))  # fmt: skip
 
 
 def _change(change: Change, run: RunConfig) -> tuple[str, str, str, str]:

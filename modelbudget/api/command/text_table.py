@@ -1,7 +1,7 @@
 """Columns of text in the width of a terminal, on which no number is ever cut.
 
 A table that is too wide loses its bars, then the columns that it says it can do without. Then texts
-break between words, and names after a point too. Last, the columns are printed in groups.
+break between words, names last, and after a point too. Last, the columns are printed in groups.
 """
 
 import re
@@ -21,7 +21,7 @@ class Table(NamedTuple):
     """Text in columns: the first column is a name, the others are numbers, but for `texts`.
 
     `shares`, one for each row or none, are bars on a terminal. `first_to_go`: columns that a narrow
-    terminal does without, in this order.
+    terminal does without, in this order; `before_names`: without which it does before names break.
     """
 
     title: str
@@ -30,6 +30,7 @@ class Table(NamedTuple):
     shares: tuple[float, ...] = ()
     first_to_go: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    before_names: tuple[str, ...] = ()
 
 
 class Line(NamedTuple):
@@ -45,8 +46,13 @@ def lines(table: Table, width: int | None) -> list[Line]:
     columns = [_Column.of(table, i) for i in range(len(table.columns))]
     if width is None:
         return _lines(table, columns, 0)
-    for name in table.first_to_go:
-        if _width(columns) > width:
+    for name in (*table.first_to_go, *table.before_names):
+        breaks = name in table.before_names
+        narrow = [
+            c._replace(width=c.least) if breaks and c.is_text and not c.is_first else c
+            for c in columns
+        ]
+        if _width(narrow) > width:
             columns = [column for column in columns if column.name != name]
     rows: list[Line] = []
     for group in _groups(columns, width):
@@ -154,12 +160,15 @@ def _groups(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
 
 
 def _narrowed(columns: Sequence[_Column], width: int) -> list[_Column]:
-    """Make columns narrower by what is too much, first that which breaks most easily.
+    """Make columns narrower by what is too much, first that which breaks most easily, names last.
 
     Where that is not enough, texts are cut between letters.
     """
     narrowed = list(columns)
-    easily = sorted(range(len(narrowed)), key=lambda i: narrowed[i].least - narrowed[i].width)
+    of_names = [column.is_first for column in narrowed]
+    easily = sorted(
+        range(len(narrowed)), key=lambda i: (of_names[i], narrowed[i].least - narrowed[i].width)
+    )
     cut = [i for i in easily if narrowed[i].is_text]
     for i, least in [*((i, narrowed[i].least) for i in easily), *((i, SHORTEST_TEXT) for i in cut)]:
         excess = max(0, _width(narrowed) - width)
