@@ -19,15 +19,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from modelbudget.architecture.evaluators import polynomials
-from modelbudget.architecture.evaluators.polynomials import Scheme
+from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.families.decoder import Decoder
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.grid import ROWS as SLICE
 from modelbudget.predict.streamed import frames, groups_of, predicted
@@ -95,11 +94,8 @@ def over_columns() -> None:
     copies = {name: np.zeros_like(values) for name, values in there.items()}
     starts = range(0, ROWS, SLICE)
 
-    scheme = scheme_of(gpt2)
-
-    def formula(start: int, scheme: Scheme = scheme) -> pl.Series:
-        part = polynomials.columns(rows.slice(start, SLICE).to_dict())
-        return scheme(part | {"d_head": part["d_model"]}).values
+    def formula(start: int, decoder: Any = gpt2) -> pl.Series:
+        return total_of(decoder, rows.slice(start, SLICE))
 
     def copy(start: int) -> None:
         for name, values in there.items():
@@ -112,7 +108,7 @@ def over_columns() -> None:
             closed_form(Config(*sizes))
 
     assert formula(0).to_list() == [closed_form(Config(*sizes)) for sizes in some[:SLICE]]
-    bare = formula(0, scheme_of(calculator.counted(gpt2))).to_list()
+    bare = formula(0, calculator.counted(gpt2)).to_list()
     assert bare == calculator.formula_alone(some[:SLICE]) == calculator.as_documented(some[:SLICE])
     with ThreadPoolExecutor(THREADS) as pool:
         works = {
@@ -135,12 +131,12 @@ def over_columns() -> None:
     print(f"  {calculator.NAME} counts no biases and no positions: GPT-2 {off:.2%}")
 
 
-def scheme_of(decoder: Decoder) -> Scheme:
-    """Return the total parameters as a function of columns."""
+def total_of(decoder: Any, rows: pl.DataFrame) -> pl.Series:
+    """Return the total parameters of decoders with some sizes."""
     # One head as wide as the model: the number of heads does not change the count.
-    fields = decoder.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
-    named = polynomials.namespace(type(decoder), fields | {"d_head": (0, 0)})
-    return Scheme(total(decoder.parameters(named)))
+    fields = decoder.model_dump() | {"n_head": 1, "n_kv_head": 1} | rows.to_dict()
+    named = polars_columns.namespace(type(decoder), fields | {"d_head": rows["d_model"]})
+    return polars_columns.series(total(decoder.parameters(named)), rows.height)
 
 
 def seconds(work) -> float:

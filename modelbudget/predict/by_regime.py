@@ -88,6 +88,15 @@ def totals(
     return pl.Series(values).zip_with(pl.Series(is_known), pl.repeat(None, len(rows), eager=True))
 
 
+def filled(
+    family: type[Architecture], quantity: str, fields: Mapping[str, Any], known: pl.Series
+) -> pl.Series:
+    """Return a quantity whose null rows are filled by programs."""
+    if not known.null_count() or not (quantity in USES or quantity in OF_CACHE):
+        return known
+    return known.fill_null(totals(family, quantity, fields, known.is_null()))
+
+
 def _by_regime(
     family: type[Architecture], use: Use, fields: dict[str, Any], numbers: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Regime | None]]:

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -46,21 +46,33 @@ def totals(
 
     `values`: every field in these rows; `within`: how the names of components begin that count.
     """
-    formulas = [
+    formulas = grid.formulas(namespace, values, quantities)
+    of_components = (
         ({name: term for name, term in terms.items() if name.startswith(within)}, holds)
-        for terms, holds in grid.formulas(namespace, values, quantities)
-    ]
-    columns = Rows(grid, chunk, values).evaluated(
-        [
-            *(of_model(name, terms) for name, (terms, _) in zip(quantities, formulas, strict=True)),
-            *(holds for _, holds in formulas),
-        ]
+        for terms, holds in formulas
     )
-    known = (pl.Series(holds == 1) for holds in columns[len(quantities) :])
+    totals_and_holds = [
+        (of_model(name, terms), holds)
+        for name, (terms, holds) in zip(quantities, of_components, strict=True)
+    ]
+    return columns(grid, chunk, values, totals_and_holds)
+
+
+def columns(
+    grid: Grid, chunk: Chunk, values: dict, formulas: Iterable[tuple[Any, Any]]
+) -> list[pl.Series]:
+    """Return formulas in the rows of a chunk; null where one does not hold.
+
+    `formulas`: each with where it holds, as expressions of `namespace`.
+    """
+    of_formulas, of_holds = zip(*formulas, strict=True)
+    conditions = [holds for holds in of_holds if not isinstance(holds, int) or not holds]
+    evaluated = Rows(grid, chunk, values).evaluated([*of_formulas, *conditions])
     none = pl.repeat(None, chunk.rows, dtype=pl.Int64, eager=True)
+    is_known = (pl.Series(holds == 1) for holds in evaluated[len(of_formulas) :])
     return [
-        pl.Series(total).zip_with(is_known, none)
-        for total, is_known in zip(columns, known, strict=False)
+        column if isinstance(holds, int) and holds else column.zip_with(next(is_known), none)
+        for column, holds in zip(map(pl.Series, evaluated), of_holds, strict=False)
     ]
 
 
@@ -139,8 +151,8 @@ class Rows:
                 if last[operand] == number:
                     results.pop(operand, None)
         every = sum(self.bits.values())
-        rows = np.zeros(self.chunk.rows, np.int64)
-        return [rows + self._at(results[root], every) for root in roots]
+        values = (self._at(results[root], every) for root in roots)
+        return [np.broadcast_to(np.asarray(x, np.int64), self.chunk.rows) for x in values]
 
     def _field(self, name: str) -> "_Value":
         axes = sum(self.bits.get(axis, 0) for axis in self.grid.fields[name].axes)

@@ -265,34 +265,6 @@ class Grid:
             index = index * len(self.axes[axis]) + place[axis]
         return index
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield all rows in chunks; categorical fields are constant within a chunk."""
-        constant = self._constant()
-        order = sorted(self.axes, key=lambda axis: axis not in constant)
-        n_whole = len(order)  # number of leading axes with one value in a chunk
-        rows = 1
-        while n_whole > len(constant) and rows * len(self.axes[order[n_whole - 1]]) <= ROWS:
-            n_whole -= 1
-            rows *= len(self.axes[order[n_whole]])
-        # The axis before the inner ones is split into blocks that fill a chunk.
-        cut = order[n_whole - 1] if n_whole > len(constant) else None
-        block = min(ROWS // rows, len(self.axes[cut])) if cut else 1
-        number = pl.int_range(block * rows, eager=True)
-        inner, stride = {}, rows
-        for axis in order[n_whole:]:
-            stride //= len(self.axes[axis])
-            inner[axis] = number // stride % len(self.axes[axis])
-        outer = order[: n_whole - 1] if cut else order[:n_whole]
-        for place in itertools.product(*(range(len(self.axes[axis])) for axis in outer)):
-            whole_chunk = dict(zip(outer, place, strict=True)) | inner
-            if cut is None:
-                yield Chunk(whole_chunk, rows)
-                continue
-            for start in range(0, len(self.axes[cut]), block):
-                here = min(block, len(self.axes[cut]) - start) * rows
-                at = whole_chunk | {cut: number // rows + start}
-                yield Chunk({n: v if isinstance(v, int) else v[:here] for n, v in at.items()}, here)
-
     def _constant(self) -> set[str]:
         """Return the axes that have one value in a chunk: those of categorical fields."""
         return {axis for name in self.categories for axis in self.fields[name].axes}
@@ -319,10 +291,6 @@ class Grid:
             return {n: v[0] if isinstance(v, pl.Series) else v for n, v in values.items()}
         return None
 
-    def chosen(self, values: dict) -> tuple[int | str, ...]:
-        """Return the values of the categorical fields, which a chunk has one of each of."""
-        return tuple(value for name, value in values.items() if name in self.categories)
-
     def varying(self) -> list[str]:
         """Return the fields that vary between rows."""
         return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
@@ -339,22 +307,22 @@ class Grid:
                 columns[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
         return columns
 
-    def kept(self, chunk: Chunk) -> pl.Series | None:
-        """Return a mask of the rows that no constraint drops; None: all are kept."""
-        kept = None
-        for stage in self._stages:
-            for check in stage:
-                passes = self._numbers(check, chunk) == 0
-                kept = passes if kept is None else kept & passes
-        return kept
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield all rows in chunks; categorical fields are constant within a chunk."""
+        return self._rows([], None)
 
     def allowed(self, keeps: Keeps = None) -> Iterator[Chunk]:
-        """Yield the rows that no constraint drops, in the order of `chunks`, with as few chunks.
+        """Yield the rows that no constraint drops, in the order of `chunks`.
 
-        Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
         `keeps` is called with the rows after each axis.
         """
-        checks = [check for stage in self._stages for check in stage]
+        return self._rows([check for stage in self._stages for check in stage], keeps)
+
+    def _rows(self, checks: list[_Check], keeps: Keeps) -> Iterator[Chunk]:
+        """Yield the rows that pass, in as few chunks as can be.
+
+        Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
+        """
         order = sorted(self.axes, key=lambda axis: axis not in self._constant())
         n_constant = len(self._constant())
         known = [{*order[:n]} for n in range(n_constant, len(order) + 1)]
@@ -383,16 +351,6 @@ class Grid:
         for start in range(0, chunk.rows, block):
             part = self._passing(chunk.slice(start, block).times(axes[0], size), steps[0], keeps)
             yield from self._joined(part, axes[1:], steps[1:], keeps)
-
-    def without_dropped(self, chunk: Chunk) -> Chunk:
-        """Return the rows of a chunk that no constraint drops.
-
-        Checks that are the same for all rows come first.
-        """
-        checks = [check for stage in self._stages for check in stage]
-        varies = {axis for axis, index in chunk.place.items() if not isinstance(index, int)}
-        checks.sort(key=lambda check: bool(varies & {*check.axes}))
-        return self._passing(chunk, checks)
 
     def _passing(self, chunk: Chunk, checks: list[_Check], keeps: Keeps = None) -> Chunk:
         """Return the rows of a chunk that pass; each check reads those still left."""
@@ -496,7 +454,7 @@ class Grid:
         They are found in floating point; close cases and the messages are computed exactly.
         """
         first, times = None, 0
-        for chunk in self.chunks():
+        for chunk in self.allowed():
             values = {
                 name: value.cast(pl.Float64) if isinstance(value, pl.Series) else value
                 for name, value in self.values(chunk).items()
@@ -508,10 +466,9 @@ class Grid:
                 size = polars_columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
                 surely = surely | (size > MAX_COUNT * (1 + NEARLY))
                 close = close | (size > MAX_COUNT * (1 - NEARLY))
-            kept = self.kept(chunk)
             rows = self._index(chunk.place, tuple(self.axes))
             table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
-            table = table.filter(close if kept is None else close & kept)
+            table = table.filter(close)
             past = table.filter("surely")["row"].to_list()
             past += [row for row in table.filter(~pl.col("surely"))["row"] if self._errors_at(row)]
             if past:

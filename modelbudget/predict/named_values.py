@@ -6,15 +6,12 @@ from typing import Any, get_args
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.evaluators import polars_columns, polynomials
-from modelbudget.architecture.evaluators.polynomials import Scheme
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.predict import by_regime
+from modelbudget.predict import by_regime, factored
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.predict.of_program import USES
-from modelbudget.sweeps.quantities import OF_RUN, Quantity
+from modelbudget.sweeps.quantities import Quantity
 
 NONE = 0, 0
 """A value that holds nowhere."""
@@ -46,41 +43,9 @@ def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) ->
     return {name: value_of(name, family, a, r) for name in names}
 
 
-class NamedValues:
-    """Evaluates names in the rows of a grid.
-
-    Formulas without a run are multiplied out once for each choice of categorical fields.
-    """
-
-    def __init__(self, grid: Grid, names: Sequence[str]):
-        self.grid = grid
-        plain = [name for name in names if name not in OF_RUN]
-        self.schemes = {
-            grid.chosen(bounds): {
-                name: (Scheme(value), Scheme(holds))
-                for name, (value, holds) in values_in(
-                    grid, polynomials.namespace, bounds, plain
-                ).items()
-            }
-            for bounds in grid.bounds()
-        }
-
-    def column(self, name: str, chunk: Chunk) -> pl.Series:
-        """Return the values in the rows of a chunk, null without a formula and a program."""
-        fields = self.grid.values(chunk)
-        if name in OF_RUN:
-            value, holds = values_in(self.grid, polars_columns.namespace, fields, [name])[name]
-        else:
-            columns = polynomials.columns(fields)
-            value, holds = (
-                scheme(columns) for scheme in self.schemes[self.grid.chosen(fields)][name]
-            )
-        series = polars_columns.series(value, chunk.rows).alias(name)
-        if isinstance(holds, int) and holds:
-            return series
-        is_covered = polars_columns.series(holds, chunk.rows) == 1
-        if name in USES:
-            others = by_regime.totals(self.grid.base.family, name, fields, ~is_covered)
-        else:
-            others = pl.repeat(None, chunk.rows, dtype=series.dtype, eager=True)
-        return series.zip_with(is_covered, others)
+def column(grid: Grid, name: str, chunk: Chunk) -> pl.Series:
+    """Return the values of a name in the rows of a chunk, null without a formula and a program."""
+    fields = grid.values(chunk)
+    value_and_holds = values_in(grid, factored.namespace, fields, [name])[name]
+    (known,) = factored.columns(grid, chunk, fields, [value_and_holds])
+    return by_regime.filled(grid.base.family, name, fields, known).alias(name)

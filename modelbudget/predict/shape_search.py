@@ -22,7 +22,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.predict.named_values import NamedValues, fields_of, value_of, values_in
+from modelbudget.predict.named_values import column, fields_of, value_of, values_in
 from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, Point, point_at, where
@@ -206,32 +206,26 @@ def solved(search: Predicted, threads: int) -> Solved:
 
 def _parts(grids: list[Grid], solve: Solve, bounds: Bounds, threads: int) -> Iterator[_Part]:
     """Yield what each chunk adds, in the order of the chunks."""
-    chunks = (
-        (values, chunk)
-        for grid in grids
-        for values in [NamedValues(grid, solve.names)]
-        for chunk in grid.chunks()
-    )
+    chunks = ((grid, chunk) for grid in grids for chunk in grid.allowed())
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(chunks, CHUNKS)):
             yield from pool.map(lambda one: _part(one[0], one[1], solve, bounds), some)
 
 
-def _part(values: NamedValues, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
-    """Apply constraints and bounds in turn, each to the rows that are left."""
-    chunk = values.grid.without_dropped(chunk)
+def _part(grid: Grid, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
+    """Apply bounds in turn, each to the rows that are left."""
     n_left, unknown = {ALLOWED: chunk.rows}, {}
     for name, ends in bounds.items():
         if not chunk.rows:
             break
-        column = values.column(name, chunk)
-        unknown[name] = column.null_count()
-        chunk = chunk.where(column.is_between(*ends).fill_null(False))
+        values = column(grid, name, chunk)
+        unknown[name] = values.null_count()
+        chunk = chunk.where(values.is_between(*ends).fill_null(False))
         n_left[name] = chunk.rows
     if not chunk.rows:
         return _Part(n_left, unknown, None)
-    swept = values.grid.swept(chunk)
-    others = [values.column(name, chunk) for name in solve.names if name not in swept]
+    swept = grid.swept(chunk)
+    others = [column(grid, name, chunk) for name in solve.names if name not in swept]
     return _Part(n_left, unknown, pl.DataFrame(swept).with_columns(others))
 
 
@@ -298,15 +292,12 @@ def _nearest(grids: Iterable[Grid], bounds: Bounds) -> str:
     """Describe the shape whose values are, added up as shares of the bounds, least beyond them."""
     best: tuple[float, str] | None = None
     for grid in grids:
-        values = NamedValues(grid, list(bounds))
-        for chunk in map(grid.without_dropped, grid.chunks()):
-            if not chunk.rows:
-                continue
-            table = pl.DataFrame([values.column(name, chunk) for name in bounds])
+        for chunk in grid.allowed():
+            table = pl.DataFrame([column(grid, name, chunk) for name in bounds])
             far = table.select(_beyond(bounds)).to_series()
             at = far.arg_min()
             if at is not None and (best is None or far[at] < best[0]):
-                shape = {name: column[at] for name, column in grid.swept(chunk).items()}
+                shape = {name: swept[at] for name, swept in grid.swept(chunk).items()}
                 has = {name: v for name, v in table.row(at, named=True).items() if name in bounds}
                 best = far[at], where(shape | {n: v for n, v in has.items() if n not in shape})
     return best[1] if best else "none has a formula for all of them"

@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from modelbudget.architecture.evaluators import intervals, polars_columns, polynomials
-from modelbudget.architecture.evaluators.polynomials import Scheme
-from modelbudget.architecture.terms import Terms, of_model, total
+from modelbudget.architecture.evaluators import intervals
+from modelbudget.architecture.terms import Terms, of_model
 from modelbudget.components.groups import GROUPS, group_of
-from modelbudget.predict import by_regime, grid_of_class
+from modelbudget.predict import by_regime, factored, grid_of_class
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
 from modelbudget.sweeps.sweep_json import resolved
@@ -23,7 +21,6 @@ from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 CHUNKS = 8
 """Chunks that are in memory at a time and written to one file."""
-OF_POLYNOMIALS = OF_PARAMETERS | OF_CONVENTION
 OF_GROUP = "parameters."
 """Prefix of the column with a group's parameters."""
 
@@ -123,74 +120,29 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
     and the parameters of each group that any row has.
     """
     groups = groups_of(predicted)
-    chunks = (
-        (rows, chunk)
-        for grid in predicted.grids
-        for rows in [Rows(grid, groups)]
-        for chunk in grid.chunks()
-    )
+    chunks = ((grid, groups, chunk) for grid in predicted.grids for chunk in grid.allowed())
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(chunks, CHUNKS)):
-            yield pl.concat(pool.map(lambda one: one[0].of(one[1]), some)).rechunk()
+            yield pl.concat(pool.map(lambda arguments: rows_of(*arguments), some)).rechunk()
 
 
-class Rows:
-    """Evaluates the rows of a grid.
-
-    Formulas of parameters are expanded to polynomials once for each choice of categorical fields;
-    those of a run, which contain maxima of long sums, are not.
-    """
-
-    def __init__(self, grid: Grid, groups: list[str]):
-        self.grid, self.groups = grid, groups
-        wanted = grid.sweep.measure.quantities
-        self.of_run = [quantity for quantity in wanted if quantity not in OF_POLYNOMIALS]
-        self.schemes = {grid.chosen(bounds): self._schemes(bounds) for bounds in grid.bounds()}
-
-    def _schemes(self, values: dict) -> dict[str, Scheme]:
-        wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_POLYNOMIALS]
-        by_name = {}
-        read = self.grid.formulas(polynomials.namespace, values, wanted)
-        for quantity, (terms, _) in zip(wanted, read, strict=True):
-            if quantity == "parameters":
-                by_name |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
-            else:
-                by_name[quantity] = total(terms)
-        return {name: Scheme(value) for name, value in by_name.items()}
-
-    def of(self, chunk: Chunk) -> pl.DataFrame:
-        """Return the rows of a chunk that no constraint drops."""
-        values = self.grid.values(chunk)
-        fields = polynomials.columns(values)
-        schemes = self.schemes[self.grid.chosen(values)]
-        by_name = {name: scheme(fields) for name, scheme in schemes.items()}
-        if "parameters" in self.grid.sweep.measure.quantities:
-            of_groups = {
-                OF_GROUP + group: by_name.get(OF_GROUP + group, 0) for group in self.groups
-            }
-            by_name |= {"parameters": sum(of_groups.values())} | of_groups
-        of_run = self.grid.formulas(polars_columns.namespace, values, self.of_run)
-        kept = self.grid.kept(chunk)
-        for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
-            total = polars_columns.series(of_model(quantity, terms), chunk.rows)
-            by_name[quantity] = self._with_programs(quantity, total, holds, values, kept)
-        order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
-        rows = pl.DataFrame(
-            self.grid.swept(chunk)
-            | {name: polars_columns.series(by_name[name], chunk.rows) for name in order}
-        )
-        return rows if kept is None else rows.filter(kept)
-
-    def _with_programs(
-        self, quantity: str, total: pl.Series, holds, values: dict, kept: pl.Series | None
-    ) -> polars_columns.Column:
-        """Return a total where its formula holds, in other rows that of the program, or null."""
-        if isinstance(holds, int) and holds:
-            return polars_columns.Column(total)
-        is_covered = polars_columns.series(holds, len(total)) == 1
-        others = ~is_covered if kept is None else ~is_covered & kept
-        by_program = by_regime.totals(self.grid.base.family, quantity, values, others)
-        return polars_columns.Column(total.zip_with(is_covered, by_program))
+def rows_of(grid: Grid, groups: list[str], chunk: Chunk) -> pl.DataFrame:
+    """Return base, axes and predictions in the rows of a chunk."""
+    values, wanted, formulas = grid.values(chunk), grid.sweep.measure.quantities, {}
+    for quantity, (terms, holds) in zip(
+        wanted, grid.formulas(factored.namespace, values, wanted), strict=True
+    ):
+        formulas[quantity] = of_model(quantity, terms), holds
+        if quantity == "parameters":
+            sums = by_group(terms)
+            formulas |= {OF_GROUP + group: (sums.get(group, 0), 1) for group in groups}
+    known = factored.columns(grid, chunk, values, formulas.values())
+    by_name = {
+        name: by_regime.filled(grid.base.family, name, values, column)
+        for name, column in zip(formulas, known, strict=True)
+    }
+    order = [*wanted, *(OF_GROUP + group for group in groups)]
+    return pl.DataFrame(grid.swept(chunk) | {name: by_name[name] for name in order})
 
 
 def by_group(terms: Terms) -> dict:

@@ -1,4 +1,4 @@
-"""One formula in all readings: integers, Polars columns, products, bounds, SymPy, a graph."""
+"""One formula in all readings: integers, Polars columns, bounds, SymPy, a graph."""
 
 import re
 
@@ -22,7 +22,7 @@ from helpers.tiers import examples
 from helpers.training import without_zeros
 from hypothesis import given, settings
 
-from modelbudget.architecture.evaluators import graph, intervals, polynomials, symbols
+from modelbudget.architecture.evaluators import graph, intervals, symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder
@@ -36,18 +36,6 @@ def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
     assert as_symbols(architecture) == expected
-
-
-@given(architectures)
-@settings(max_examples=examples(60))
-def test_products_equal_integers(architecture):
-    """All sizes and switches by name, or half of them as numbers."""
-    family = type(architecture)
-    for named in (family.numeric(), family.numeric()[::2]):
-        fields = architecture.model_dump() | dict.fromkeys(named, (0, 1))
-        terms = family.parameters(polynomials.namespace(family, fields))
-        found = polynomials.Scheme(total(terms))(sizes(architecture))
-        assert found == sum(as_integers(architecture).values())
 
 
 @given(architectures)
