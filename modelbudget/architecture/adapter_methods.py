@@ -36,8 +36,6 @@ class Method(Strict):
         ]
         | None
     ) = None  # fmt: skip
-    is_float32: bool = False
-    """Whether its tensors are float32 whatever the field `adapter_dtype`."""
     of_experts: bool = False
     """Whether all-linear reaches stacked experts and their router."""
 
@@ -87,10 +85,8 @@ def why_not_run(r) -> str | None:
 
 def adapter_dtype_of(r) -> str:
     """Return the dtype of an adapter's tensors."""
-    is_float32 = r.adapter in OF_MODEL or (
-        r.adapter in OF_LAYERS and method_of(r.adapter).is_float32
-    )
-    return "float32" if is_float32 or r.adapter_dtype == "float32" else r.dtype
+    is_float32 = r.adapter in OF_MODEL or r.adapter_dtype == "float32"
+    return "float32" if is_float32 else r.dtype
 
 
 def settings_of(r) -> dict[str, Any]:

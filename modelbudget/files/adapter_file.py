@@ -1,16 +1,18 @@
 """The safetensors file that PEFT writes of an adapter: its tensors, and a header with their names.
 
-Format: https://huggingface.co/docs/safetensors: a length of 8 bytes, JSON padded to 8, tensors in
-order of their names. Names: peft 0.21.2, utils/save_and_load.py, around those of the class.
+Format: https://huggingface.co/docs/safetensors: a length of 8 bytes, JSON padded to 8, tensors by
+dtype and name. Names: peft 0.21.2, utils/save_and_load.py, around those of the class.
 """
 
 import json
 from collections import Counter
+from math import prod
 
 from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import BYTES, running_on
 from modelbudget.quantities.tape_of_run import make_model, tape_of
 
@@ -22,9 +24,13 @@ CLASSES = (
 PARTS = {"attention": "self_attn", "mlp": "mlp"}
 ROLES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj",
          "gate": "gate_proj", "up": "up_proj", "down": "down_proj"}  # fmt: skip
-AS_LAYER = ("lora_A", "lora_B")
-"""Tensors that are the weight of a layer of their own."""
-DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+AS_LAYER = ("lora_A", "lora_B", "oft_R")
+"""Tensors that are the weight of a layer of their own; not those of AdaLoRA."""
+NOT_SAVED = "ranknum"
+INDICES = {"shira_weight": "shira_indices"}
+"""Tensor → the tensor that has row and column of each of its numbers."""
+DTYPES = {"float16": "F16", "bfloat16": "BF16", "int32": "I32", "float32": "F32"}
+"""Names in a header, in the order of safetensors, which writes the last first."""
 ALIGNMENT = 8
 
 
@@ -38,32 +44,30 @@ def adapter_file_bytes(kind: str | None, a: Architecture, run: RunConfig) -> int
         raise InputError([f"adapter = {run.adapter}: what PEFT adds to its file is not known"])
     shapes, n_before = {}, Counter[str]()
     with running_on(tape_of(run, lists_allocations=False)) as tape:
-        make_model(tape, type(a).program(), a, run)
+        try:
+            make_model(tape, type(a).program(), a, run)
+        except NoProgramError as error:
+            raise InputError([str(error)]) from None
         for p in tape.parameters:
             owner, _, name = p.name.rpartition(".")
-            if name in method.tensors and owner.startswith("layer."):
+            if name in method.tensors and name != NOT_SAVED and owner.startswith("layer."):
                 layer = run.trained_from_layer + n_before[p.name]
                 n_before[p.name] += 1
                 _, part, role = owner.split(".")
                 path = f"model.layers.{layer}.{PARTS[part]}.{ROLES[role]}"
-                weight = ".weight" if name in AS_LAYER else ""
-                shapes[f"base_model.model.{path}.{name}{weight}"] = p.shape, p.dtype
+                is_layer = name in AS_LAYER and run.adapter != "adalora"
+                shapes[f"base_model.model.{path}.{name}{'.weight' * is_layer}"] = p.shape, p.dtype
+                if indices := INDICES.get(name):
+                    shapes[f"base_model.model.{path}.{indices}"] = (2, *p.shape), "int32"
     return _file_bytes(shapes)
 
 
 def _file_bytes(shapes: dict[str, tuple[tuple[int, ...], str]]) -> int:
     header: dict = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in sorted(shapes):
+    end, order = 0, [*DTYPES]
+    for name in sorted(shapes, key=lambda name: (-order.index(shapes[name][1]), name)):
         shape, dtype = shapes[name]
-        start, end = end, end + BYTES[dtype] * _product(shape)
+        start, end = end, end + BYTES[dtype] * prod(shape)
         header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [start, end]}
     n_header = len(json.dumps(header, separators=(",", ":")))
     return 8 + n_header + -n_header % ALIGNMENT + end
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    n = 1
-    for size in sizes:
-        n *= size
-    return n

@@ -93,20 +93,31 @@ def config_of(run: RunConfig, model, names: list[str] | None = None):
     return configs[run.adapter]()
 
 
+def with_dtype(model, run: RunConfig):
+    """Give adapters their dtype. On meta PEFT leaves C3A's float32, which it moves elsewhere."""
+    from peft.tuners.tuners_utils import cast_adapter_dtype
+
+    if run.adapter_dtype == "float32":
+        cast_adapter_dtype(model, "default")
+    elif run.adapter == "c3a":
+        for module in model.modules():
+            if kernels := getattr(module, "c3a_kernel", None):
+                kernels.to(getattr(torch, run.dtype))
+    return model
+
+
 def wrapped(kind: str, run: RunConfig, injected: bool = False):
     """Return a class as PEFT wraps it; `injected`: of the same type as before."""
     import peft
-    from peft.tuners.tuners_utils import cast_adapter_dtype
 
     model = class_of(kind, run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not injected:
             is_float32 = run.adapter_dtype == "float32"
-            return peft.get_peft_model(
-                model, config_of(run, model), autocast_adapter_dtype=is_float32
+            config = config_of(run, model)
+            return with_dtype(
+                peft.get_peft_model(model, config, autocast_adapter_dtype=is_float32), run
             )
         model = peft.inject_adapter_in_model(config_of(run, model), model)
-    if run.adapter_dtype == "float32":
-        cast_adapter_dtype(model, "default")
-    return model
+    return with_dtype(model, run)

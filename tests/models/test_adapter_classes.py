@@ -1,14 +1,18 @@
 """Adapters against PEFT: trained parameters, and traced steps of classes that it wraps."""
 
+import json
+
+import peft
 import pytest
 import torch
-from helpers.peft_classes import architecture_of, run_of, wrapped
+from helpers.peft_classes import architecture_of, config_of, run_of, wrapped
 from helpers.small_classes import SMALL
 from helpers.tiers import ALL
 
 import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, method_of
 from modelbudget.components.decoder.decoder_program import program
+from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.step.train import train
 from modelbudget.quantities.training_step import declared, training_step
 
@@ -166,7 +170,28 @@ def test_files_of_adapters_to_the_byte(run, n_bytes):
     assert mb.model("llama-3.2-3b").adapter_file(given) == n_bytes
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["lora", "adalora", "oft", "shira", "c3a"])
+def test_a_file_has_the_bytes_that_peft_saves(method, tmp_path):
+    """Only here: AdaLoRA's counter is not saved, SHiRA's places are, OFT's blocks are a layer.
+
+    C3A's kernel has the dtype of the layer, which PEFT leaves float32 on meta.
+    """
+    kind, keys = "LlamaForCausalLM", SMALL["LlamaForCausalLM"] | {"num_hidden_layers": 11}
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"model_type": "llama"}))
+    fields = {"dtype": "bfloat16", "adapter": method, "adapter_rank": 2, "adapter_block": 4,
+              "adapter_targets": "query down", "adapter_dtype": "dtype"}  # fmt: skip
+    given = mb.model(tmp_path, implementation="modelbudget")
+    model = getattr(transformers, kind)(transformers.LlamaConfig(**keys)).bfloat16()
+    config = config_of(given.run(fields), model)
+    peft.get_peft_model(model, config, autocast_adapter_dtype=False).save_pretrained(tmp_path)
+    size = (tmp_path / "adapter_model.safetensors").stat().st_size
+    assert given.adapter_file(fields) == size
+
+
 def test_a_file_whose_names_are_not_known_is_refused():
+    with pytest.raises(mb.InputError, match="lokr: needs d_in % block == 0"):
+        mb.model("llama-3.2-3b").adapter_file({"adapter": "lokr", "adapter_block": 7})
     with pytest.raises(mb.InputError, match="GPT2LMHeadModel: the names in its file are not known"):
         mb.model("gpt-2-124m").adapter_file({"adapter": "lora"})
 

@@ -5,7 +5,7 @@ import warnings
 import polars as pl
 import pytest
 from helpers.allocations import first_difference, programmed, traced
-from helpers.peft_classes import config_of
+from helpers.peft_classes import config_of, with_dtype
 from helpers.strategies import decoders_that_run
 from helpers.tiers import ALL, examples
 from hypothesis import given, settings
@@ -118,7 +118,6 @@ ON_THE_HOST = ("aten.rand", "aten.gt")
 def of_peft(a, run):
     """Return the allocations of a step of our linear layers in the layers of PEFT."""
     import peft
-    from peft.tuners.tuners_utils import cast_adapter_dtype
 
     with uninitialised():
         model = build(a, "meta", run.dtype)
@@ -135,9 +134,7 @@ def of_peft(a, run):
     for path, parameter in model.named_parameters():
         if any(name in path for name in method_of(run.adapter).frozen):
             parameter.requires_grad_(False)
-    if is_float32:
-        cast_adapter_dtype(model, "default")
-    return traced(a, plain, model, ON_THE_HOST)
+    return traced(a, plain, with_dtype(model, run), ON_THE_HOST)
 
 
 METHODS = [name for name in OF_LAYERS if method_of(name).forward]
