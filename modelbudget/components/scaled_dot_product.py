@@ -232,6 +232,8 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         values_kept=values + values_given * size * n * h.n_head * (h.d_stored - h.d_value),
         result=size * n * h.n_head * h.d_value,
         scores=exact * n_score,
+        # A truth value for each score and each row, and a zero (`_safe_softmax`).
+        infinite=n_score + r.batch * h.n_head * r.length + exact,
         scores_given=size * n_score,
         mask=(1 - hides) * positive(r.length - 1) * r.length * r.length,
         masked=positive(r.length - 1),
@@ -276,7 +278,8 @@ def _unfused(b, whole, keeps=1) -> Timeline:
         Allocation("query and key contiguous per head", per_head),
         Allocation("scores", b.scores, (b.keys_apart + 1 - keeps) * b.queries),
         Allocation("masked scores", masking, masking),
-        Allocation("softmax", b.scores, b.scores),
+        Allocation("softmax", b.scores),
+        Allocation("scores and rows that are −∞", b.infinite, b.infinite + b.scores),
         Allocation("softmax in the run's dtype", b.half * b.scores_given),
         Allocation("value contiguous per head", b.values_apart * b.values),
         Allocation("weighted values", whole * b.values),

@@ -88,8 +88,8 @@ def measure_one(
         return nothing(architecture, run, missing)
     n_bytes = sum(c.parameter_bytes for c in counts.values())
     peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
-    if peaks and run.backend == "gpu":
-        room = replace(room, cpu=0)
+    if peaks:  # are those of a backend
+        room = replace(room, **{"cpu" if run.backend == "gpu" else "cuda": 0})
     if wanted & OF_PROCESS:
         room = replace(room, cuda=0)
     # `transformers` classes would initialise all of their weights.

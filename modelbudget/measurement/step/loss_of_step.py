@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.step import transformers_class, user_module
+from modelbudget.measurement.step.operations_of_step import is_transformers_class
 from modelbudget.modules import chunked_loss, fused_linear_loss, in_place_loss
 from modelbudget.modules.decoder import DecoderModel
 
@@ -23,7 +24,7 @@ def forward(
     Classes of `transformers` compute their loss from the labels themselves, and so does a user's
     own module whose `forward` takes them.
     """
-    if transformers_class.is_transformers_class(model):
+    if is_transformers_class(model):
         return transformers_class.loss_of(model, tokens, labels), None
     if user_module.takes_targets(model):
         loss, outputs = user_module.loss_and_outputs(model, tokens, labels)

@@ -1,7 +1,6 @@
 """Traces of training steps."""
 
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,11 @@ from modelbudget.measurement.step import transformers_class
 from modelbudget.measurement.step.arrange import arrange
 from modelbudget.measurement.step.gradients import gradients
 from modelbudget.measurement.step.loss_of_step import forward
+from modelbudget.measurement.step.operations_of_step import (
+    is_transformers_class,
+    operations,
+    operations_of_device,
+)
 from modelbudget.measurement.step.torch_optimizer import (
     MODEL,
     Optimizer,
@@ -23,10 +27,7 @@ from modelbudget.measurement.step.torch_optimizer import (
     make_optimizer,
     why_not_measured,
 )
-from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.at_peak import GRADIENTS, STATES, at_peak
-from modelbudget.measurement.trace.backend import backend, kernels, of_module
-from modelbudget.measurement.trace.emulated_autocast import autocast
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
@@ -143,9 +144,9 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
 
 def _forward_backward(model: nn.Module, run: RunConfig, tokens, targets) -> None:
     """Loss and outputs are freed at the end, as after a pass that is traced."""
-    with operations(model, run):
+    with operations_of_device(model, run):
         loss, _outputs = _part_of_loss(model, run, tokens, targets)
-    with operations(model, run, caches=False):
+    with operations_of_device(model, run, is_forward=False):
         loss.backward()
 
 
@@ -168,29 +169,13 @@ def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, t
     return [texts(model, of_one) for _ in range(run.n_microbatch)]
 
 
-@contextmanager
-def operations(model: nn.Module, run: RunConfig, caches: bool = True) -> Iterator[None]:
-    """Compute as the run asks inside this context; `caches`: casts of weights, in a forward pass.
-
-    A class of `transformers` and a user's module compute their norms, activations and loss as they
-    are written.
-    """
-    if transformers_class.is_transformers_class(model):
-        replaced = backend(run.backend, run.attention_kernel)
-    else:
-        is_own = is_user_module(model)
-        replaced = of_module(model, run.backend, run.attention_kernel) if is_own else kernels(run)
-    with replaced, autocast(run, caches):
-        yield
-
-
 def switch(model: nn.Module, run: RunConfig) -> None:
     """Set dropout, activation checkpointing and `arrange` of the modules.
 
     The probability of dropout does not affect sizes. Classes of `transformers` have theirs in the
     config.
     """
-    if transformers_class.is_transformers_class(model):
+    if is_transformers_class(model):
         transformers_class.checkpoint(model, run)
         return
     arrange(model, run)

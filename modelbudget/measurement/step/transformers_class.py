@@ -4,7 +4,7 @@ Importing this module does not import transformers.
 """
 
 import inspect
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, cast
 from unittest.mock import patch
@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.trace.backend import backend, of_module
-from modelbudget.measurement.trace.emulated_autocast import autocast
+from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
 from modelbudget.measurement.trace.module_trace import Trace
 
 CACHES = ("past_key_values", "cache_params", "state", "mems")
@@ -27,13 +26,8 @@ REPLACED = {
     "warning of padding": "modeling_utils.PreTrainedModel.warn_if_padding_and_no_attention_mask",
 }
 """Functions of the package that read values of tokens, which meta does not have. Ones that find
-nothing stand in for them; `backend` replaces functions of torch.
+nothing stand in for them; `operations` replaces functions of torch.
 """
-
-
-def is_transformers_class(model: nn.Module) -> bool:
-    """Whether the model is an instance of a `transformers` class."""
-    return type(model).__module__.startswith("transformers.")
 
 
 def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -89,7 +83,11 @@ def checkpoint(model: nn.Module, run: RunConfig) -> None:
 
 
 def infer_class(
-    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str]
+    model: nn.Module,
+    run: RunConfig,
+    trace: Trace,
+    quantities: Set[str],
+    computing: Callable = operations,
 ) -> dict[str, dict[str, int]]:
     """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
 
@@ -105,9 +103,7 @@ def infer_class(
     if is_class and getattr(config, "is_encoder_decoder", False):
         raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
     device = next(model.parameters()).device
-    kernels = run.backend, run.attention_kernel
-    replaced = backend(*kernels) if is_class else of_module(model, *kernels)
-    with torch.no_grad(), replaced, autocast(run):
+    with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
             peaks = {"setup": trace.peak}

@@ -34,8 +34,14 @@ GROUPED_MM = _meta_registrations._meta_grouped_mm_common
 @contextmanager
 def kernels(run: RunConfig):
     """Replace by the operations of a run all that our modules compute, inside this context."""
+    with backend(run.backend, run.attention_kernel), written_out(run):
+        yield
+
+
+@contextmanager
+def written_out(run: RunConfig):
+    """Replace what a run computes one operation at a time, inside this context, on any device."""
     with ExitStack() as stack:
-        stack.enter_context(backend(run.backend, run.attention_kernel))
         if run.attention_kernel == "written_out":
             attend = partial(
                 attention_written_out,

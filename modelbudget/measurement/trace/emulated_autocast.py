@@ -28,7 +28,7 @@ LOWER = (
 FLOAT32 = (
     (F, "layer_norm"),
     (F, "rms_norm"),
-    (F, "cross_entropy"),
+    (F, "nll_loss"),
     (F, "softmax"),
     (F, "log_softmax"),
     (F, "softplus"),
@@ -43,6 +43,18 @@ FLOAT32 = (
     (torch, "rsqrt"),
 )
 """Operations that compute in float32. All others compute in the dtype of their arguments."""
+
+
+def cross_entropy(
+    logits, targets, weight=None, ignore_index: int = -100, reduction: str = "mean", **_
+):
+    """Compute cross-entropy as torch composes it of two operations, of which one is cast.
+
+    The dtype of the logits is an argument of the first (`cross_entropy_loss` in LossNLL.cpp), so
+    that autocast leaves it. It was seen on an H100, too: the logarithms are in half precision.
+    """
+    logarithms = torch.log_softmax(logits, 1, dtype=logits.dtype)
+    return F.nll_loss(logarithms, targets, weight, ignore_index=ignore_index, reduction=reduction)
 
 
 @contextmanager
@@ -62,6 +74,7 @@ def autocast(run: RunConfig, caches: bool = True) -> Iterator[None]:
                     if not _is_written_out(name, run):
                         replaced = casts.before(getattr(owner, name), dtype)
                         stack.enter_context(patch.object(owner, name, replaced))
+            stack.enter_context(patch.object(F, "cross_entropy", cross_entropy))
             if not caches:
                 # What torch.utils.checkpoint enters to repeat a forward pass.
                 stack.enter_context(patch.object(torch.amp, "autocast", casts.repeated))

@@ -1,7 +1,7 @@
 """Traces of inference: prefill of a prompt, then one token with the cache."""
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,10 +12,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.arrange import arrange
-from modelbudget.measurement.step.transformers_class import infer_class, is_transformers_class
+from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
+from modelbudget.measurement.step.transformers_class import infer_class
 from modelbudget.measurement.step.user_module import is_user_module
-from modelbudget.measurement.trace.backend import kernels
-from modelbudget.measurement.trace.emulated_autocast import autocast
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.modules.cache import Cache, caching
 
@@ -24,20 +23,25 @@ OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 
 
 def infer(
-    model: nn.Module, run: RunConfig, quantities: Set[str], trace: Trace | None = None
+    model: nn.Module,
+    run: RunConfig,
+    quantities: Set[str],
+    trace: Trace | None = None,
+    computing: Callable = operations,
 ) -> Values:
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
     (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
     they are allocated and nothing runs.
 
-    Returns bytes of the caches and FLOPs of that token by component, and peaks by phase.
+    `computing`: the context of all passes. Returns bytes of the caches and FLOPs of that token by
+    component, and peaks by phase.
     """
     arrange(model, run)
     trace = trace or Trace(model)
     model.eval()
     if is_transformers_class(model) or is_user_module(model):
-        return infer_class(model, run, trace, quantities)
+        return infer_class(model, run, trace, quantities, computing)
     device = next(model.parameters()).device
     of_request: Values = {}
     if "request_bytes" in quantities:
@@ -45,8 +49,7 @@ def infer(
             of_request["request_bytes"] = _held(caches, run)
         del caches
     with ExitStack() as stack:
-        stack.enter_context(kernels(run))
-        stack.enter_context(autocast(run))
+        stack.enter_context(computing(model, run))
         stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))

@@ -72,6 +72,17 @@ def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
     return formula and formula(*args, **kwargs, out_val=out)
 
 
+def _of_safe_softmax(scores: torch.Tensor, dim: int, *_) -> list[int]:
+    """Bytes of whether each score is −∞, whether all of a row are, and of a zero (SoftMax.cpp)."""
+    return [scores.numel(), scores.numel() // scores.shape[dim], scores.itemsize]
+
+
+TEMPORARY = {aten._safe_softmax.default: _of_safe_softmax}
+"""What an operation has in memory for a while beside its result, where a trace sees neither that
+nor the operations inside.
+"""
+
+
 @contextmanager
 def stepping():
     """Let traces of the block know that an optimizer steps, also inside of a backward pass."""
@@ -219,6 +230,13 @@ class Trace(TorchDispatchMode):
             for tensor in out:
                 if isinstance(tensor, torch.Tensor):
                     self._watch(tensor)
+        if func in TEMPORARY:  # tensors of as many bytes, on any device
+            inside = [
+                torch.empty(n, dtype=torch.uint8, device="meta") for n in TEMPORARY[func](*args)
+            ]
+            for tensor in inside:
+                self._watch(tensor)
+            del inside, tensor
         if n_flops is None:
             self._uncounted[func._overloadpacket._qualified_op_name] += 1
         else:
