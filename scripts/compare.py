@@ -59,7 +59,6 @@ charts = sweep_charts(
         points=points,
         traces=traces.table,
         zoo=counted,
-        layouts=[pl.read_parquet(path) for path in given.layouts],
         solved=[pl.read_parquet(path) for path in given.solved],
     )
 )

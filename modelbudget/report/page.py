@@ -17,7 +17,7 @@ from modelbudget.report.sections import sections
 
 STYLES = ("style.css", "acts.css", "memory.css", "steps.css", "numbers.css")
 SCRIPTS = (
-    "unpack.js", "vega.js", "highlight.js", "charts.js", "sections.js", "acts.js", "finder.js",
+    "unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sections.js", "finder.js",
 )  # fmt: skip
 LATER = ("formulas.js", "config_file.js", "numbers.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the

@@ -1,5 +1,6 @@
 """The script that draws charts in the page."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,14 @@ import vl_convert
 def vega() -> str:
     """Return Vega with vega-embed as one script."""
     # The stub requires a snippet, which the function does not.
-    return vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
+    script = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
+    # Its global names have default exports, which Vega-Lite has none of, instead of the module.
+    export = re.search(
+        r"const (\w+)=null;const (\w+)=function\(\)\{return\{accessPathDepth:", script
+    )
+    if export is None:
+        raise ValueError("the script that draws charts has no module of Vega-Lite")
+    return script.replace(f"window.vegaLite={export[1]}", f"window.vegaLite={export[2]}")
 
 
 def begun() -> Callable[[], str]:

@@ -81,7 +81,7 @@ def test_the_chart_states_how_the_class_differs(result):
     table = implementations(result.points, result.comparison, result.classes)
     spec = json.dumps(chart.to_dict())
     (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
-    assert f"small: the class saves {ratio:.2f} \\u00d7 the activations" in spec
+    assert f"The class of small saves {ratio:.2f} \\u00d7 the activations" in spec
     for phase in table.filter(label="small", quantity="peak_training_bytes").rows(named=True):
         assert str(phase["reference"]) in spec
     for group in ("MLP", "attention", "head"):

@@ -30,7 +30,6 @@ TESTED = {
     "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
     "activation-bytes-total": "test_memory_charts.py: test_length_squared_dominates_...",
     "inference-parts": "test_memory_charts.py: test_parts_of_inference_add_up_...",
-    "resident-difference": "test_charts.py: test_resident_memory_is_drawn_with_its_difference",
     "cache-bytes-total": "test_memory_charts.py: test_the_cache_exceeds_the_weights_...",
 }
 """Titles of charts with more than one kind of quantity, or that solve for a length."""
@@ -43,9 +42,6 @@ ALONG = re.compile(r"From (\w+) = ([\d,]+) to ([\d,]+), (.+?)(?: \(([^()]+)\))?$
 MOVE = re.compile(r"the share of (.+?) (falls|rises) from ([<> \d.]+ %) to ([<> \d.]+ %)")
 GROWS = re.compile(r"the total (grows|falls) from (.+) to (.+), ([\d.,e+]+) ×")
 AMOUNT = re.compile(r"([\d.,]+)\s?([KMGBTPk]?)")
-EXTREMES = re.compile(
-    r"The largest total, (.+?) \((.+?)\), is (.+) × the smallest, (.+?) \((.+)\)$"
-)
 MOST = re.compile(
     r"([\d,]+) of ([\d,]+) models have more than half of the (.+?) in (.+): "
     r"the share is (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
@@ -60,13 +56,12 @@ def drawn(request, catalogue):
     """The swept points of one sweep, their values, and the titles of its charts."""
     expanded, points, comparison = compared(SWEEPS / f"{request.param}.yaml", catalogue)
     found = SweepResult(summary(expanded), points, comparison, {})
-    devices = accelerators(ACCELERATORS)
-    charts = charts_of_sweep(found.summary["axes"], comparison, devices)
+    charts = charts_of_sweep(found.summary["axes"], comparison, accelerators(ACCELERATORS))
     titles = {
         name: " ".join(chart.to_dict()["title"]["subtitle"]).partition(". ")[0].removesuffix(".")
         for name, chart in charts.items()
     }
-    return found, titles, devices
+    return found, titles
 
 
 def close(text: str, value: float) -> bool:
@@ -182,17 +177,10 @@ def check_shares(found, quantity: str, title: str) -> None:
 
 
 def check_total(found, quantity: str, title: str) -> None:
-    if title.startswith("The largest total"):
-        values = Values(found, quantity, given_alone=False)
-        most, at_most, times, least, at_least = EXTREMES.match(title).groups()
-        totals = [values.total(point) for point in values.of]
-        assert close(most, max(totals))
-        assert close(least, min(totals))
-        assert close(times, max(totals) / min(totals))
-        assert {values.total(point) for point in values.at(at_most)} == {max(totals)}
-        assert {values.total(point) for point in values.at(at_least)} == {min(totals)}
-        return
     values = Values(found, quantity, given_alone=False)
+    if " × that of " in title:
+        check_amounts(title, {values.label[point]: values.total(point) for point in values.of})
+        return
     if constant := CONSTANT.match(title):
         amount, axis, *ends, where = constant.groups()
         for one in ends:
@@ -252,26 +240,6 @@ def check_peaks(found, title: str) -> None:
             assert label in setting
 
 
-def check_devices(found, title: str, devices) -> None:
-    worst = [max(of.values()) for of in peaks_of(found).values()]
-    smallest = Counter(
-        next((one.name for one in devices if one.bytes >= need), "none") for need in worst
-    )
-    if title.startswith("All"):
-        ((name, n),) = smallest.items()
-        assert title.startswith(f"All {n} models fit on {name} (")
-    elif title.startswith("Of"):
-        assert title.startswith(f"Of {len(worst)} models")
-        assert dict(
-            re.findall(
-                r"(?:, | is )([\w ]+?)(?: \([^()]+\))? for (\d+)",
-                title.partition("device that fits")[2],
-            )
-        ) == {name: str(n) for name, n in smallest.items()}
-    else:
-        assert title.count(";") + 1 == len(worst)
-
-
 def check_amounts(title: str, totals: dict[str, int]) -> None:
     label, times, other = re.match(r"(.+?): .+?, ([\d.,]+) × that of (.+) \(", title).groups()
     assert totals[label] == max(totals.values())
@@ -282,21 +250,20 @@ def check_amounts(title: str, totals: dict[str, int]) -> None:
 def of_every_point(found, name: str) -> dict[str, int]:
     """The values that a chart of every point has, by label: of a peak its largest phase."""
     measured = {*found.comparison["quantity"]}
-    first = next((one for one in DRAWN if one in measured), min(measured))
-    first = name.removesuffix("every-point").strip("-").replace("-", "_") or first
+    first = name.removesuffix("every-point").strip("-").replace("-", "_") or min(measured)
     rows = found.comparison.filter(quantity=first)
     amounts = (pl.max if first.startswith("peak") else pl.sum)("measured")
     return dict(rows.group_by("label").agg(amounts).rows())
 
 
 def test_every_title_holds(drawn):
-    found, titles, devices = drawn
+    found, titles = drawn
     assert bool(titles) == (found.name not in NO_CHART)
     for name, title in titles.items():
-        check(found, name, title, devices)
+        check(found, name, title)
 
 
-def check(found, name: str, title: str, devices) -> bool:
+def check(found, name: str, title: str) -> bool:
     """Count the title of a chart of a sweep again; return whether this file can."""
     quantity = next((one for one in DRAWN if name.startswith(one.replace("_", "-"))), "parameters")
     kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
@@ -306,8 +273,6 @@ def check(found, name: str, title: str, devices) -> bool:
         check_amounts(title, of_every_point(found, name))
     elif kind == "peak-parts":
         check_peaks(found, title)
-    elif kind == "peak-accelerators":
-        check_devices(found, title, devices)
     elif kind == "shares":
         check_shares(found, quantity, title)
     elif kind == "total":

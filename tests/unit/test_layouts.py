@@ -25,7 +25,6 @@ from modelbudget.predict.layouts import (
     smallest,
 )
 from modelbudget.predict.of_point import NO_FORMULA
-from modelbudget.report.charts.layouts_of_devices import layouts_charts
 from modelbudget.report.layout_table import layouts_section
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
@@ -207,7 +206,7 @@ points: [{}]
 """
 
 
-def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
+def test_layouts_of_a_sweep_and_their_table(tmp_path, catalogue):
     path = tmp_path / "small.yaml"
     path.write_text(SWEEP)
     table = of_sweep(read(path, catalogue))
@@ -217,8 +216,6 @@ def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
     section = layouts_section(table, [device], "small")
     assert "Tiny" in section["table"]
     assert ">4<" in section["table"]  # one device is not enough
-    (chart,) = layouts_charts(table, [device]).values()
-    assert "is tight on Tiny from 4 on" in chart.to_dict()["description"]
     # With room for the reserve and the worst reading of the layout that needs most, all fit.
     margins = memory_margins()
     enough = int(margins.worst_ratio.value * table["bytes"].max()) + margins.reserve.bytes + 3

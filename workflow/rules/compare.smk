@@ -10,7 +10,6 @@ rule compare:
         summary=lambda wildcards: listed(wildcards, "sweep.json", "comparison"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
         counts=lambda wildcards: written(wildcards, "reference_counts"),
-        layouts=lambda wildcards: written(wildcards, "layouts"),
         solved=lambda wildcards: written(wildcards, *targets.OF_SOLVED),
         accelerators=ancient(ACCELERATORS),
     output:

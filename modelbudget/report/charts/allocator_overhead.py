@@ -5,6 +5,7 @@ import polars as pl
 
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.bar_chart import names_and_totals, row_of_each
 from modelbudget.report.charts.format import percent, si_bytes
 from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
@@ -15,8 +16,6 @@ NEEDS = frozenset((*KINDS, REQUESTED))
 SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
 ROW = 38
 """Height of a row in pixels: its points, and a line of text above them."""
-DIGITS = 70
-"""Width in pixels of a number of bytes at the end of a row."""
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -25,45 +24,31 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     They are measured on a CUDA device, or simulated without one.
     """
     table = _table(tables.comparison)
-    points = table["point"].unique(maintain_order=True).to_list()
-    y = alt.Y(
-        "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    models = table.unique("point", keep="first", maintain_order=True)
+    requested = pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
+    y = row_of_each(models)
+    shape = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
+    marks = (
+        alt.Chart(table)
+        .mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
+        .encode(
+            y=y,
+            x=alt.X(
+                "share:Q",
+                title="memory above the requested bytes",
+                axis=alt.Axis(format="%", tickCount=6, labelFlush=True),
+            ),
+            shape=alt.Shape("kind:N", title=None, sort=list(SHAPES), scale=shape),
+            tooltip=theme.tooltip(
+                {"label": "model", "kind": "kind", "method": "simulated, or measured on"},
+                {"bytes": "bytes", "requested": "requested"},
+                {"share": "above requested"},
+            ),
+        )
     )
-    x = alt.X(
-        "share:Q",
-        title="memory above the requested bytes",
-        axis=alt.Axis(format="%", tickCount=6, labelFlush=True),
-    )
-    of_points = alt.Chart(table).encode(y=y)
-    ends = table.group_by("point", maintain_order=True).agg(
-        low=pl.col("share").min(), high=pl.col("share").max()
-    )
-    tooltip = theme.tooltip(
-        {"label": "model", "kind": "kind", "method": "simulated, or measured on"},
-        {"bytes": "bytes", "requested": "requested"},
-        {"share": "above requested"},
-    )
-    lines = alt.Chart(ends).mark_rule(color=theme.SOFT, yOffset=8)
-    marks = of_points.mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
-    shape = alt.Shape(
-        "kind:N", title=None, sort=list(SHAPES),
-        scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),
-    )  # fmt: skip
-    names = table.unique("point", keep="first", maintain_order=True)
-    names = names.with_columns(
-        requested_text=pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
-    )
-    text = alt.Chart(names.select("point", "label", "requested_text")).encode(y=y)
-    chart = alt.layer(
-        lines.encode(y=y, x=alt.X("low:Q"), x2="high:Q"),
-        marks.encode(x=x, shape=shape, tooltip=tooltip),
-        text.mark_text(
-            align="left", baseline="bottom", yOffset=-2, limit=alt.ExprRef(f"width - {DIGITS}")
-        ).encode(x=alt.value(0), text="label:N"),
-        text.mark_text(
-            align="right", baseline="bottom", yOffset=-2, color=theme.SOFT
-        ).encode(x=alt.value("width"), text="requested_text:N"),
-    ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
+    names = models.select("point", "label", total=requested)
+    texts = names_and_totals(names, y, baseline="bottom", yOffset=-2)
+    chart = alt.layer(marks, *texts).properties(width=theme.WIDTH, height=ROW * models.height)
     all_simulated = table["method"].unique().to_list() == [SIMULATED]
     title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
     return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}

@@ -1,10 +1,15 @@
-"""A quantity along one axis of a sweep: stacked shares of its components, and its total."""
+"""A quantity along axes of a sweep: stacked shares of its components, and amounts as lines."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.bar_chart import most_and_least
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
@@ -18,6 +23,7 @@ from modelbudget.report.charts.format import (
 )
 from modelbudget.report.charts.grouped_values import (
     distinct,
+    evenly_spaced,
     groups_in,
     least_and_most,
     thinned,
@@ -30,6 +36,11 @@ MARGIN, MARGIN_WITH_TITLE = 52, 70
 """Width in pixels of a vertical axis, without and with a title."""
 FEW = 8
 """Up to this number of values an axis has bars; with more it has an area."""
+SERIES = "series"
+"""A column of lines that have names of their own."""
+COLUMNS, MOST_PANELS, MOST_LINES, MOST_POINTS = 3, 12, 12, 2_000
+LOGARITHMIC_FROM = 16
+"""Ratio of the largest to the smallest amount from which on its axis is logarithmic."""
 
 
 def shares_along(
@@ -43,7 +54,7 @@ def shares_along(
     groups = groups_in(table)
     columns = min(len(panels), 3)
     drawn = [
-        _shares(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns)
+        stack(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns)
         for title, rows in panels.items()
     ]
     return theme.framed(
@@ -56,60 +67,58 @@ def shares_along(
     )
 
 
-def _shares(
+def stack(
     rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
 ) -> theme.Layers:
-    y = alt.Y(
+    """Draw the shares of groups along an axis: bars of few values or of text, else an area.
+
+    Columns: the axis, group, rank, share, and value and total if they are known.
+    """
+    shares = alt.Y(
         "share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=theme.vertical(format="%")
     )
-    colour = theme.colour(groups)
-    base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
+    encoded: dict[str, Any] = {"y": shares, "color": theme.colour(groups), "order": "rank:Q"}
+    base = alt.Chart(rows.select(axis, "group", "rank", "share", pl.col("^(value|total)$")))
     x_title = field_title(axis) if columns < 3 else axis
-    if rows[axis].n_unique() <= FEW:
-        layers = [
-            base.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
-                x=alt.X(
-                    f"{axis}:O",
-                    title=x_title,
-                    axis=alt.Axis(
-                        labelExpr=theme.EXACT, labelAngle=0, labelSeparation=2, ticks=False
-                    ),
-                ),
-                y=y,
-                color=colour,
-                order="rank:Q",
-                tooltip=theme.tooltip(
-                    {"group": "component"},
-                    {axis: axis, "value": "count", "total": "total"},
-                    {"share": "share"},
-                ),
-            )
-        ]
+    look: dict[str, Any] = {"stroke": theme.PAPER, "strokeWidth": 0.5}
+    if rows[axis].dtype.is_integer() and rows[axis].n_unique() > FEW:
+        area = base.mark_area(**look, line=False)
+        x = size(axis, rows, x_title)
+        layers = [area.encode(x=x, **encoded), _tooltip_bands(rows, axis, x_title)]
     else:
-        area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
-        layers = [
-            area.encode(x=size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
-            _tooltip_bands(rows, axis, x_title),
-        ]
+        exact = {name: name for name in ("value", "total") if name in rows.columns}
+        tooltip = theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"})
+        marks = base.mark_bar(**look)
+        layers = [marks.encode(x=_few(axis, rows, x_title), tooltip=tooltip, **encoded)]
     width = theme.panel_width(columns, MARGIN)
     return alt.layer(*layers).properties(
         title=theme.panel_title(title, width), width=width, height=260
     )
 
 
+def _few(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
+    """Return the horizontal channel of few values, or of texts in their order."""
+    label = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
+    marks = alt.Axis(labelExpr=label, labelAngle=0, labelSeparation=2, ticks=False, grid=False)
+    return alt.X(f"{axis}:O", title=title, sort=values(rows, axis), axis=marks)
+
+
 def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
     """Draw invisible bands, one around each value, whose tooltip lists all groups exactly."""
     texts = [
-        f"{count(value)} ({percent(share)})"
-        for value, share in rows.select("value", "share").rows()
+        percent(row["share"])
+        if "value" not in row
+        else f"{count(row['value'])} ({percent(row['share'])})"
+        for row in rows.iter_rows(named=True)
     ]
+    total = ["total"] if "total" in rows.columns else []
     wide = (
         rows.with_columns(text=pl.Series(texts, dtype=pl.String))
-        .pivot("group", index=[axis, "total"], values="text")
-        .with_columns(total=pl.col("total").map_elements(count, pl.String))
+        .pivot("group", index=[axis, *total], values="text")
+        .with_columns(pl.col(total).map_elements(count, pl.String))
         .sort(axis)
     )
-    groups = [name for name in wide.columns if name not in (axis, "total")]
+    groups = [name for name in wide.columns if name not in (axis, *total)]
     # A band reaches halfway to its neighbours: the geometric mean on a logarithmic scale.
     here = pl.col(axis).cast(pl.Float64)
     next_ = here.shift(-1)
@@ -121,47 +130,137 @@ def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
         .encode(
             x=size(axis, rows, title, "left"),
             x2="right:Q",
-            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], "total:N"],
+            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], *total],
         )
     )
 
 
-def totals_along(
-    table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
-) -> theme.Layers:
-    """Draw the total along `axis` on a logarithmic scale, with one line for each named table.
+def over_axes(
+    rows: pl.DataFrame, quantity: str, fields: list[str], finding: str = ""
+) -> alt.ConcatChart:
+    """Draw each point of a grid with these fields, so that every axis is in the chart.
 
-    Equal tables share a line.
+    The size with most values is the horizontal axis; the next fields have a line for each value,
+    and panels. Lines of all other fields stand in one panel.
     """
-    series = distinct(series, axis, "total")
-    names = _differences(list(series))
-    rows = pl.concat(
-        totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(name))
-        for name, rows in zip(names, series.values(), strict=True)
+    by_number = sorted(fields, key=lambda field: len(values(rows, field)))
+    sizes = [field for field in by_number if rows[field].dtype.is_integer()]
+    x = (sizes or by_number)[-1]
+    others = [field for field in by_number if field != x]
+    facet, colour, *apart = others if len(others) > 1 else (None, *others, None)[:2]
+    return amounts_along(rows, quantity, x, colour, facet, tuple(filter(None, apart)), finding)
+
+
+def amounts_along(
+    rows: pl.DataFrame,
+    quantity: str,
+    x: str,
+    colour: str | None = None,
+    facet: str | None = None,
+    apart: tuple[str, ...] = (),
+    finding: str = "",
+    title: str = "",
+    marks: Sequence[alt.Chart] = (),
+    reaches: Sequence[float] = (),
+) -> alt.ConcatChart:
+    """Draw the amounts `value` of points along a field, with a line for each value of another one.
+
+    `quantity` is one of UNITS, or names shares. Lines of other fields `apart` are not joined.
+    `marks` are drawn below, and the vertical axis `reaches` these values.
+    """
+    kept = rows
+    for field, most in ((facet, MOST_PANELS), (colour, MOST_LINES)):
+        if field is not None:
+            kept = kept.filter(pl.col(field).is_in(evenly_spaced(values(kept, field), most)))
+    room = max(2, MOST_POINTS * len(values(kept, x)) // max(1, kept.height))
+    kept = kept.filter(pl.col(x).is_in(evenly_spaced(values(kept, x), room)))
+    panels = (
+        {value_of(facet, one): kept.filter(pl.col(facet) == one) for one in values(kept, facet)}
+        if facet
+        else {"": kept}
     )
-    low, high = least_and_most(rows, "total")
-    base = alt.Chart(rows).encode(
-        x=size(axis, rows, field_title(axis)),
-        y=alt.Y(
-            "total:Q",
-            title=UNITS[quantity],
-            scale=alt.Scale(type="log", nice=False),
-            axis=theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
-        ),
-        tooltip=theme.tooltip({"series": "line"}, {axis: axis, "total": UNITS[quantity]}),
-    )
-    # The points are a layer of their own: points of the line would hide the dashes in its legend.
-    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(names))
-    points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    title = f"Total {UNITS[quantity]} along {axis}"
+    columns = min(COLUMNS, len(panels))
+    width = theme.panel_width(columns, MARGIN_WITH_TITLE)
+    line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
+    x_title = field_title(x) if columns < 3 else x
+    is_size = kept[x].dtype.is_integer()
+    encoded: dict[str, Any] = {
+        "x": size(x, kept, x_title) if is_size else _few(x, kept, x_title),
+        "y": _amount(kept, quantity, reaches),
+    }
+    names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined
+    if colour is not None:
+        texts = [_text(colour, one) for one in values(kept, colour)]
+        name = None if colour == SERIES else colour
+        legend = alt.Legend(title=name, columns=2, labelLimit=300, symbolSize=400)
+        if is_size and not kept[colour].dtype.is_integer():
+            dashes = alt.StrokeDash("shade:N", sort=texts, legend=legend)
+        else:
+            scale = alt.Scale(domain=texts, range=[0.25, 1])
+            legend = alt.Legend(title=name, columns=4, symbolFillColor=theme.INK)
+            encoded["opacity"] = alt.Opacity("shade:O", scale=scale, legend=legend)
+        shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
+        panels = {name: table.with_columns(shade=shade) for name, table in panels.items()}
+        names.append("shade")
+    drawn = [
+        alt.layer(
+            *marks, *_lines(table.with_columns(line=line), x, quantity, encoded, names, dashes)
+        ).properties(title=theme.panel_title(name, width), width=width, height=220)
+        for name, table in panels.items()
+    ]
+    named = ", ".join(filter(None, (x, colour, facet)))
     return theme.framed(
-        alt.layer(line, points).properties(
-            width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
-        ),
-        title,
-        _first_and_last(rows, axis, quantity, dict(zip(names, series, strict=True))),
+        theme.panels(drawn, columns),
+        title or f"{capitalized(UNITS.get(quantity, quantity))} by {named}",
+        finding or most_and_least(rows, quantity),
         MARGIN_WITH_TITLE,
+        columns,
     )
+
+
+def _lines(
+    table: pl.DataFrame, x: str, quantity: str, encoded: dict, names: list[str], dashes: Any
+) -> list[alt.Chart]:
+    base = alt.Chart(table.select(x, "value", "line", *names)).encode(**encoded)
+    amounts = {"value": UNITS.get(quantity, quantity)}
+    texts = {name: {"label": "model", "shade": "line"}[name] for name in names}
+    tooltip = theme.tooltip(
+        texts | {x: x}, *((amounts, {}) if quantity in UNITS else ({}, amounts))
+    )
+    points = base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)
+    if not table[x].dtype.is_integer():
+        return [points]
+    # The points have no dashes: they would hide those of the legend.
+    lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
+    return [lines.encode(detail="line:N", strokeDash=dashes), points]
+
+
+def _amount(rows: pl.DataFrame, quantity: str, reaches: Sequence[float]) -> alt.Y:
+    """Return the vertical channel; panels of one chart have one scale, so that they compare."""
+    low, high = least_and_most(rows, "value")
+    low, high = min(low, *reaches, low), max(high, *reaches, high)
+    is_amount = quantity in UNITS
+    is_logarithmic = low > 0 and high / low >= LOGARITHMIC_FROM and bool(is_amount or reaches)
+    ticks: dict[str, Any] = {"tickCount": 5}
+    if is_logarithmic and is_amount:
+        ticks = theme.ticks(low, high)
+    elif is_logarithmic:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = {"values": [10.0**power for power in powers]}
+    text = {"labelExpr": theme.tick_labels(quantity)} if is_amount else {"format": "~%"}
+    scale = alt.Scale(
+        type="log" if is_logarithmic else "linear",
+        domain=[low if is_logarithmic else 0, high or 1],
+        nice=is_amount,
+    )
+    axis = theme.vertical(**text, **ticks)
+    return alt.Y("value:Q", title=UNITS.get(quantity, quantity), scale=scale, axis=axis)
+
+
+def _text(field: str, option) -> str:
+    if isinstance(option, bool):
+        return value_of(field, option)
+    return count(option) if isinstance(option, int) else str(option)
 
 
 def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:
@@ -248,25 +347,20 @@ def _changes(first: dict[str, float], last: dict[str, float]) -> dict[str, float
     return {group: last[group] - first[group] for group in first}
 
 
-def _differences(titles: list[str]) -> list[str]:
-    """Leave out the settings that all titles share, which the caption names."""
-    settings = [title.split(", ") for title in titles]
-    return [
-        ", ".join(part for part in parts if not all(part in others for others in settings))
-        for parts in settings
-    ]
+def first_and_last(panels: dict[str, pl.DataFrame], axis: str, quantity: str) -> str:
+    """Describe both ends of the total along an axis, in the panel that changes most."""
+    panels = distinct(panels, axis, "total")
 
+    def ends(title: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        line = totals(panels[title]).sort(axis).select(axis, "total").rows()
+        return line[0], line[-1]
 
-def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, titles: dict[str, str]) -> str:
-    """Describe both ends of the line that changes most; `titles` has the full title of each."""
+    def ratio(title: str) -> float:
+        (_, first), (_, last) = ends(title)
+        return max(first, last) / min(first, last)
 
-    def ratio(name: str) -> float:
-        ends = rows.filter(pl.col("series") == name).sort(axis)["total"]
-        return max(ends[0], ends[-1]) / min(ends[0], ends[-1])
-
-    name = max(titles, key=ratio)
-    title, line = titles[name], rows.filter(pl.col("series") == name).sort(axis)
-    (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
+    title = max(panels, key=ratio)
+    (low, first), (high, last) = ends(title)
     where = f" ({title})" if title else ""
     if first == last:
         return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."

@@ -16,10 +16,12 @@ from modelbudget.report.charts.format import (
     percent,
     times,
 )
-from modelbudget.report.charts.grouped_values import groups_in, totals
+from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, totals
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
+SAMPLE = 24
+"""Models that are drawn of many."""
 ROW = 46
 """Height of a row in pixels: a bar, and a line of text above it."""
 
@@ -43,11 +45,11 @@ def names_and_totals(rows: pl.DataFrame, y: alt.Y, **style) -> list[alt.Chart]:
     ]
 
 
-def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
-    """Draw the share of each group in each model, in the order of the points."""
-    models = totals(table)
+def bars(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
+    """Draw the share of each group in each model; of more than `most`, of some by size."""
+    table, models, drawn = _some(whole, most)
     groups = groups_in(table)
-    y = _rows(models)
+    y = row_of_each(models)
     shares = (
         alt.Chart(table.select("point", "label", "group", "rank", "value", "share", "total"))
         .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
@@ -65,19 +67,19 @@ def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
     chart = alt.layer(shares, *_names(models, quantity, y)).properties(
         width=theme.WIDTH, height=ROW * models.height
     )
-    finding = largest_part(table, quantity)
+    finding = largest_part(whole, quantity) + drawn
     title = f"{capitalized(UNITS[quantity])} by component and model"
     return theme.framed(chart, title, finding, 0, groups=groups)
 
 
-def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
+def amounts(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
     """Draw the amount of each model that has one group only, so that shares would say nothing."""
-    models = totals(table)
+    table, models, drawn = _some(whole, most)
     rows = table.filter(pl.col("value") > 0)
     if quantity == "cache_bytes":  # one part of memory, with its colour
         rows = rows.with_columns(group=pl.lit("KV cache"))
     groups = groups_in(rows)
-    y = _rows(models)
+    y = row_of_each(models)
     marks = (
         alt.Chart(rows.select("point", "label", "group", "value"))
         .mark_bar(size=18, yOffset=6)
@@ -93,8 +95,19 @@ def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
         width=theme.WIDTH, height=ROW * models.height
     )
     title = f"{capitalized(UNITS[quantity])} by model"
-    finding = most_and_least(models.rename({"total": "value"}), quantity)
+    finding = most_and_least(totals(whole).rename({"total": "value"}), quantity) + drawn
     return theme.framed(chart, title, finding, 0, groups=groups)
+
+
+def _some(table: pl.DataFrame, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """Return the rows and the models that are drawn, in their order or by size, and which."""
+    models = totals(table)
+    if models.height <= most:
+        return table, models, ""
+    by_size = models.sort("total", "point")
+    kept = by_size[evenly_spaced(range(models.height), SAMPLE)]
+    drawn = f" Drawn: {SAMPLE} of {count(models.height)} models, evenly spaced by size."
+    return table.filter(pl.col("point").is_in(kept["point"].implode())), kept, drawn
 
 
 def most_and_least(rows: pl.DataFrame, quantity: str) -> str:
@@ -107,9 +120,9 @@ def most_and_least(rows: pl.DataFrame, quantity: str) -> str:
     return f"{text}."
 
 
-def _rows(models: pl.DataFrame) -> alt.Y:
+def row_of_each(models: pl.DataFrame) -> alt.Y:
     """Return the vertical channel: one row for each model, in their order."""
-    scale = alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    scale = alt.Scale(type="band", paddingInner=0.5, paddingOuter=0.5)
     return alt.Y("point:N", sort=models["point"].to_list(), axis=None, scale=scale)
 
 

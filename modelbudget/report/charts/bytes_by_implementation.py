@@ -56,7 +56,7 @@ def charts_of_classes(
     drawn = theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {class_} of transformers",
-        f"{label}: the class saves {times(chosen['saved_ratio'])} the activations of our module "
+        f"The class of {label} saves {times(chosen['saved_ratio'])} the activations of our module "
         f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} "
         f"against {si_bytes(chosen['module'])}. "
         "The peak is of two training steps; formulas are our module’s.",

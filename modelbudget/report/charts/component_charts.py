@@ -8,12 +8,10 @@ import polars as pl
 
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.area_chart import shares_along, totals_along
+from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import amounts, bars
-from modelbudget.report.charts.format import value_of
-from modelbudget.report.charts.grouped_values import budget, evenly_spaced, values
-from modelbudget.report.charts.heatmaps import share_over, total_over
-from modelbudget.report.charts.strip_chart import strip
+from modelbudget.report.charts.format import UNITS, count, percent, value_of
+from modelbudget.report.charts.grouped_values import budget, evenly_spaced, totals, values
 from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
 
 SIDE_BY_SIDE = 3
@@ -50,9 +48,10 @@ def charts(
     """Return the charts of one quantity by name.
 
     `axes` maps the fields of the grid to their values, in the order of the file. A grid with one
-    size axis gets shares and total along it; with two, also heatmaps. Boolean and categorical
-    fields, and sizes with few values, become panels; remaining axes are fixed at their middle
-    values. Points listed one by one get a bar each, or a strip if there are many.
+    size axis gets shares and total along it; with two, also the share of a group at each point.
+    Boolean and categorical fields, and sizes with few values, become panels of shares, in which
+    remaining axes are fixed at their middle values. Points listed one by one get a bar each, some
+    of them if there are many.
     """
     table = budget(comparison, quantity)
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
@@ -76,12 +75,12 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     main, *second = long[:2]
     fixed = [field for field in moving if field not in (main, *second)]
     panels = _panels(table, fixed)
-    drawn = {}
+    of_points = totals(table).rename({"total": "value"})
     if not second:
-        if _is_shared(table):
-            drawn["shares"] = shares_along(table, main, panels, quantity)
-        drawn["total"] = totals_along(table, main, panels, quantity)
-        return drawn
+        finding = first_and_last(panels, main, quantity)
+        total = {"total": over_axes(of_points, quantity, moving, finding)}
+        shares = {"shares": shares_along(table, main, panels, quantity)}
+        return (shares if _is_shared(table) else {}) | total
     (second,) = second
     slices = (
         {_join(name, at): rows for name, whole in panels.items()
@@ -89,11 +88,32 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
         if len(panels) > 1
         else _panels(next(iter(panels.values())), [second])
     )  # fmt: skip
-    drawn["shares"] = shares_along(table, main, slices, quantity)
-    drawn["total"] = total_over(main, second, panels, quantity)
+    drawn = {
+        "shares": shares_along(table, main, slices, quantity),
+        "total": over_axes(of_points, quantity, moving),
+    }
     for name, groups in _varying_groups(table).items():
-        drawn[name] = share_over(main, second, panels, groups, quantity)
+        drawn[name] = _share_over(table, moving, groups, quantity)
     return drawn
+
+
+def _share_over(
+    table: pl.DataFrame, fields: list[str], groups: tuple[str, ...], quantity: str
+) -> alt.ConcatChart:
+    """Draw the share of one group, or of several together, at each point."""
+    rows = (
+        table.filter(pl.col("group").is_in(groups))
+        .group_by("point", "label", *fields, maintain_order=True)
+        .agg(value=pl.col("share").sum())
+    )
+    name = " and ".join(groups)
+    ends = [rows.sort("value", maintain_order=True).row(i, named=True) for i in (0, -1)]
+    texts = [f"{percent(end['value'])} ({end['label']})" for end in ends]
+    finding = (
+        f"{count(rows.filter(pl.col('value') > 0.5).height)} of {count(rows.height)} models have "
+        f"more than half of the {UNITS[quantity]} in {name}: the share is {' to '.join(texts)}."
+    )
+    return over_axes(rows, f"share of {name}", fields, finding)
 
 
 def _is_shared(table: pl.DataFrame) -> bool:
@@ -103,12 +123,9 @@ def _is_shared(table: pl.DataFrame) -> bool:
 
 def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers | None:
     """Draw the shares of each model, or its amount if no model has more than one group."""
-    few = table["point"].n_unique() <= MOST_BARS
-    if table.is_empty() or not (few or _is_shared(table)):
+    if table.is_empty():
         return None
-    if not few:
-        return strip(table, quantity)
-    return (bars if _is_shared(table) else amounts)(table, quantity)
+    return (bars if _is_shared(table) else amounts)(table, quantity, MOST_BARS)
 
 
 def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:

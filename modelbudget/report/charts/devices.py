@@ -10,7 +10,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.charts.peak import ROW, capacities, device_lines, of_points
+from modelbudget.report.charts.peak import ROW, of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 SHARED = (
@@ -20,7 +20,6 @@ SHARED = (
     "expert_parallel",
     "pipeline_parallel",
 )
-MARGIN = 70
 ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
 
@@ -76,8 +75,8 @@ def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
 def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw a device's bytes at the peak of training, stacked, by number of devices.
 
-    With the memory of the accelerators `near` these peaks. Of the first data rank, if there are
-    both. None if nothing is sharded, or if something is not measured.
+    Of the first data rank, if there are both. None if nothing is sharded, or if something is not
+    measured.
     """
     parts = at_peak(tables.comparison)
     if parts.is_empty():
@@ -85,30 +84,10 @@ def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     table = _table(parts, tables.comparison, tables.axes)
     if table["zero"].max() == 0:
         return {}
-    devices = table["devices"].unique(maintain_order=True).to_list()
-    groups = [group for group in MEMORY if group in table["group"]]
-    lines = near(tables.devices, _most(table, "peak"))
-    bars = (
-        alt.Chart(table.select("devices", "group", "rank", "value", "peak"))
-        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
-        .encode(
-            x=alt.X("devices:N", sort=devices, title="devices", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y(
-                "value:Q",
-                title="bytes on one device",
-                axis=theme.vertical(labelExpr=theme.BYTES),
-            ),
-            color=theme.colour(groups, columns=5),
-            order="rank:Q",
-            tooltip=theme.tooltip(
-                {"devices": "devices", "group": "part"},
-                {"value": "bytes", "peak": "bytes at the peak"},
-            ),
-        )
-    )
-    chart = alt.layer(bars, *capacities(lines)).properties(width=theme.WIDTH - MARGIN, height=300)
-    finding = _finding(table, tables.devices)
-    return {"devices": theme.framed(chart, TITLE, finding, MARGIN, groups=groups)}
+    is_whole = pl.col("devices") == ALONE
+    named = pl.when(is_whole).then("devices").otherwise(pl.col("devices") + " devices")
+    rows = table.with_columns(label=named)
+    return {"devices": _bars(rows, tables.devices, _finding(table, tables.devices))}
 
 
 def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -128,10 +107,10 @@ def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     bases = comparison.unique("point").select("point", base="base" if has_bases else pl.lit(""))
     parts = parts.join(_steps(comparison), on="point", maintain_order="left")
     if not has_bases or bases.select(pl.len().over("base").min()).item() == 1:
-        return {"by-layout": _layouts(parts, devices)}
+        return {"by-layout": _bars(parts, devices, _by_step(parts))}
     by_base = parts.join(bases, on="point", maintain_order="left")
     return {
-        f"by-layout-{base}": _layouts(of_base, devices)
+        f"by-layout-{base}": _bars(of_base, devices, _by_step(of_base))
         for (base,), of_base in by_base.group_by("base", maintain_order=True)
     }
 
@@ -155,14 +134,18 @@ def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
+def _bars(table: pl.DataFrame, devices: list[Accelerator], finding: str) -> theme.Layers:
     """Draw the parts of the peak of each point as a bar.
 
     With the memory of the accelerators `near` these peaks.
     """
     models = table.unique("point", keep="first", maintain_order=True)
     accelerators = near(devices, _most(models, "peak"))
-    lines = alt.Chart(device_lines(accelerators)).encode(x="bytes:Q")
+    named = [
+        {"bytes": device.bytes, "device": f"{device.name} · {si_bytes(device.bytes)}"}
+        for device in accelerators
+    ]
+    lines = alt.Chart(pl.DataFrame(named)).encode(x="bytes:Q")
     capacity = [
         lines.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
         lines.mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11).encode(
@@ -179,7 +162,11 @@ def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
     )
     chart = alt.layer(
         bars.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
-            x=alt.X("value:Q", title="bytes on one device", axis=alt.Axis(labelExpr=theme.BYTES)),
+            x=alt.X(
+                "value:Q",
+                title="bytes on one device",
+                axis=alt.Axis(labelExpr=theme.BYTES, tickCount=6),
+            ),
             y=y,
             color=theme.colour(groups, columns=5),
             order="rank:Q",
@@ -190,12 +177,12 @@ def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         .encode(x=alt.value(0), y=y, text="text:N"),
         *(capacity if accelerators else ()),
     ).properties(width=theme.WIDTH, height=ROW * len(order))
-    finding = f"{_by_step(models)} {TEMPORARY}"
-    return theme.framed(chart, TITLE, finding, 0, groups=groups)
+    return theme.framed(chart, TITLE, f"{finding} {TEMPORARY}", 0, groups=groups)
 
 
-def _by_step(models: pl.DataFrame) -> str:
+def _by_step(parts: pl.DataFrame) -> str:
     """Compare the layouts with the same sequences in a step; of stages the one that needs most."""
+    models = parts.unique("point", keep="first", maintain_order=True)
     worst = models.sort("peak", descending=True).unique("layout", keep="first", maintain_order=True)
     texts = []
     for (n,), of in worst.sort("sequences", descending=True).group_by(
@@ -254,4 +241,4 @@ def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
     if enough < many["data_parallel"]:
         text += f": from {count(enough)} on, more devices save less than {percent(LITTLE)}"
     share = percent(many["value"] / many["peak"])
-    return f"{text}. Of what is left, {share} is {many['group']}. {TEMPORARY}" + far
+    return f"{text}. Of what is left, {share} is {many['group']}.{far}"

@@ -4,31 +4,26 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.area_chart import SERIES, amounts_along
 from modelbudget.report.charts.format import percent
 
-MARGIN = 56
 
-
-def departures(rows: pl.DataFrame) -> theme.Layers:
+def departures(rows: pl.DataFrame) -> alt.ConcatChart:
     """Draw estimates relative to the FLOPs that are executed, against parameters.
 
     Columns: label, parameters, series (the convention), share (of what is executed).
     """
-    base = alt.Chart(rows).encode(
-        x=theme.number_of_parameters(rows, "parameters", "parameters, all"),
-        y=alt.Y("share:Q", title="of the FLOPs that are executed", axis=theme.vertical(format="%")),
-        tooltip=theme.tooltip(
-            {"label": "model", "series": "convention"}, shares={"share": "of executed"}
-        ),
+    whole = alt.Chart(pl.DataFrame({"value": [1.0]})).mark_rule(color=theme.SOFT)
+    return amounts_along(
+        rows.rename({"share": "value"}),
+        "share of the FLOPs that are executed",
+        "parameters",
+        SERIES,
+        finding=_finding(rows),
+        title="FLOPs per training token, by convention",
+        marks=[whole.encode(y="value:Q")],
+        reaches=[1.0],
     )
-    series = rows["series"].unique(maintain_order=True).to_list()
-    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
-    dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    whole = (
-        alt.Chart(pl.DataFrame({"share": [1.0]})).mark_rule(color=theme.SOFT).encode(y="share:Q")
-    )
-    chart = alt.layer(whole, lines, dots).properties(width=theme.WIDTH - MARGIN, height=300)
-    return theme.framed(chart, "FLOPs per training token, by convention", _finding(rows), MARGIN)
 
 
 def _finding(rows: pl.DataFrame) -> str:

@@ -1,6 +1,5 @@
-"""Peak training memory: its composition by phase, and the accelerators that it fits on."""
+"""Peak training memory: its composition by phase, and what it fits on."""
 
-import json
 from collections.abc import Callable, Collection
 
 import altair as alt
@@ -96,12 +95,14 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw the parts of backward pass and optimizer step, and each peak against accelerators."""
+    """Draw the parts of backward pass and optimizer step, and name what each peak fits on."""
     parts = peak_parts(tables.comparison)
     if parts.is_empty():
         return {}
-    whole = composition(parts, PHASES, "Composition of peak training memory", _deciding(parts))
-    return {"peak-parts": whole, "peak-accelerators": against_accelerators(parts, tables.devices)}
+    finding = f"{_deciding(parts)} {_smallest_fits(parts, tables.devices)}"
+    return {
+        "peak-parts": composition(parts, PHASES, "Composition of peak training memory", finding)
+    }
 
 
 CHART = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
@@ -186,76 +187,12 @@ def _deciding(table: pl.DataFrame) -> str:
     )
 
 
-def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
-    """Draw each model's peak on a logarithmic scale, with a line for each accelerator's memory."""
-    models = table.unique("point", keep="first", maintain_order=True).select(
-        "point",
-        "label",
-        "worst",
-        text=pl.col("label") + " · " + pl.col("worst").map_elements(si_bytes, pl.String),
-    )
-    lines = device_lines(devices)
-    ends = [*models["worst"], *lines["bytes"]]
-    domain = [min(ends) / 1.5, max(ends) * 1.5]
-    scale = alt.Scale(type="log", domain=domain, nice=False)
-    axis = alt.Axis(
-        labelExpr=theme.BYTES, grid=False, **theme.ticks(int(domain[0]), int(domain[1]))
-    )
-    x = alt.X("worst:Q", title="peak training memory", scale=scale, axis=axis)
-    names_of = " : ".join(
-        f"datum.value == {n} ? {json.dumps(name)}"
-        for n, name in lines.select("bytes", "device").rows()
-    )
-    above = alt.Axis(
-        orient="top", values=lines["bytes"].to_list(), labelExpr=f"{names_of} : ''", labelAngle=-90,
-        labelColor=theme.DIFFERS, labelFontSize=10, labelOverlap=False, domain=False, ticks=False,
-        gridColor=theme.DIFFERS, gridDash=[4, 3], gridOpacity=1,
-    )  # fmt: skip
-    y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
-    names = alt.Chart(models).encode(y=y)
-    chart = alt.layer(
-        alt.Chart(lines)
-        .mark_rule(opacity=0)
-        .encode(x=alt.X("bytes:Q", title=None, scale=scale, axis=above)),
-        names.mark_bar(color=theme.SOFT, opacity=0.35, height=3).encode(
-            x=x, x2=alt.datum(domain[0])
-        ),
-        names.mark_point(color=theme.INK, filled=True, size=60, opacity=1).encode(
-            x=alt.X("worst:Q", scale=scale, axis=None),
-            tooltip=theme.tooltip({"label": "model"}, {"worst": "bytes"}),
-        ),
-        names.mark_text(
-            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef("width")
-        ).encode(x=alt.value(0), text="text:N"),
-    ).properties(width=theme.WIDTH, height=44 * models.height)
-    chart = chart.resolve_axis(x="independent")
-    return theme.framed(
-        chart, "Peak training memory against accelerators", _smallest_fits(models, devices), 0
-    )
-
-
-def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
-    """Return the lines of a chart, with the columns bytes and device (name and memory)."""
-    return pl.DataFrame(
-        [{"bytes": d.bytes, "device": f"{d.name} · {si_bytes(d.bytes)}"} for d in devices]
-    )
-
-
-def capacities(devices: list[Accelerator]) -> list[alt.Chart]:
-    """Return the layers of a horizontal line and a name for the memory of each accelerator."""
-    chart = alt.Chart(device_lines(devices)).encode(y="bytes:Q")
-    line = chart.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3])
-    name = chart.mark_text(
-        align="right", baseline="bottom", color=theme.DIFFERS, fontSize=11, dy=-2
-    ).encode(x=alt.value("width"), text="device:N")
-    return [line, name] if devices else []
-
-
-def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
+def _smallest_fits(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     """Describe the smallest accelerator that each model fits on; of many models, their numbers.
 
     Devices are sorted.
     """
+    models = table.unique("point", keep="first", maintain_order=True)
     rows, largest = models.select("label", "worst").rows(), devices[-1]
     smallest = [next((d for d in devices if d.bytes >= worst), None) for _, worst in rows]
     if len(rows) > 1 and smallest[0] and len(set(smallest)) == 1:

@@ -8,7 +8,7 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.area_chart import FEW, size
+from modelbudget.report.charts.area_chart import FEW, size, stack
 from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
@@ -63,8 +63,11 @@ def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
     ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
     ranked = shares.join(ranks, on="group").sort("rank")
     axes = shares["axis"].unique(maintain_order=True).to_list()
-    drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
+    drawn = [
+        stack(_along(ranked, axis).rename({"value": axis}), axis, "", groups, columns)
+        for axis in axes
+    ]
     finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {middle}."
     title = "Predicted parameters by component along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
@@ -135,29 +138,6 @@ def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.L
     return alt.layer(*layers).properties(
         width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200
     )
-
-
-def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt.Chart:
-    base = alt.Chart(rows.select("index", "value", "group", "rank", "share"))
-    mark = base.mark_area if _is_band(rows) else base.mark_bar
-    return (
-        mark(stroke=theme.PAPER, strokeWidth=0.5)
-        .encode(
-            x=_x(rows, axis),
-            y=alt.Y(
-                "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
-                axis=theme.vertical(format="%"),
-            ),
-            color=theme.colour(groups),
-            order="rank:Q",
-            tooltip=[
-                alt.Tooltip("group:N", title="component"),
-                alt.Tooltip("value", title=axis),
-                alt.Tooltip("share:Q", format=".2%"),
-            ],
-        )
-        .properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
-    )  # fmt: skip
 
 
 def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:

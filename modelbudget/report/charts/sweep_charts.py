@@ -12,10 +12,8 @@ from modelbudget.report.charts import (
     devices,
     frontier,
     inference_memory,
-    layouts_of_devices,
     peak,
     published_models,
-    resident_memory,
     vs_length,
 )
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
@@ -32,10 +30,8 @@ CHARTS: tuple[Chart, ...] = (
     vs_length.CHART,
     component_charts.CHART,
     chosen.EVERY_POINT,
-    resident_memory.CHART,
     published_models.CHART,
     bytes_by_implementation.CHART,
-    layouts_of_devices.CHART,
 )
 """In the order of the page. Of two charts of one name the first is drawn."""
 

@@ -36,7 +36,6 @@ class SweepTables:
     points: pl.DataFrame | None = None
     traces: pl.DataFrame | None = None
     zoo: pl.DataFrame | None = None
-    layouts: Sequence[pl.DataFrame] = ()
     solved: Sequence[pl.DataFrame] = ()
     drawn: set[str] = field(default_factory=set)
 

@@ -24,8 +24,6 @@ CHARACTER = 6
 """Mean width of a character in pixels, in the title of a panel."""
 NARROW = 250
 """Width in pixels inside the axes of a panel on a narrow screen."""
-SHORT_TITLE = 24
-"""Characters of a line's title, two of which fit side by side on a narrow screen."""
 
 INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
     PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
@@ -78,20 +76,11 @@ def colour(titles: list[str], **legend) -> alt.Color:
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
 
 
-def dashes(titles: list[str]) -> alt.StrokeDash:
-    """Return the dash channel of the column `series`.
-
-    Its legend has two columns if a narrow screen has room for them.
-    """
-    columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
-    legend = alt.Legend(symbolSize=400, columns=columns, labelFontSize=11, labelLimit=300)
-    legend = legend if len(titles) > 1 else None
-    return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
-
-
 def panels(charts: Sequence[alt.Chart | Layers], columns: int) -> alt.ConcatChart:
-    """Concatenate charts that together fill the width and share their colours."""
-    return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+    """Concatenate charts that fill the width and share their colours, shades and dashes."""
+    return alt.concat(*charts, columns=columns).resolve_scale(
+        color="shared", opacity="shared", strokeDash="shared"
+    )
 
 
 def panel_width(columns: int, margin: int) -> int:

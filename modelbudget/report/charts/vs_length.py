@@ -9,9 +9,9 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
 from modelbudget.report.charts.format import (
-    UNITS,
     capitalized,
     count,
     field_title,
@@ -21,7 +21,6 @@ from modelbudget.report.charts.format import (
 from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
-MARGIN = 70
 TITLES = {
     "activation_bytes": "Activations by sequence length",
     "cache_bytes": "KV cache or recurrent state by sequence length",
@@ -33,7 +32,7 @@ LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 """The part of a point's label that the axis already shows."""
 
 
-def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     # A cache is drawn as a share of the weights.
     without = set() if "parameter_bytes" in tables.measured else {"cache_bytes"}
     drawn = sorted(TITLES.keys() & tables.measured - without)
@@ -45,7 +44,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
 CHART = Chart(_draw, lambda t: len(t.axes.get("length", [])) > SIDE_BY_SIDE and not t.solved)
 
 
-def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
+def by_length(comparison: pl.DataFrame, quantity: str) -> alt.ConcatChart:
     """Draw a quantity against `length` on logarithmic scales.
 
     There is a line for each series of points that differ in length only. For activations the chart
@@ -57,26 +56,15 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
     weights_of = models.select("series", "length", weights="value")
     rows = rows.join(weights_of, on=["series", "length"], how="left", maintain_order="left")
-    if rows["weights"].null_count():
-        marks, finding = _where_squares_dominate(rows)
-        y, more = _bytes(quantity, rows["value"].to_list()), ({}, {})
-    else:
-        marks, finding = _against_weights(rows)
-        rows = rows.with_columns(share=pl.col("value") / pl.col("weights"))
-        y = _shares(rows)
-        more = {"weights": "bytes of parameters"}, {"share": "share"}
-    base = alt.Chart(rows).encode(
-        x=_length(rows),
-        y=y,
-        tooltip=theme.tooltip(
-            {"series": "line"}, {"length": "length", "value": UNITS[quantity]} | more[0], more[1]
-        ),
-    )
-    series = rows["series"].unique(maintain_order=True).to_list()
-    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
-    dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
-    return theme.framed(chart, TITLES[quantity], finding, MARGIN)
+    share = rows["weights"].null_count() == 0
+    marks, finding = _against_weights(rows) if share else _where_squares_dominate(rows)
+    if share:
+        rows = rows.with_columns(value=pl.col("value") / pl.col("weights"))
+    amount = "share of the bytes of the weights" if share else quantity
+    return amounts_along(
+        rows, amount, "length", SERIES, finding=finding, title=TITLES[quantity], marks=marks,
+        reaches=[1.0] if share else [],
+    )  # fmt: skip
 
 
 def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
@@ -94,26 +82,6 @@ def _without_length(label: str) -> str:
         return ", " if match[1] and match[2] else ""
 
     return LABELLED.sub(joined, label) or "all"
-
-
-def _length(rows: pl.DataFrame) -> alt.X:
-    ends = rows["length"].unique().sort().to_list()
-    return alt.X(
-        "length:Q",
-        title=field_title("length"),
-        scale=alt.Scale(type="log", nice=False, domain=[ends[0], ends[-1]]),
-        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, values=ends),
-    )
-
-
-def _bytes(quantity: str, values: list[int]) -> alt.Y:
-    low, high = min(values), max(values)
-    return alt.Y(
-        "value:Q",
-        title=UNITS[quantity],
-        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
-    )
 
 
 def _of_each_series(rows: pl.DataFrame) -> Iterator[tuple[str, list[Fraction]]]:
@@ -156,30 +124,20 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
             crossings.append({"length": crossing, "text": text})
     n = rows["series"].n_unique()
     if n <= MOST_NAMED:
-        texts = [f"with {name} {text}" for text, names in lines_by_text.items() for name in names]
+        texts = [f"with {name}, {text}" for text, names in lines_by_text.items() for name in names]
     else:
         texts = [f"in {len(names)} of {n} lines {text}" for text, names in lines_by_text.items()]
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not crossings:
         return [], finding
-    base = alt.Chart(pl.DataFrame(crossings)).encode(x=_length(rows))
+    x = size("length", rows, field_title("length"))
+    base = alt.Chart(pl.DataFrame(crossings)).encode(x=x)
     return [
         base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
         base.mark_text(color=theme.DIFFERS, align="left", dx=6, fontSize=12).encode(
             text="text:N", y=alt.value(8)
         ),
     ], finding
-
-
-def _shares(rows: pl.DataFrame) -> alt.Y:
-    low, high = least_and_most(rows, "share")
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return alt.Y(
-        "share:Q",
-        title="of the bytes of the weights",
-        scale=alt.Scale(type="log", nice=False, domain=[low, max(1, high)]),
-        axis=theme.vertical(format="~%", values=[10.0**power for power in decades]),
-    )
 
 
 def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
@@ -201,7 +159,7 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
             finding += (
                 f" {name} stays at {si_bytes(value)}, {percent(value / weights_of[name])} of them."
             )
-    base = alt.Chart(pl.DataFrame({"share": [1.0]})).encode(y="share:Q")
+    base = alt.Chart(pl.DataFrame({"value": [1.0]})).encode(y="value:Q")
     return [
         base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
         base.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=4).encode(

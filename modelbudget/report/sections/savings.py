@@ -152,9 +152,9 @@ def _plain(value):
 
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
     (label, whole), *changes = peaks.items()
+    fits = [(sum(peak <= line.bytes for _, peak in changes), line) for line in reversed(lines)]
     texts = [
-        f"{sum(peak <= line.bytes for _, peak in changes)} bring it below {si_bytes(line.bytes)}"
-        for line in reversed(lines)
+        f"{n or 'none'} bring{'s' * (n < 2)} it below {si_bytes(line.bytes)}" for n, line in fits
     ]
     return (
         f"A step of {label} takes {si_bytes(whole)} at its peak; of {len(changes)} changes, "

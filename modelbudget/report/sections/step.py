@@ -23,8 +23,6 @@ WIDE, HIGH = 720, 320
 """Columns and rows of the drawing. A column shows the operation with the most live bytes."""
 SHARES = {"forward": 0.32, "backward": 0.42, "optimizer": 0.26}
 """Width of each phase; its operations are evenly spaced in it."""
-LEAST = 0.001
-"""Least share of a peak that its list names."""
 
 
 def _contents(page: Page) -> list[dict]:
@@ -287,17 +285,6 @@ def _described(peak: dict, n: int) -> dict:
         "each": _each(peak["bytes"], n),
         "at": peak["at"],
         "operation": peak["operation"],
-        "parts": [
-            {
-                "group": group,
-                "class": variable_of_group(group),
-                "text": si_bytes(value),
-                "exact": f"{count(value)} bytes",
-                "each": _each(value, n),
-            }
-            for group, value in peak["parts"].items()
-            if value > LEAST * peak["bytes"]
-        ],
     }
 
 

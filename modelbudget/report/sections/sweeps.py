@@ -101,7 +101,7 @@ def _answer(sweep: SweepResult, drawn: list[dict]) -> str:
     A title about a peak has the precision that it depends on.
     """
     if number := len(sweep.summary["answered_by"]):
-        return "; ".join(chart["title"] for chart in drawn[:number])
+        return ". ".join(chart["title"] for chart in drawn[:number])
     precisions = {precision(point) for point in sweep.points.iter_rows(named=True)}
     is_peak = drawn[0]["id"].endswith("peak-parts")
     return drawn[0]["title"] + (

@@ -5,10 +5,11 @@ const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
   const AXIS = 50; // pixels that a panel's axis and title take, for the height that is reserved
   let unpacking;
+  let drawings = Promise.resolve(); // one after another
   const data = () => (unpacking ??= unpack("charts").then(withRows));
   const places = [...document.querySelectorAll("[data-chart]")];
   const OPTIONS = {
-    mode: "vega-lite",
+    mode: "vega",
     renderer: "svg",
     ast: true, // no eval: the page's policy forbids it
     actions: false,
@@ -53,12 +54,13 @@ const charts = (() => {
   }
 
   async function draw(place) {
-    const width = place.clientWidth;
-    // In closed details, whose contents may have a width.
-    if (width === 0 || !place.checkVisibility()) return null;
+    // In closed details, of which a width would lay out all contents.
+    const width = place.checkVisibility() ? place.clientWidth : 0;
+    if (width === 0) return null;
     if (place.drawnAt !== width) {
       place.drawnAt = width;
-      place.drawing = drawAt(place, width);
+      place.drawing = drawings.then(() => drawAt(place, width));
+      drawings = place.drawing.catch(() => {});
     }
     return place.drawing;
   }

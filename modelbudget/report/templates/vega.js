@@ -1,10 +1,22 @@
-// Starts Vega when the first chart is drawn.
+// Runs Vega before the first chart is drawn, and draws each chart in tasks of its own.
 "use strict";
 
-let vegaRuns;
+const embed = (() => {
+  let runs, isPrinted;
+  const started = () => (runs ??= runPacked("vega"));
+  // The page answers its reader in between; a print does not wait.
+  const pause = () => isPrinted || new Promise((done) => setTimeout(done));
+  window.addEventListener("beforeprint", () => (isPrinted = true));
+  window.addEventListener("afterprint", () => (isPrinted = false));
 
-async function embed(place, spec, options) {
-  vegaRuns ??= runPacked("vega");
-  await vegaRuns;
-  return vegaEmbed(place, spec, options);
-}
+  const idle = window.requestIdleCallback ?? setTimeout;
+  story.near(document.getElementById("appendix")).then(() => idle(started));
+
+  return async (place, spec, options) => {
+    await started();
+    await pause();
+    const { spec: compiled } = vegaLite.compile(spec);
+    await pause();
+    return vegaEmbed(place, compiled, options);
+  };
+})();
