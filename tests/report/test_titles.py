@@ -24,8 +24,8 @@ NAMES = [
     if not PREDICTED.search(path.read_text(encoding="utf-8"))
 ]
 """All sweeps that measure, those on request too."""
-NO_CHART = {"training-fits", "gpu-allocator", "real-memory"}
-"""Sweeps of process memory, the allocator, or lengths, which have none of these charts."""
+NO_CHART = {"training-fits", "real-memory"}
+"""Sweeps of process memory or lengths, which have none of these charts."""
 TESTED = {
     "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
     "activation-bytes-total": "test_memory_charts.py: test_length_squared_dominates_...",
@@ -123,7 +123,7 @@ class Values:
             return settings[text.split()[-1]] in {
                 not one.startswith("not ") for one in text.split(" or ")
             }
-        return str(settings[name]) in values.replace(",", "").split(" or ")
+        return str(settings[name]).lower() in values.lower().replace(",", "").split(" or ")
 
 
 def check_models(found, quantity: str, title: str) -> None:

@@ -17,11 +17,12 @@ from modelbudget.report.charts.format import (
     times,
 )
 from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, totals
+from modelbudget.report.charts.labels import ALWAYS
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
 SAMPLE = 24
-"""Models that are drawn of many."""
+"""Models that are drawn of many, and those that every chart of models names."""
 ROW = 46
 """Height of a row in pixels: a bar, and a line of text above it."""
 
@@ -104,9 +105,10 @@ def _some(table: pl.DataFrame, most: int) -> tuple[pl.DataFrame, pl.DataFrame, s
     models = totals(table)
     if models.height <= most:
         return table, models, ""
-    by_size = models.sort("total", "point")
-    kept = by_size[evenly_spaced(range(models.height), SAMPLE)]
-    drawn = f" Drawn: {SAMPLE} of {count(models.height)} models, evenly spaced by size."
+    by_size = models.sort("total", "point").with_row_index("place")
+    spaced = pl.col("place").is_in(evenly_spaced(range(models.height), SAMPLE))
+    kept = by_size.filter(spaced | pl.col("label").is_in(list(ALWAYS))).drop("place")
+    drawn = f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced by size."
     return table.filter(pl.col("point").is_in(kept["point"].implode())), kept, drawn
 
 

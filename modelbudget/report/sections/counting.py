@@ -98,7 +98,6 @@ def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
     return departures(_ladder(catalogue)).to_dict(), {
         "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
         "ratios": _ratios(catalogue),
-        "of_executed": _of_executed(catalogue),
         "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
         "same_runs": _same_runs(),
@@ -180,14 +179,6 @@ def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
         ratio = values["6n"] / values["6n_without_embeddings"]
         rows.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
     return rows
-
-
-def _of_executed(catalogue: Catalogue) -> list[tuple[str, ...]]:
-    """Return label and 6·N of what is executed, with all parameters and without embeddings."""
-    return [
-        (label, *(percent(float(values[name] / steps)) for name in ("6n", "6n_without_embeddings")))
-        for label, values, steps in _models(catalogue, SHOWN)
-    ]
 
 
 def _axes(catalogue: Catalogue) -> Markup:

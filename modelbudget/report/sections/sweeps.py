@@ -33,7 +33,7 @@ def _contents(page: Page) -> list[dict]:
     """Return a section for each sweep, in their order, measured and predicted ones."""
     tables_of = comparison_tables(page.sweeps)
     page.pack("tables", tables_of)
-    shown: dict[str, str] = {}
+    shown: set[str] = set()
     # Without a story the page opens with its sweeps.
     place = {"is_open": False} if page.has_story else {"is_open": True, "place": FIRST}
     return [
@@ -47,12 +47,12 @@ def _contents(page: Page) -> list[dict]:
     ]
 
 
-def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]) -> dict:
+def _measured(page: Page, sweep: SweepResult, table: dict, shown: set[str]) -> dict:
     """Return what the template shows of a sweep that is measured.
 
     If torch's print of every point is there, the page shows all of them step by step, and otherwise
-    one example. `table` is the part of the comparison that is in the page. `shown` maps the
-    groups of components to the first section with a table of them.
+    one example. `table` is the part of the comparison that is in the page. `shown` has the groups
+    of components of earlier tables.
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (
@@ -144,12 +144,12 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
 
 
 def _example(
-    sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str], shown: dict[str, str]
+    sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str], shown: set[str]
 ) -> dict | None:
     """Return the example of a sweep: its largest published model, or else its largest point.
 
-    A table of components is shown if it has a group that no earlier one has; the result files have
-    the numbers of every model.
+    None if all groups of its components are `shown`: the result files have the numbers of every
+    model.
     """
     if totals.is_empty() or sweep.zoo is not None:  # the list of all models has their numbers
         return None
@@ -159,18 +159,14 @@ def _example(
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
     rows = formula_tables.component_rows(point, sweep.of_point(point))
-    groups = sorted({group_of(name) for name in _components_of(sweep, point)})
-    is_new = rows and any(group not in shown for group in groups)
-    for group in groups if is_new else ():
-        shown.setdefault(group, sweep.name)
+    groups = {group_of(name) for name in _components_of(sweep, point)}
+    if not rows or groups <= shown:
+        return None
+    shown |= groups
+    table = [*rows, formula_tables.whole("all", rows)]
     return {
-        "title": f"{label}: {count(point['total'])} parameters" if rows else label,
-        "before": None if is_new or not rows else shown[groups[0]],
-        "table": formula_tables.component_table(
-            [*rows, formula_tables.whole("all", rows)], f"Components of {label}"
-        )
-        if is_new
-        else None,
+        "title": f"{label}: {count(point['total'])} parameters",
+        "table": formula_tables.component_table(table, f"Components of {label}"),
     }
 
 
