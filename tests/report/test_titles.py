@@ -249,7 +249,7 @@ def check_amounts(title: str, totals: dict[str, int]) -> None:
 
 def of_every_point(found, name: str) -> dict[str, int]:
     """The values that a chart of every point has, by label: of a peak its largest phase."""
-    measured = {*found.comparison["quantity"]}
+    measured = {*found.comparison.drop_nulls("measured")["quantity"]}
     first = name.removesuffix("every-point").strip("-").replace("-", "_") or min(measured)
     rows = found.comparison.filter(quantity=first)
     amounts = (pl.max if first.startswith("peak") else pl.sum)("measured")

@@ -4,7 +4,6 @@ import pytest
 from helpers.results import charts_of_sweep, compared
 
 from modelbudget.common.errors import InputError
-from modelbudget.report.charts.chosen import EVERY
 from modelbudget.sweeps.sweep_json import summary
 
 GRID = """base: embedding
@@ -55,4 +54,4 @@ def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalo
         }
     ends = [panel["layer"][0]["encoding"]["y"]["scale"]["domain"] for panel in spec["concat"]]
     assert ends == [[64, 2 * 256 * 8]] * 2  # panels have one scale, to be compared
-    assert len(shown(drawn[EVERY].to_dict())) == 12
+    assert len(shown(drawn["total"].to_dict())) == 12

@@ -36,21 +36,16 @@ TEMPORARY = (
 def at_peak(comparison: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each point × part of what is live at its peak, as measured.
 
-    Columns: point, label, group, rank (position in the stack), value (bytes), peak (their sum).
+    Columns as those of `peak_parts`, of one phase without a name.
     """
     return of_points(comparison, {"bytes_at_peak"}, _parts_of)
 
 
-def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
+def _parts_of(table: pl.DataFrame) -> dict[str, Counter[str]]:
     values = Counter[str]()
     for bytes_of, n_bytes in table.select("component", "measured").iter_rows():
         values[_group(bytes_of)] += n_bytes
-    shared = {"point": point, "label": label, "peak": values.total()}
-    return [
-        shared | {"group": group, "rank": rank, "value": values[group]}
-        for rank, group in enumerate(MEMORY)
-        if values[group]
-    ]
+    return {"": values}
 
 
 def _group(bytes_of: str) -> str:

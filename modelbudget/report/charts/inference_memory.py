@@ -20,30 +20,15 @@ def inference_parts(comparison: pl.DataFrame) -> pl.DataFrame:
     return peak.of_points(comparison, NEEDS, _parts_of)
 
 
-def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
+def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
     sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
     of_peak = table.filter(quantity="peak_inference_bytes").select("component", "measured")
     peaks = dict(of_peak.rows())
     always = {"parameters": sums["parameter_bytes"], "KV cache": sums["cache_bytes"]}
     if peaks.keys() != PHASES.keys() or min(peaks.values()) < sum(always.values()):
-        return []
-    return [
-        {
-            "point": point,
-            "label": label,
-            "phase": phase,
-            "group": group,
-            "rank": rank,
-            "value": value,
-            "peak": peaks[phase],
-            "worst": max(peaks.values()),
-        }
-        for phase in PHASES
-        for rank, (group, value) in enumerate(
-            (always | {"temporary": peaks[phase] - sum(always.values())}).items()
-        )
-        if value
-    ]
+        return {}
+    rest = {phase: peaks[phase] - sum(always.values()) for phase in PHASES}
+    return {phase: always | {"temporary": rest[phase]} for phase in PHASES}
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:

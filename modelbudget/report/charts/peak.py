@@ -1,6 +1,6 @@
 """Peak training memory: its composition by phase, and what it fits on."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import altair as alt
 import polars as pl
@@ -36,47 +36,20 @@ def peak_parts(comparison: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_points(
-    comparison: pl.DataFrame, needs: Collection[str], parts_of: Callable[..., list[dict]]
+    comparison: pl.DataFrame,
+    needs: Collection[str],
+    parts_of: Callable[[pl.DataFrame], Mapping[str, Mapping[str, int]]],
 ) -> pl.DataFrame:
-    """Return the rows that `parts_of` makes of each point in which all of `needs` are measured.
+    """Return the rows of `peak_parts` of each point in which all of `needs` are measured.
 
-    `parts_of` takes a point's number, its label and its rows of these quantities.
+    `parts_of` takes a point's rows of these quantities, and returns the parts of each phase.
     """
-    rows = [
-        row
-        for (point, label), table in comparison.filter(
-            pl.col("quantity").is_in(list(needs)), pl.col("measured").is_not_null()
-        ).group_by("point", "label", maintain_order=True)
-        if table["quantity"].n_unique() == len(needs)
-        for row in parts_of(point, label, table)
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
-    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
-    by_component = table.select("quantity", "component", "measured").rows()
-    peaks = {c: value for quantity, c, value in by_component if quantity == "peak_training_bytes"}
-    logits = sum(
-        value
-        for quantity, c, value in by_component
-        if quantity == "activation_bytes" and group_of(c) == "head"
-    )
-    always = {
-        "parameters": sums["parameter_bytes"],
-        "optimizer states": sums["optimizer_bytes"],
-    }
-    there = {
-        "forward_backward": always
-        | {"activations": sums["activation_bytes"] - logits, "logits and loss": logits},
-        "optimizer": always | {"gradients": sums["gradient_bytes"]},
-    }
     rows = []
-    for phase, parts in there.items():
-        if f"second.{phase}" not in peaks:  # the optimizer's temporary tensors are not known
-            continue
-        peak = peaks[f"second.{phase}"]
-        parts = parts | {"temporary": peak - sum(parts.values())}
+    for (point, label), table in comparison.filter(
+        pl.col("quantity").is_in(list(needs)), pl.col("measured").is_not_null()
+    ).group_by("point", "label", maintain_order=True):
+        phases = parts_of(table) if table["quantity"].n_unique() == len(needs) else {}
+        peaks = {phase: sum(parts.values()) for phase, parts in phases.items()}
         rows += [
             {
                 "point": point,
@@ -85,13 +58,38 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
                 "group": group,
                 "rank": rank,
                 "value": parts[group],
-                "peak": peak,
+                "peak": peaks[phase],
                 "worst": max(peaks.values()),
             }
+            for phase, parts in phases.items()
             for rank, group in enumerate(MEMORY)
             if parts.get(group)
         ]
-    return rows
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
+    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
+    of_peak = table.filter(quantity="peak_training_bytes").select("component", "measured")
+    peaks = dict(of_peak.iter_rows())
+    logits = sum(
+        value
+        for c, value in table.filter(quantity="activation_bytes")
+        .select("component", "measured")
+        .iter_rows()
+        if group_of(c) == "head"
+    )
+    always = {"parameters": sums["parameter_bytes"], "optimizer states": sums["optimizer_bytes"]}
+    there = {
+        "forward_backward": always
+        | {"activations": sums["activation_bytes"] - logits, "logits and loss": logits},
+        "optimizer": always | {"gradients": sums["gradient_bytes"]},
+    }
+    return {
+        phase: parts | {"temporary": peaks[f"second.{phase}"] - sum(parts.values())}
+        for phase, parts in there.items()
+        if f"second.{phase}" in peaks  # the optimizer's temporary tensors may not be known
+    }
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
