@@ -15,10 +15,10 @@ OF_QUANTITY = "shares", "total", "models", "every-point", "vocabulary"
 no prefix.
 """
 OF_SWEEP = (
-    "frontier", "devices", "by-layout", "peak-parts", "peak-accelerators", "inference-parts",
-    "allocator-overhead", "checkpointing", "resident-difference", "printed", "one-step", "layouts",
+    "frontier", "devices", "by-layout", "peak-parts", "inference-parts",
+    "allocator-overhead", "checkpointing", "printed", "one-step",
 )  # fmt: skip
-OF_BASE = ("by-layout", "layouts")
+OF_BASE = ("by-layout",)
 """Charts of which there may be one for each base, after whose name it is called."""
 
 
