@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from modelbudget.common.errors import InputError
@@ -94,7 +95,7 @@ def digest(files: Iterable[Path]) -> str:
     """Return a digest of the names and contents of files."""
     checksum = hashlib.sha256()
     for path in sorted(files):
-        checksum.update(os.path.relpath(path, ROOT).encode() + _content(path))
+        checksum.update(_place(path) + _content(path))
     return checksum.hexdigest()[:16]
 
 
@@ -106,6 +107,11 @@ def check_unchanged(files: Sequence[str], content: str) -> None:
 
 
 @cache  # most scripts can load most of the library
+def _place(path: Path) -> bytes:
+    return os.path.relpath(path, ROOT).encode()
+
+
+@cache
 def _content(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
@@ -167,12 +173,16 @@ def _names_imported(text: str) -> set[str]:
 @cache
 def _files_of_module(name: str) -> frozenset[Path]:
     """Return the file of a module and the `__init__.py` of each package that contains it."""
-    parts = name.split(".")
-    if parts[0] != LIBRARY:
-        return frozenset()
-    places = [ROOT.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
-    files = [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
-    return frozenset(file for file in files if file.is_file())
+    modules, names = _modules(), accumulate(name.split("."), "{}.{}".format)
+    return frozenset(modules[each] for each in names if each in modules)
+
+
+@cache
+def _modules() -> dict[str, Path]:
+    """Map the dotted name of each module of the library to its file."""
+    files = (ROOT / LIBRARY).rglob("*.py")
+    places = {file: file.relative_to(ROOT).with_suffix("").parts for file in files}
+    return {".".join(p[:-1] if p[-1] == "__init__" else p): file for file, p in places.items()}
 
 
 def _packages(files: Iterable[Path]) -> list[str]:
