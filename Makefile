@@ -20,7 +20,7 @@ chart-files: $(BIN)/modelbudget
 check: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest --check
+	$(BIN)/pytest --check -n 2
 
 test: lint
 	$(BIN)/pytest

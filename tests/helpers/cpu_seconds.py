@@ -16,10 +16,10 @@ import pytest
 RECORD = Path(__file__).parents[1] / "cpu_seconds.json"
 FACTOR = 3
 SHOWN = 20
-CHEAP, CHEAP_FIXTURE = 23, 136
+CHEAP, CHEAP_FIXTURE = 12, 68
 """What the first case of a function, and what a fixture of many tests, may take in `make check`.
 
-In loops of `calibration`: half a second and three on a machine on which that takes 22 ms.
+In loops of `calibration`: a quarter of a second and one and a half where that takes 22 ms.
 """
 TESTS_BETWEEN_CALIBRATIONS = 50
 TICKS = os.sysconf("SC_CLK_TCK")
