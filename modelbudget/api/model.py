@@ -111,7 +111,7 @@ class Model(ChosenModel):
 
         `accelerator` is a name (of the file `accelerators`, if there is one of your own), or a size
         such as 24GB or 24GiB. `reserve` are bytes of it that
-        hold no tensors, 1343 MiB if they are not given: a run that fits with them and 1.24 times
+        hold no tensors, 1343 MiB if they are not given: a run that fits with them and 1.28 times
         the prediction `fits`, one that fits without is `tight` (configs/memory_margins.yaml).
         """
         from modelbudget.api.fitting import fit

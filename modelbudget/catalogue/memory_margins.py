@@ -22,7 +22,7 @@ class Reserve(Strict):
 
 
 class WorstRatio(Strict):
-    """The largest ratio of a published reading to its prediction."""
+    """What a reading was, or would have had to be, over its prediction, at most."""
 
     value: float = Field(ge=1)
     source: str = Field(min_length=1, description="the reading")

@@ -357,7 +357,7 @@ def test_what_fits_names_its_grade_and_margins(command):
     assert found.code == 0, found.err
     assert "| training | tight | 2" in found.out
     assert "| margins: reserve | 2 GB | as given |" in found.out
-    assert "| margins: worst reading | 1.24 × | the prediction |" in found.out
+    assert "| margins: worst reading | 1.28 × | the prediction |" in found.out
     assert "| training | fits |" in command(*words, "rtx-4090").out
     without = command("gpt-2-124m", "--reserve", "2GB")
     assert (without.code, without.out) == (2, "")

@@ -1,10 +1,7 @@
-"""Readings of a CUDA device: its statistics by name, and recordings."""
-
-import json
+"""Readings of a CUDA device: its statistics by name, and what is read when."""
 
 import pytest
 import torch
-from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement import one_model
@@ -12,12 +9,10 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process import allocator, cuda
 from modelbudget.measurement.process.device import Room
-from modelbudget.memory.caching_allocator import Layout, layout
+from modelbudget.memory.caching_allocator import Layout
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
+from modelbudget.sweeps.quantities import OF_ALLOCATOR
 from modelbudget.sweeps.sweep_file import Measure
-
-RECORDED = sorted((ROOT / "tests" / "golden").glob("cuda-*.json"))
 
 
 def test_a_change_between_two_statistics_has_its_parts_apart():
@@ -95,27 +90,12 @@ def test_the_allocator_is_read_before_anything_computes_there(monkeypatch, catal
     assert found.values["workspace_bytes"] == readings["workspace_bytes"]
 
 
-@pytest.fixture(params=RECORDED or [None], ids=lambda path: path.stem if path else "none")
-def recorded(request) -> dict:
-    if request.param is None:
-        pytest.skip("nothing recorded: benchmarks/once/record_cuda.py does it where a GPU is")
-    return json.loads(request.param.read_text())
-
-
-def test_parameters_lie_as_recorded(recorded):
-    for model in recorded["parameters"]:
-        recorded_layout = Layout(model["requested"], model["allocated"], model["reserved"])
-        assert layout(model["sizes"]) == recorded_layout, model["model"]
-
-
-def test_training_takes_what_is_predicted_and_simulated(recorded, catalogue):
-    """Requested bytes up to a thousandth: kernels may want scratch of their own. Blocks up to a
-    hundredth.
-    """
-    for case in recorded["training"]:
-        architecture, run = named_architecture(catalogue[case["model"]]), RunConfig(**case["run"])
-        settings = Measure(device="meta", quantities=sorted(OF_ALLOCATOR - OF_DEVICE))
-        found = measure_one(architecture, run, settings, Room(0, 0))
-        values = found.values | found.simulated
-        for quantity, share in (("peak_requested_bytes", 1e-3), ("peak_allocated_bytes", 1e-2)):
-            assert case["readings"][quantity] == pytest.approx(values[quantity], rel=share)
+def test_a_run_of_a_cpus_operations_is_not_measured_on_a_gpu(monkeypatch, catalogue):
+    """Its formulas are those of a CPU's norms and kernels."""
+    chosen = []
+    monkeypatch.setattr(one_model, "_on_device", lambda *args: chosen.append(args[3]) or ({}, {}))
+    a = named_architecture(catalogue["pythia-14m"])
+    for backend in ("cpu", "gpu"):
+        run = RunConfig(length=16, backend=backend)
+        measure_one(a, run, Measure(quantities=["activation_bytes"]), Room(2**40, 2**40))
+    assert chosen == ["cpu", "cuda"]

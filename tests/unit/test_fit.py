@@ -300,7 +300,7 @@ def test_three_grades_with_a_reserve_and_the_worst_reading():
     model, settings = mb.model("gpt-2-124m"), {"length": 1}
     n_bytes = model.fit("80GB", settings).needed
     reserve = 1343 * 2**20
-    with_margins = -(-n_bytes * 124 // 100) + reserve
+    with_margins = -(-n_bytes * 128 // 100) + reserve
     for memory, grade in (
         (with_margins + 1, "fits"),
         (with_margins - 2, "tight"),
@@ -309,7 +309,7 @@ def test_three_grades_with_a_reserve_and_the_worst_reading():
     ):
         found = model.fit(f"{memory}B", settings)
         assert (found.grade, found.fits) == (grade, memory >= n_bytes)
-        assert (found.as_dict()["reserve"], found.as_dict()["worst_ratio"]) == (reserve, 1.24)
+        assert (found.as_dict()["reserve"], found.as_dict()["worst_ratio"]) == (reserve, 1.28)
     two = model.fit("80GB", settings, reserve="2GB")
     assert two.as_dict()["reserve"] == two.margins.reserve.bytes == 2 * 10**9
     batch = two.largest_with_margins["batch"].value

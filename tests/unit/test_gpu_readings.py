@@ -104,10 +104,6 @@ def test_a_mistake_in_the_file_is_one_message(tmp_path):
         gpu_readings(path)
 
 
-def test_the_worst_ratio_of_the_margins_is_that_of_the_readings(found):
-    worst = max(((1 / one.ratio, one) for one in found if one.ratio), key=lambda pair: pair[0])
-    margins = memory_margins()
-    assert margins.worst_ratio.value == round(worst[0], 2)
-    reading = worst[1].reading
-    for part in (worst[1].model, reading.source, f"{reading.gib} GiB"):
-        assert part in margins.worst_ratio.source
+def test_the_worst_ratio_of_the_margins_is_above_that_of_all_readings(found):
+    """tests/models/test_recorded_gpu.py has the reading that it is from."""
+    assert memory_margins().worst_ratio.value >= max(1 / row.ratio for row in found if row.ratio)

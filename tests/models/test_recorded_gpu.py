@@ -1,0 +1,180 @@
+"""What an H100 took in training, fine-tuning and inference, against predictions, byte by byte.
+
+Recorded by benchmarks/once/record_cuda.py. Only these readings see a difference between a GPU and
+what stands in for one on a CPU: traces, emulated autocast, rules of kernels read from source.
+"""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from helpers.catalogue import CATALOGUE
+from helpers.project import ROOT
+from helpers.tiers import some
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
+from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.measurement.build import build
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.process.device import Room
+from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.trace.attention_dispatch import (
+    WIDEST,
+    Call,
+    takes_efficient,
+    takes_flash,
+)
+from modelbudget.memory.caching_allocator import Layout, layout
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.predict.of_point import predicted
+from modelbudget.sweeps.class_config import class_config
+from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
+from modelbudget.sweeps.sweep_file import Measure
+
+RECORDED = json.loads(
+    (ROOT / "tests" / "golden" / "cuda-nvidia-h100-80gb-hbm3-torch-2-11-0.json").read_text()
+)
+WITHOUT_REASON = {"batch", "length", "n_layer", "dtype"}
+DIFFERS = {
+    ("gpt-2-124m", "autocast", "recompute"): "1 MiB: cuBLASLt's workspace, made in the first step",
+    ("gpt-2-124m", "foreach", "optimizer"): "132 MiB: a product's workspace (132 multiprocessors)",
+    ("qwen-3-0.6b", "autocast"): "autocast of torch 2.11 leaves RMSNorm, that of 2.13 casts for it",
+    ("gemma-3-270m", "autocast"): "as Qwen 3",
+    ("falcon-7b", "autocast"): "gradients of a tied matrix add up in place; not in a trace",
+    ("mamba-130m",): "48 MiB: the workspace of cuDNN's convolution",
+    ("mamba-130m", "autocast"): "as without autocast",
+}  # fmt: skip
+"""Why the peaks of a row differ, by its model and what it sets: ours, not those of classes."""
+
+
+def of(section: str) -> list:
+    rows = [row for row in RECORDED[section] if "error" not in row]
+    return some(rows, 4)
+
+
+def name_of(row: dict) -> str:
+    return f"{row['base']} {' '.join(map(str, row['settings'].values()))}"
+
+
+def run_of(row: dict, of_class: bool):
+    base = CATALOGUE[row["base"]]
+    fields = implementations()[TRANSFORMERS].of_class(base.transformers) if of_class else {}
+    return resolved(base, dict(fields) | row["settings"])
+
+
+@cache
+def n_trained(a, run: RunConfig) -> int:
+    """Number of tensors that get a gradient."""
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    arrange(model, run)
+    named = model.named_parameters()
+    of_no_loss = "pooler", "next_sentence"  # of BERT's second task
+    return sum(p.requires_grad and not name.startswith(of_no_loss) for name, p in named)
+
+
+def on_the_host(a, run: RunConfig, phase: str) -> list[int]:
+    """Return bytes that predictions have in the device's memory, and torch in the host's.
+
+    AdamW's and Adafactor's count of steps of each tensor, unless a fused kernel reads it; and the
+    random state of memory-efficient attention, of which only some is live at a peak.
+    """
+    counts = 4 * n_trained(a, run)
+    has_counts = phase != "first.forward_backward" and run.optimizer.startswith("ada")
+    counts *= has_counts and not run.fused
+    efficient = run.attention_kernel == "efficient"
+    return [counts, counts + 16 * getattr(a, "n_layer", 0)] if efficient else [counts]
+
+
+@pytest.mark.parametrize(
+    ("of_class", "row"),
+    [(n > 0, row) for n, name in enumerate(("training", "classes", "peft")) for row in of(name)],
+    ids=lambda value: name_of(value) if isinstance(value, dict) else str(value),
+)
+def test_a_step_requests_what_is_predicted(of_class, row):
+    """Of our modules, of classes of `transformers`, and of these with the adapters of PEFT."""
+    a, run = run_of(row, of_class)
+    peaks = {name: term.total for name, term in predicted("peak_training_bytes", a, run).items()}
+    sets = tuple(sorted(row["settings"].keys() - WITHOUT_REASON))
+    equal = {
+        phase: peaks[phase] - requested in on_the_host(a, run, phase)
+        for phase, (requested, _, _) in row["peaks"].items()
+    }
+    differs = not of_class and (row["base"], *sets) in DIFFERS
+    assert all(equal.values()) is not differs, (equal, row["peaks"], peaks)
+
+
+@pytest.mark.parametrize("row", of("inference"), ids=name_of)
+def test_inference_requests_what_is_predicted(row):
+    """But for partial results of a flash kernel that divides long keys of one new token."""
+    a, run = run_of(row, of_class=False)
+    peaks = {name: term.total for name, term in predicted("peak_inference_bytes", a, run).items()}
+    assert row["peaks"]["prefill"][0] == peaks["prefill"]
+    assert 0 <= row["peaks"]["decode"][0] - peaks["decode"] < 2**18
+    cache = sum(term.total for term in predicted("cache_bytes", a, run).values())
+    assert row["cache_bytes"] == cache
+
+
+@pytest.mark.parametrize("row", RECORDED["class_inference"], ids=name_of)
+def test_inference_of_a_class_requests_what_is_traced(row):
+    a, run = run_of(row, of_class=True)
+    kind = CATALOGUE[row["base"]].transformers
+    traced = trace_class(kind, class_config(kind, a), run, {"peak_inference_bytes"})
+    peaks = traced.values["peak_inference_bytes"]
+    assert {phase: row["peaks"][phase][0] for phase in peaks} == peaks
+
+
+@pytest.mark.parametrize("row", RECORDED["training"][:20:6], ids=name_of)
+def test_blocks_and_segments_are_those_of_the_simulated_allocator(row):
+    """Of the first runs of the process; later ones find segments that earlier ones have left."""
+    a, run = run_of(row, of_class=False)
+    asked = Measure(device="meta", quantities=sorted(OF_ALLOCATOR - OF_DEVICE))
+    simulated = measure_one(a, run, asked, Room(0, 0)).simulated
+    for phase, (_, allocated, reserved) in row["peaks"].items():
+        assert allocated == pytest.approx(simulated["peak_allocated_bytes"][phase], rel=0.01)
+        assert reserved == pytest.approx(simulated["peak_reserved_bytes"][phase], rel=0.005)
+
+
+def test_parameters_lie_as_recorded():
+    for model in RECORDED["parameters"]:
+        recorded = Layout(model["requested"], model["allocated"], model["reserved"])
+        assert layout(model["sizes"]) == recorded, model["model"]
+
+
+def test_attention_runs_the_kernel_of_the_rules():
+    """448 calls. With cuDNN, torch prefers that for all in 16 bits with heads of 8·n channels."""
+    for dtype, width, mode, has_cudnn, kernel in RECORDED["attention"]:
+        is_cudnn = has_cudnn and dtype.endswith("16") and width % 8 == 0 and width <= WIDEST
+        assert kernel == ("cudnn" if is_cudnn else rule(dtype, width, mode)), (dtype, width, mode)
+
+
+def rule(dtype: str, width: int, mode: str) -> str:
+    """Return the kernel of a call as benchmarks/once/record_cuda.py makes it."""
+    of_keys = 2, 2 if mode == "grouped" else 4, 128
+    make = {"dtype": getattr(torch, dtype), "device": "meta"}
+    q = torch.empty(2, 4, 1 if mode == "decode" else 128, width, **make)
+    k = torch.empty(*of_keys, width, **make)
+    v = torch.empty(*of_keys, width // 2 if mode == "value" else width, **make)
+    mask = torch.empty(128, 128, dtype=torch.bool, device="meta") if mode == "mask" else None
+    call = Call(q, k, v, mask, mode not in ("none", "mask", "decode"), mode == "grouped")
+    return "flash" if takes_flash(call) else "efficient" if takes_efficient(call) else "math"
+
+
+def test_margins_keep_what_did_not_fit_from_fitting():
+    """What `--fit` says fits has fitted, where a larger batch has not."""
+    margins, memory = memory_margins(), RECORDED["total_bytes"]
+    taken = RECORDED["context_bytes"] + RECORDED["workspace_bytes"]
+    assert taken < margins.reserve.bytes
+    for row in RECORDED["fits"]:
+        if "too_large" in row:
+            base = CATALOGUE[row["base"]]
+            a, run = resolved(base, row["settings"] | {"batch": row["too_large"]})
+            grade = margins.grade(
+                of_model("peak_training_bytes", predicted("peak_training_bytes", a, run)), memory
+            )
+            assert grade != "fits", row
