@@ -30,6 +30,11 @@ class NormFields(Architecture):
     )
 
 
+def whole_width(a, width):
+    """Return the channels of a norm inside of a part, of which each device has `width` (Share)."""
+    return getattr(a, "n_sharing_heads", 1) * width
+
+
 def parameters(a, width=None):
     """One scale and, in LayerNorm with a bias, one bias for each of `width` channels (d_model).
 

@@ -84,6 +84,8 @@ def known(quantity: str, a: Fields, r: Run):
     """
     if quantity in ("parameter_bytes", "flops_forward"):
         return 1
+    if a.inner_norm:  # gathers what devices divide, which only the program knows
+        return 0
     if quantity in OF_ONE_DEVICE:
         is_known = known_peak(a, r) if quantity == "peak_training_bytes" else 1
         return (1 - a.has_copied_keys) * is_known
@@ -135,7 +137,6 @@ def constraints() -> Iterator[Constraint]:
     yield _known("n_kv_head % tensor_parallel == 0 or projections == 'separate'", packed)
     of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"
     yield _known(of_one_kind, f"position = 'learned', whose matrix is whole, and {of_all}")
-    yield _known("not inner_norm", "inner_norm = true")
     copied = "tensor_parallel % n_kv_head == 0 or "
     whole = "sequence_parallel or 'moe' not in mlps or "
     sizes = {"n_head": "", "n_kv_head": copied, "d_ff": "", "d_expert": whole, "d_shared": whole}

@@ -33,6 +33,7 @@ READ_ALL = ("layer.attention", "layer.mlp", "head")
 SUMMED = ("layer.attention.output", "layer.mla.output", "layer.mlp.down")
 """Products of which each device has a term."""
 HEAD_NORMS = ("layer.attention.query_norm", "layer.attention.key_norm")
+INNER_NORMS = ("layer.attention.norm", "layer.mlp.norm")
 READ_LATENTS = ("layer.mla.query", "layer.mla.query_up", "layer.mla.kv_up")
 """Products of MLA's heads: what they read is on each device, and its gradient a term."""
 
@@ -150,7 +151,8 @@ class Divided:
             return term
         if self._is_norm(part.path):
             return lambda x: compute(same(x))
-        if part.path in HEAD_NORMS and self.qk_norm == "joint":
+        of_all_heads = part.path in HEAD_NORMS and self.qk_norm == "joint"
+        if of_all_heads or part.path in INNER_NORMS:
 
             def normalise(x):
                 heads = whole(x, n, 2)  # live to the end

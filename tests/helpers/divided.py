@@ -82,11 +82,12 @@ def random_share(seed: int) -> tuple[Decoder, RunConfig]:
 MLA = {"mixers": "mla", "kv_lora_rank": 12, "d_nope": 8, "d_rope": 4, "d_value": 16}
 MLA |= {"position": "rotary", "window": 0, "qk_norm": "none"}
 MLA |= dict.fromkeys([*BIASES[:4], "sinks", "attention_gate", "gate_per_head"], False)
+NO_EXPERTS = dict.fromkeys(("n_expert", "n_expert_per_token", "d_expert"), 0)
 PARTS_OF_HEADS = {
     "separate norms": {"qk_norm": "separate", "n_kv_head": 4},
     "a norm of all heads": {"qk_norm": "joint", "n_kv_head": 4},
-    "xIELU": {"activation": "xielu", "mlps": "mlp"}
-    | dict.fromkeys(("n_expert", "n_expert_per_token", "d_expert"), 0),
+    "inner norms": {"inner_norm": True, "mlps": "mlp"} | NO_EXPERTS,
+    "xIELU": {"activation": "xielu", "mlps": "mlp"} | NO_EXPERTS,
     "ALiBi": {"position": "alibi"},
     "buckets": {"position": "buckets", "n_bucket": 8},
     "MLA": MLA,

@@ -22,7 +22,7 @@ from modelbudget.modules.initialise import initialise
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantities import OF_INFERENCE
 
-COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2}
+COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2, "inner_norm": True}
 """With four devices, two have the same head of keys and values."""
 OF_HEADS = LLAMA | {"qk_norm": "shared", "sinks": True, "attention_gate": True}
 OF_HEADS |= {"gate_per_head": True}

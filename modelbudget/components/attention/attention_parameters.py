@@ -31,7 +31,7 @@ def parameters(a: Fields) -> Values:
         "output": d_query * a.d_model + a.output_bias * a.d_model,
         "query_norm": n_norm * n_query,
         "key_norm": n_norm * n_key,
-        "norm": a.inner_norm * norm.parameters(a, d_query),
+        "norm": a.inner_norm * norm.parameters(a, norm.whole_width(a, d_query)),
         "sinks": a.sinks * a.n_head,
         **_relative_positions(a),
     }
@@ -83,7 +83,7 @@ def tensors(a: Fields) -> list[Tensor]:
             all_tensors += [
                 of_heads._replace(is_there=is_there) for is_there in (a.norm_scale, a.qk_norm_bias)
             ]
-    all_tensors += norm.tensors(a, "norm", a.inner_norm, query)
+    all_tensors += norm.tensors(a, "norm", a.inner_norm, norm.whole_width(a, query))
     return [*all_tensors, Tensor("position", a.d_model * query, relative)]
 
 

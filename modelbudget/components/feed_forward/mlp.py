@@ -122,7 +122,11 @@ def parameters(a: Fields, d_ff=None) -> Values:
         "gate": a.gated * up,
         "up": up,
         "down": d_ff * a.d_model + a.down_bias * a.d_model,
-        **({"norm": a.inner_norm * norm.parameters(a, d_ff)} if knows_norm(a) else {}),
+        **(
+            {"norm": a.inner_norm * norm.parameters(a, norm.whole_width(a, d_ff))}
+            if knows_norm(a)
+            else {}
+        ),
         **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
     }
 
@@ -141,7 +145,11 @@ def tensors(a: Fields, d_ff=None) -> list[Tensor]:
         *(tensor._replace(name="gate", is_there=a.gated * tensor.is_there) for tensor in up),
         *up,
         *linear_tensors("down", d_ff, a.d_model, a.down_bias),
-        *(norm.tensors(a, "norm", a.inner_norm, d_ff) if knows_norm(a) else ()),
+        *(
+            norm.tensors(a, "norm", a.inner_norm, norm.whole_width(a, d_ff))
+            if knows_norm(a)
+            else ()
+        ),
         *(vector(name, 1) for name in LEARNED if is_learned(a)),
     ]
 
@@ -341,7 +349,7 @@ def program(a: Fields, r: Run, d_ff=None):
     down = make_product("down", d_ff, a.d_model, a.down_bias)
     activation = make_activation(a, r)
     has_norm = getattr(a, "inner_norm", False)
-    normed = norm.make("norm", a, r, (d_ff,)) if has_norm else lambda x: x
+    normed = norm.make("norm", a, r, (norm.whole_width(a, d_ff),)) if has_norm else lambda x: x
 
     def forward(x):
         if packed and r.activation_kernel == "fused_gate":

@@ -146,6 +146,9 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
     if hasattr(layer, "attention"):
         columns += _divide_heads(layer.attention, mesh)
         plan |= {f"attention.{name}": style for name, style in _head_norms(layer.attention, mesh)}
+    for part in (getattr(layer, name, None) for name in ("attention", "mlp")):
+        if (inner := getattr(part, "norm", None)) is not None:
+            _normalise_all(inner, mesh)
     if again:
         last = {id(module) for name, module in layer.named_modules() if name in plan}
         for module in megatron_linear.products(layer):
@@ -221,7 +224,7 @@ def _head_norms(attention: Any, mesh: DeviceMesh) -> Iterator[tuple[str, Sequenc
     for name in ("query_norm", "key_norm"):
         module = getattr(attention, name)
         if attention.qk_norm == "joint":
-            _normalise_all_heads(module, mesh)
+            _normalise_all(module, mesh)
             continue
         if not isinstance(module, SeparateNorm):
             yield name, SequenceParallel(sequence_dim=2, use_local_output=True)
@@ -230,8 +233,8 @@ def _head_norms(attention: Any, mesh: DeviceMesh) -> Iterator[tuple[str, Sequenc
             _keep_own(module, parameter, mesh)
 
 
-def _normalise_all_heads(norm: nn.Module, mesh: DeviceMesh) -> None:
-    """Let a norm read the heads of all devices, and return this one's (vLLM's OLMo 2).
+def _normalise_all(norm: nn.Module, mesh: DeviceMesh) -> None:
+    """Let a norm read the heads or channels of all devices, and return this one's (vLLM's OLMo 2).
 
     Each device has the gradient of all heads, and so that of the norm's parameters.
     """
