@@ -1,11 +1,11 @@
 """Memory of trainers that hold several models: DPO and GRPO, as TRL runs them.
 
 Source: trl at f2cd577, trainer/dpo_trainer.py and grpo_trainer.py. DPO: chosen and rejected texts
-are one batch, and the reference computes its logits while the policy's activations are held. GRPO:
-answers are generated, then a reference and a reward model run without a graph, then the policy is
-trained on all answers. Of an adapter the reference is the policy with the adapter off. vLLM on the
-same card takes its share of the card's memory, and gives it back only where it sleeps (level 2).
-Source of that: generation/vllm_generation.py.
+are one batch, and the reference computes its logits while the policy's activations are held, for
+each microbatch. GRPO: answers are generated, then a reference and a reward model run without a
+graph, then the policy is trained on all answers. Of an adapter the reference is the policy with the
+adapter off. vLLM on the same card takes its share of the card's memory, and gives it back only
+where it sleeps (level 2). Source of that: generation/vllm_generation.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.run_values import INDEX, bytes_of
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS
@@ -186,8 +186,9 @@ class _Others:
         """Return the run of the policy's step. Raises InputError."""
         run = self.policy.with_run(chosen)[1]
         shared = {"zero": 0, "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1,
-                  "context_parallel": 1, "n_microbatch": 1, "loss_chunks": 1,
-                  "loss_kernel": "torch"}  # fmt: skip
+                  "context_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
+        if self.trainer == "grpo":
+            shared["n_microbatch"] = 1
         for field, allowed in shared.items():
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "
@@ -201,6 +202,8 @@ class _Others:
         """Return what the models need: of DPO, `batch` pairs are twice as many texts."""
         texts = run.batch * (2 if self.trainer == "dpo" else 1)
         run = run.model_copy(update={"batch": texts})
+        one = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
+        of_microbatch = run.model_copy(update=one)
         a = self.policy.with_run()[0]
         resident_bytes = {
             quantity: self._total(quantity, a, run)
@@ -219,7 +222,7 @@ class _Others:
             self.reference != NONE,
             run.autocast != "none" or run.loss_dtype == "float32",
         )
-        of_reference = self._reference(a, run, preference)
+        of_reference = self._reference(a, of_microbatch, preference)
         if of_reference:
             n_bytes, note, forward = of_reference
             yield Part("reference: weights", n_bytes, note, False)
@@ -231,13 +234,13 @@ class _Others:
             peak = self._total("peak_inference_bytes", a, run) - resident_bytes["parameter_bytes"]
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
-            _, kept = self._program(pass_of, a, run, preference, True)
-            yield Part(
-                "reference: its pass",
-                kept + forward,
-                "over the policy's activations",
-                True,
-            )
+            _, kept = self._program(pass_of, a, of_microbatch, preference, True)
+            note = "over the policy's activations"
+            if run.n_microbatch > 1:
+                note += ", and gradients"
+                others = 2 * INDEX * (texts - of_microbatch.batch) * run.length  # tokens and masks
+                kept += self._total("gradient_bytes", a, run) + others
+            yield Part("reference: its pass", kept + forward, note, True)
         elif of_reference:
             yield Part("reference: its pass", forward, of_texts, True)
         step = self._program(peak_of_step, a, run, preference) - resident

@@ -14,7 +14,7 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.step.operations_of_step import operations
-from modelbudget.measurement.step.train import of_pass, switch, texts, train
+from modelbudget.measurement.step.train import microbatches, of_pass, switch, train
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.of_program import pass_of
@@ -24,10 +24,10 @@ RUN = {"batch": 4, "length": 16, "dtype": "bfloat16", "attention_kernel": "math"
 ADAPTER = {"adapter": "lora", "adapter_dtype": "dtype"}
 POLICIES = [
     {},
-    {"recompute": "full"},
+    {"recompute": "full", "n_microbatch": 2},
     {"loss_dtype": "float32", "outputs": "kept"},
     ADAPTER,
-    ADAPTER | {"weights": "bnb-4bit-double"},
+    ADAPTER | {"weights": "bnb-4bit-double", "n_microbatch": 2},
     {"dtype": "float32", "autocast": "bfloat16"},
 ]
 
@@ -41,7 +41,8 @@ N_ANSWER = 9
 def test_the_steps_of_a_trainer_are_those_of_torch_modules(settings, trainer, has_reference):
     """Policy and reference are two modules: only here a pass begins over another's graph.
 
-    Their loss follows TRL's functions line by line, and shares nothing with the program.
+    Their loss follows TRL's functions line by line, and shares nothing with the program. From the
+    second microbatch on, the reference's pass is over gradients too.
     """
     a = Decoder(**SMALL | LLAMA | {"n_layer": 6})
     run = RunConfig(**RUN | settings)
@@ -63,20 +64,29 @@ def test_the_steps_of_a_trainer_are_those_of_torch_modules(settings, trainer, ha
     predicted = {phase: n_bytes + peak for phase, peak in step.peaks.items()}
     if runs_reference:
         parameters, states = (sum(x.values()) for x in (step.parameter_bytes, step.optimizer_bytes))
-        moment = pass_of(a, run, preference, True)[1] + pass_of(a, frozen, preference)[0]
+        one, frozen = (alone(r) for r in (run, frozen))
+        moment = pass_of(a, one, preference, True)[1] + pass_of(a, frozen, preference)[0]
+        if run.n_microbatch > 1:
+            moment += sum(step.gradient_bytes.values())
+            moment += 2 * 8 * (run.batch - one.batch) * run.length  # others' tokens and masks
         for name, more in (("first", 0), ("second", states)):
             phase, of_reference = f"{name}.forward_backward", n_bytes + parameters + moment + more
             predicted[phase] = max(predicted[phase], of_reference)
     assert predicted == measured
 
 
+def alone(run):
+    """Return the run of a microbatch."""
+    return run.model_copy(update={"batch": run.batch // run.n_microbatch, "n_microbatch": 1})
+
+
 def pass_of_trainer(trainer, reference, is_wide, trace, policy, run):
     """Return a pass of `train`; accelerate casts logits outside of autocast, where losses are."""
-    tokens, mask = texts(policy, run)
+    of_step = microbatches(policy, run)
     dtype = torch.float32 if is_wide else getattr(torch, run.dtype)
-    sizes = (len(tokens), N_ANSWER)[: 2 if trainer == "grpo" else 1]
+    sizes = (alone(run).batch, N_ANSWER)[: 2 if trainer == "grpo" else 1]
 
-    def logits_of(model):
+    def logits_of(tokens, model):
         with operations(model, run):
             if trainer == "dpo":
                 logits = model(tokens)
@@ -84,20 +94,27 @@ def pass_of_trainer(trainer, reference, is_wide, trace, policy, run):
                 logits = model.head(model.states(tokens)[:, -N_ANSWER - 1 :, :])
         return logits.to(dtype)
 
-    def compute():
+    def compute(tokens, mask):
         loss = getattr(preference_losses, trainer)
         if reference is None:
             before = torch.zeros(sizes, dtype=dtype, device="meta")
-            return loss(logits_of(policy), tokens, mask, N_ANSWER, before)
-        return loss(logits_of(policy), tokens, mask, N_ANSWER, partial(logits_of, reference))
+            return loss(logits_of(tokens, policy), tokens, mask, N_ANSWER, before)
+        others = partial(logits_of, tokens, reference)
+        return loss(logits_of(tokens, policy), tokens, mask, N_ANSWER, others)
 
     def run_pass():
-        with trace.watching("forward"):
-            loss = compute()
-        peak = trace.peak
-        with operations(policy, run, caches=False), trace.watching("backward"):
-            loss.backward()
-        return of_pass(trace, policy, {}), max(peak, trace.peak)
+        peaks = []
+        for texts in of_step:
+            with trace.watching("forward"):
+                loss = compute(*texts)
+                if run.n_microbatch > 1:
+                    loss = loss / run.n_microbatch
+            peaks.append(trace.peak)
+            with operations(policy, run, caches=False), trace.watching("backward"):
+                loss.backward()
+            del loss
+            peaks.append(trace.peak)
+        return of_pass(trace, policy, {}), max(peaks)
 
     return run_pass
 
@@ -168,6 +185,7 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
         (("dpo", {}, None, "gpt-2-124m"), "--reward gpt-2-124m: dpo has no reward model"),
         (("dpo", {"zero": 3, "data_parallel": 2}), "zero = 3: not known with --trainer dpo"),
         (("dpo", {}, "gpt-7"), "gpt-7"),
+        (("grpo", {"n_microbatch": 2, "batch": 2}), "n_microbatch = 2: not known with --trainer g"),
         (("dpo", {"loss_chunks": 4}), "loss_chunks = 4: not known with --trainer dpo"),
         (("dpo", {}, None, None, "24GB", None, None, 1024), "--answer 1024: no tokens of a text"),
         (("grpo", {}, None, None, None, None, None, None, 0.3), "--engine-share 0.3: allowed with"),
