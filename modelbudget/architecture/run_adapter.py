@@ -100,7 +100,7 @@ class Adapter(Record):
 
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
-        "dtype in ('bfloat16', 'float16') and zero == 0",
+        "dtype in ('bfloat16', 'float16') and zero == 0 and vocabulary_dtype == 'dtype'",
         # Shards of one group have one dtype.
         "adapter_dtype": "adapter != 'none' and zero in (2, 3) and 'dtype' or 'float32'",
         # PEFT's function turns both on with its default arguments.
@@ -123,6 +123,17 @@ class Adapter(Record):
         ),
         *known_only_with("zero = {zero}", f"zero > 0 and ({_PARTLY})", adapter=WITH_SHARDS),
         *known_only_with("zero = {zero}", "zero > 0", prepare_for_kbit_training=(False,)),
+        *known_only_with(
+            "prepare_for_kbit_training = true",
+            "prepare_for_kbit_training",
+            vocabulary_dtype=("dtype",),
+        ),
+        Constraint(
+            "'embedding' not in modules_to_save",
+            "modules_to_save = '{modules_to_save}' with vocabulary_dtype = 'int8': no copy in int8 "
+            "is trained; allowed: head, norms, none",
+            when="vocabulary_dtype == 'int8'",
+        ),
         *known_only_with(
             "pipeline_schedule = '{pipeline_schedule}'",
             f"pipeline_schedule != 'none' and ({_PARTLY})",

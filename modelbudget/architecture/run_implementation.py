@@ -193,6 +193,7 @@ class HowComputed(Record):
             "loss_kernel = '{loss_kernel}'",
             "loss_kernel == 'fused_linear'",
             **ALONE,
+            vocabulary_dtype=("dtype", "int8"),
             loss_chunks=(1,),
             loss_dtype=("logits",),
             logit_cap=("none",),

@@ -128,8 +128,9 @@ class Step(Record):
     vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = Field(
         "dtype",
         description="dtype in which the matrices of token embedding and head are stored, where it "
-        "is not that of the other parameters: known of bytes of parameters alone; int8: of the "
-        "embedding, with a scale and an int8 zero point for each row (torchao)",
+        "is not that of the other parameters: rows are cast to the dtype, and the head computes in "
+        "its own; int8: of the embedding, with a scale and an int8 zero point for each row, all of "
+        "which is dequantised before rows are taken (torchao)",
     )
     autocast: Literal["none", "bfloat16"] = Field(
         "none",
@@ -220,6 +221,11 @@ class Step(Record):
             f"weights in {tuple(word for word in FORMATS if word.startswith('torchao'))}",
             "vocabulary_dtype = 'int8': weights: {weights}; allowed: a format of torchao",
             when="vocabulary_dtype == 'int8'",
+        ),
+        *known_only_with(
+            "vocabulary_dtype = 'float32'",
+            "vocabulary_dtype == 'float32'",
+            master_weights=(False,),
         ),
         Constraint(
             f"weights in {tuple(WITH_BLOCKS)}",

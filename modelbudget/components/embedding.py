@@ -33,7 +33,7 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.autograd import make_leaf
-from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
+from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import (
     make_linear,
@@ -436,7 +436,8 @@ def _positions(a: Fields, r: Run, states) -> Timeline:
 
 def program(a: Fields, r: Run):
     """Tokens (batch, length) to states (batch, length, d_model)."""
-    token_table = make_part("token", table_program, rows(a) + a.n_input_token, a.d_emb or a.d_model)
+    shape = rows(a) + a.n_input_token, a.d_emb or a.d_model
+    token_table = make_part("token", vocabulary_program, r, *shape)
     projection = make_linear("projection", a.d_emb, a.d_model) if a.d_emb else None
     if a.position == "learned":
         position_table = make_part(
@@ -492,6 +493,32 @@ def table_program(n, width):
     return forward
 
 
+def vocabulary_program(r: Run, n, width):
+    """Rows (…, width) in the run's dtype, of a table that may be stored in another.
+
+    int8: all of the table is dequantised first (torchao 0.18, `IntxUnpackedToInt8Tensor`).
+    """
+    if r.vocabulary_dtype == "dtype":
+        return table_program(n, width)
+    if r.vocabulary_dtype != "int8":
+        weight = parameter("weight", n, width, dtype=r.vocabulary_dtype)
+    else:
+        of_row = width + bytes_of(r.dtype) + 1  # int8 numbers, a scale, an int8 zero point
+        weight = parameter("weight", n, width, is_trained=False, n_bytes=n * of_row)
+
+    def forward(places):
+        if r.vocabulary_dtype != "int8":
+            return to(take_rows(weight, places), r.dtype)
+        table, zero_points = empty((n, width)), empty((n, 1))
+        table = empty((n, width))  # less the zero points
+        del zero_points
+        table = empty((n, width))  # times the scales
+        return take_rows(table, places)
+
+    forward.weight = weight
+    return forward
+
+
 def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
     """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied.
 
@@ -500,24 +527,31 @@ def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
     d_emb = getattr(a, "d_emb", 0) if width is None else 0
     adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
     shape, product = (rows(a), width or d_emb or a.d_model), linear
+    is_cast = r.vocabulary_dtype not in ("dtype", "int8")
+    dtype = r.vocabulary_dtype if is_cast else None
     path, (n, width_of_head) = Active.tape.scope, shape
     if weight_format and not a.tied and weight_format.stores(path, width_of_head, n):
         weight, bias = stored_parameters(weight_format, shape, a.head_bias)
         product = stored_product(weight_format, weight)
     else:
         has_copy = a.tied and adapter is not None and adapter.copies("head")
-        weight = token if a.tied else parameter("weight", *shape)
+        weight = token if a.tied else parameter("weight", *shape, dtype=dtype)
         if has_copy:
-            weight = parameter("weight", *shape, is_adapter=True)
+            weight = parameter("weight", *shape, is_adapter=True, dtype=dtype)
         bias = parameter("bias", rows(a)) if a.head_bias else None
-    if product is linear:
+    is_stored = product is not linear
+    if not is_stored:
         product = product_of(weight, bool(fuses_gradients(r)))
     projection = make_linear("projection", a.d_model, d_emb) if d_emb else None
 
     def forward(x):
         if projection is not None:
             x = projection(x)
-        logits = product(x, weight, bias)
+        if is_cast and not is_stored:
+            cast = None if bias is None else to(bias, weight.dtype)
+            logits = product(to(x, weight.dtype), weight, cast)
+        else:
+            logits = product(x, weight, bias)
         if r.logit_cap == "tanh":
             logits = div(logits, 30.0)
             logits = tanh(logits)
@@ -525,5 +559,7 @@ def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
         return logits
 
     forward.weight = weight
-    forward.is_product = product is linear and bias is projection is None and r.logit_cap == "none"
+    forward.is_product = (
+        product is linear and not is_cast and bias is projection is None and r.logit_cap == "none"
+    )
     return forward

@@ -29,7 +29,6 @@ from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.modules.weight_formats import store_vocabulary
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
@@ -218,11 +217,10 @@ def _with_bytes_of(counts: dict[str, Count], stored: dict[str, Count]) -> dict[s
 def _stored(architecture: Architecture, run: RunConfig) -> dict[str, Count]:
     """Count a model on meta with quantised weights and adapters."""
     model = _built(architecture, run, "meta")
-    if run.weights != "dtype":
+    if (run.weights, run.vocabulary_dtype) != ("dtype", "dtype"):
         arrange(model, run)
     else:
         adapt(model, run)
-    store_vocabulary(model, run)
     return count(model)
 
 

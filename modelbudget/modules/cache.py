@@ -105,10 +105,13 @@ def exact(x) -> torch.dtype:
 
 
 @contextmanager
-def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cache | State]]:
+def caching(
+    model: nn.Module, batch: int, length: int, dtype: torch.dtype | None = None
+) -> Iterator[dict[str, Cache | State]]:
     """Give every module with `make_cache` a cache inside this context; the caches by path.
 
-    Not those inside of a module with `only_trained`, which inference leaves out.
+    `dtype`: of the states, where the first parameter has another. Not those inside of a module with
+    `only_trained`, which inference leaves out.
     """
     modules = dict(model.named_modules())
     unused = tuple(f"{path}." for path, part in modules.items() if hasattr(part, "only_trained"))
@@ -119,7 +122,7 @@ def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cac
     }
     # Of which a device may have a part. Those of the model itself are shared by its adapters.
     parameter = next(parameter for path, parameter in model.named_parameters() if "." in path)
-    like = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
+    like = torch.empty(0, dtype=dtype or parameter.dtype, device=parameter.device)
     for part in parts.values():
         part.cache = part.make_cache(batch, length, like)
     try:

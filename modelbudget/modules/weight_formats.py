@@ -1,5 +1,6 @@
 """Quantised weights: linear layers replaced by the tensors that a format stores."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -123,10 +124,13 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
 
 
 def store_vocabulary(model: Any, run: RunConfig) -> None:
-    """Store the matrices of token embedding and head in the run's dtype for them."""
-    if run.vocabulary_dtype == "dtype":
-        return
+    """Store the matrices of token embedding and head in the run's dtype for them, once.
+
+    Rows are cast to the run's dtype, and what the head reads to that of its matrix.
+    """
     token, head = model.embedding.token, model.head
+    if run.vocabulary_dtype == "dtype" or "forward" in vars(token):
+        return
     if run.vocabulary_dtype == "int8":
         kept = token.weight
         token.weight = None
@@ -134,12 +138,29 @@ def store_vocabulary(model: Any, run: RunConfig) -> None:
         for number, (width, dtype) in enumerate(parts):
             part = kept.new_empty((len(kept), width), dtype=dtype)
             token.register_parameter(str(number), nn.Parameter(part, requires_grad=False))
+        vars(token)["forward"] = partial(_rows_of_int8, token)
         return
-    token.weight = nn.Parameter(token.weight.to(getattr(torch, run.vocabulary_dtype)))
-    if head.tied:
-        head.weight = token.weight
-    elif head.weight is not None:
-        head.weight = nn.Parameter(head.weight.to(getattr(torch, run.vocabulary_dtype)))
+    dtype, stored = token.weight.dtype, getattr(torch, run.vocabulary_dtype)
+    token.weight = nn.Parameter(token.weight.to(stored))
+    vars(token)["forward"] = lambda tokens: F.embedding(tokens, token.weight).to(dtype)
+    if head.weight is None:
+        return
+    head.weight = token.weight if head.tied else nn.Parameter(head.weight.to(stored))
+
+    def product(x):
+        bias = None if head.bias is None else head.bias.to(head.weight.dtype)
+        return F.linear(x.to(head.weight.dtype), head.weight, bias)
+
+    head.product = product
+
+
+def _rows_of_int8(token: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Return rows of a table that is dequantised first (torchao, `IntxUnpackedToInt8Tensor`)."""
+    numbers, scales, zero_points = token.parameters()
+    table = numbers.to(scales.dtype, copy=True)
+    table = table - zero_points.to(scales.dtype)
+    table = table * scales
+    return F.embedding(tokens, table)
 
 
 def _replace_head(head: Any, stored: StoredFormat, run: RunConfig) -> None:

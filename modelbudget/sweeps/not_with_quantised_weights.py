@@ -24,12 +24,13 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
 
     Without an architecture, of a class that has none.
     """
-    if run.vocabulary_dtype == "dtype":
-        return _of_format(architecture, run, wanted)
-    others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
-    if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
-        others |= wanted & OF_STORED
-    line = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}: known of bytes of parameters"
+    others = set[str]()
+    setting = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}"
+    if run.vocabulary_dtype != "dtype":
+        others = wanted & OF_PROCESS
+        if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
+            others = wanted - {"parameters", *OF_CONVENTION}
+    line = f"{setting}: not measured on a real CPU, nor of classes"
     return dict.fromkeys(others, line) | _of_format(architecture, run, wanted)
 
 
@@ -50,6 +51,8 @@ def _of_format(
         reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
+        if run.vocabulary_dtype == "int8":
+            of_weights |= wanted & (OF_TRAINING | OF_ALLOCATOR)
         reasons |= dict.fromkeys(of_weights, f"{setting}: {why}")
     if not file_is_known(run.weights):
         library = FORMATS[run.weights].library.library

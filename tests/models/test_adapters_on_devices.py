@@ -70,7 +70,7 @@ def test_a_stage_of_quantised_weights_without_an_adapter():
     assert predicted(a, run)["parameter_bytes"] == without_zeros(values["parameter_bytes"])
 
 
-@pytest.mark.parametrize("stored", [{"weights": "bnb-4bit"}, {"vocabulary_dtype": "float32"}])
+@pytest.mark.parametrize("stored", [{"weights": "bnb-4bit"}, {"vocabulary_dtype": "float16"}])
 def test_a_part_of_the_states_has_weights_in_the_dtype(stored):
     """Devices are measured with weights in the dtype, and had predicted bytes of others."""
     zero_1 = {"zero": 1, "data_parallel": 2, "dtype": "bfloat16", "master_weights": True}

@@ -10,7 +10,7 @@ from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.mixers.attention import Attention
-from modelbudget.modules.weight_formats import quantise
+from modelbudget.modules.weight_formats import quantise, store_vocabulary
 
 
 def arrange(model: nn.Module, run: RunConfig) -> None:
@@ -19,8 +19,11 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     What is one matrix once stays one.
     """
     _arrange(model, run)
-    if isinstance(model, DecoderModel) and run.weights not in ("dtype", "unknown"):
-        quantise(model, run)
+    if isinstance(model, DecoderModel):
+        if run.weights not in ("dtype", "unknown"):
+            quantise(model, run)
+        if isinstance(model.embedding, Embedding):
+            store_vocabulary(model, run)
     adapt(model, run)
 
 

@@ -43,16 +43,17 @@ def infer(
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
     device = next(model.parameters()).device
+    dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
     of_request: Values = {}
     if "request_bytes" in quantities:
-        with caching(model, 1, run.length) as caches:
+        with caching(model, 1, run.length, dtype) as caches:
             of_request["request_bytes"] = _held(caches, run)
         del caches
     with ExitStack() as stack:
         stack.enter_context(computing(model, run))
         stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
-            caches = stack.enter_context(caching(model, run.batch, run.length))
+            caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
         values = {
             "cache_bytes": _held(caches, run),
