@@ -100,7 +100,7 @@ def whole_length(r: Run):
 def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:
     """Return a device's part of the heads, contiguous per token, and the run of all tokens."""
     n_head, n_kv_head = (ceil_div(n, r.context_parallel) for n in (h.n_head, h.n_kv_head))
-    part = h._replace(n_head=n_head, n_kv_head=n_kv_head, d_stored=h.d_value, rope=0, together=0)
+    part = h._replace(n_head=n_head, n_kv_head=n_kv_head, d_stored=h.d_value, rope=0)
     return part, SimpleNamespace(**vars(r) | {"length": whole_length(r)})
 
 

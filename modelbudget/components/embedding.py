@@ -219,12 +219,11 @@ def saved(a: Fields, r: Run) -> dict:
     """
     size, n = bytes_of(r.dtype), tokens(r)
     return {
-        "embedding": scale(r),
         "embedding.token": INDEX * n,
         "embedding.position": _position_indices(a, r),
         "embedding.projection": size * n * a.d_emb,
         "head.projection": positive(a.d_emb) * size * n * a.d_model,
-        "head": size * n * width(a) + _cap(a, r),
+        "head": size * n * width(a),
         "loss": loss.saved(r, rows(a)),
     }
 
@@ -233,21 +232,6 @@ def _position_indices(a: Fields, r: Run):
     """Bytes of the indices of learned positions, or of the bucket of each pair of tokens."""
     n = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
     return INDEX * n
-
-
-def _is_capped(r: Run) -> int:
-    """1 where tanh caps the logits."""
-    return int(r.logit_cap == "tanh")
-
-
-def _cap(a: Fields, r: Run):
-    """Bytes of tanh of the logits, where it caps them."""
-    return _is_capped(r) * bytes_of(r.dtype) * tokens(r) * rows(a)
-
-
-def scale(r: Run):
-    """Bytes of the number that the token embedding is multiplied by, where it is a buffer."""
-    return int(r.embedding_scale == "buffer") * bytes_of(stored(r).dtype)
 
 
 def held_apart(a: Fields, r: Run):
@@ -331,14 +315,8 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("head projection gradients", of_projection + states, read + states),
         Allocation("head projection gradients done", gradients=of_projection),
     ]
-    capped = [
-        Allocation("gradient before the cap", logits, logits),
-        Allocation("tanh gradient", logits, 2 * logits),
-        Allocation("gradient before the division", logits, logits),
-    ]
     return [
         *loss.backward(r, rows(a)),
-        *times(_is_capped(r), capped),
         Allocation("head gradients", weight + bias + read, logits + read),
         Allocation("head gradients done", gradients=of_head),
         *all_reduce(r, read),
@@ -369,14 +347,12 @@ def backward(a: Fields, r: Run) -> Timeline:
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
     share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
     unread = factorised * narrow + (1 - factorised) * states
-    scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
         *times(a.embedding_norm, norm.backward(a, s)),
         *all_gather(r, states, freed=1),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
         *times(factorised, projection),
-        *times(positive(scale(r)), scaled),
         Allocation("token embedding gradient", whole, unread),
         Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
         *times(a.tied, _sum_of_gradients(r, of_table, whole)),
@@ -397,14 +373,12 @@ def forward(a: Fields, r: Run) -> Timeline:
     """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
     size = bytes_of(r.dtype) * r.batch * r.length
     states, narrow = size * a.d_model, size * a.d_emb
-    scaled = positive(scale(r)) * size * width(a)
     normed = [
         *norm.forward(a, r),
         Allocation("states before the norm", 0, states),
     ]
     return [
         *vocabulary_parallel.rows(r, size * width(a)),
-        Allocation("scaled rows", scaled, scaled),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),
         *_positions(a, r, states),
         *times(a.embedding_norm, normed),

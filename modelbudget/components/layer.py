@@ -19,7 +19,6 @@ from modelbudget.components.layers.layer_saved import (
     held_in_forward,
     read_by_all,
     saved,
-    saved_masks,
 )
 from modelbudget.components.layers.layer_tensors import joins, matrices, packed, tensors
 from modelbudget.components.layers.layer_training import training
@@ -42,7 +41,6 @@ __all__ = [
     "parts",
     "read_by_all",
     "saved",
-    "saved_masks",
     "tensors",
     "training",
 ]

@@ -57,17 +57,15 @@ def saved(a, r, width=None, vectors=None):
 
     The statistics are mean and 1/σ (LayerNorm) or 1/rms (RMSNorm), in at least single precision.
 
-    Written out, the unscaled output is saved too, and the input in single precision; so are, where
-    the scale is multiplied in that, the unscaled output and 1 + the scale. `width`: channels of a
-    token (d_model); `vectors`: how many vectors are normalised (one for each token).
+    Written out, the unscaled output is saved too, and the input in single precision. `width`:
+    channels of a token (d_model); `vectors`: how many vectors are normalised (one for each token).
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
-    exact, copied = scales_exactly(a, r), copies_input(a, r)
-    unscaled = is_written_out(a, r) * a.norm_scale * (1 + exact * copied) * states
-    return states + copied * states + statistics + unscaled + exact * _scale(r, width)
+    unscaled = is_written_out(a, r) * a.norm_scale * states
+    return states + copies_input(a, r) * states + statistics + unscaled
 
 
 def saved_inside(a, r, states, copied, width):
@@ -81,21 +79,6 @@ def saved_inside(a, r, states, copied, width):
 def is_written_out(a, r) -> int:
     """1 where the norm is separate operations in at least single precision."""
     return int(a.norm == "rmsnorm" and r.norm_kernel != "fused")
-
-
-def scales_exactly(a, r) -> int:
-    """1 where a norm multiplies by 1 + its scale in at least single precision."""
-    return int(a.norm == "rmsnorm" and r.norm_kernel == "written_out_exact")
-
-
-def has_program_alone(a, r) -> bool:
-    """Whether no closed formula covers the norm."""
-    return a.norm == "rmsnorm" and r.norm_kernel == "written_out_wide"
-
-
-def _scale(r, width):
-    """Bytes of the scale of `width` channels in at least single precision."""
-    return exact_bytes(r.dtype) * width
 
 
 def is_one_operation(a, r):
@@ -114,27 +97,24 @@ def copies_input(a, r) -> int:
 def forward_temporaries(a, r):
     """Return the bytes that only the forward pass of a norm needs: those of the written-out norm.
 
-    The variance, unless the scale is in single precision too; in half precision, the normalised
-    input before it is cast.
+    The variance; in half precision, the normalised input before it is cast.
     """
-    numbers = 1 - scales_exactly(a, r) + copies_input(a, r) * a.d_model
+    numbers = 1 + copies_input(a, r) * a.d_model
     return is_written_out(a, r) * exact_bytes(r.dtype) * tokens(r) * numbers
 
 
 def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     """Gradients of input, scale and bias from the gradient of the output.
 
-    `given` 1: the output's gradient is freed. `residual` 1: the input's gradient is added to the
-    residual stream's. `others` 1: the saved input stays, for another reader. `width`: channels of
-    a token (d_model).
+    `given` 1: the output's gradient is freed, as always by a written-out norm. `residual` 1: the
+    input's gradient is added to the residual stream's. `others` 1: the saved input stays, for
+    another reader. `width`: channels of a token (d_model).
     """
     states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
     of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_written_out(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
-        if scales_exactly(a, r):
-            return _exact_backward(a, r, states, rms, of_scale, given, residual, others)
-        return composed_backward(a, r, states, rms, of_scale, given, residual, others)
+        return composed_backward(a, r, states, rms, of_scale, residual, others)
     freed = given * states + saved(a, r, width) - others * states
     return [
         Allocation("norm gradient", states + of_scale, freed),
@@ -143,49 +123,27 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     ]
 
 
-def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0) -> Timeline:
-    """Backward of RMSNorm, x / rms · scale, operation by operation."""
-    of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
-    scale = times(a.norm_scale, scale_backward(r, states, of_scale, given))
-    if copies_input(a, r):
-        copied = _copied_backward(states, rms, of_quotient)
-        return [*scale, *copied, *times(residual, accumulate(states))]
-    return [*scale, *_rms_backward(states, rms, of_quotient, residual, others)]
+def composed_backward(a, r, states, rms, of_scale, residual=0, others=0) -> Timeline:
+    """Backward of RMSNorm, x / rms · scale, operation by operation.
 
-
-def _exact_backward(a, r, states, rms, of_scale, given, residual, others) -> Timeline:
-    """Backward of x / rms · (1 + scale) in at least single precision, operation by operation."""
-    copied = copies_input(a, r)
-    wide, of_wide = (1 + copied) * states, (1 + copied) * of_scale
-    scale = [
-        *scale_backward(r, wide, of_wide, 1 - (1 - copied) * (1 - given)),
-        Allocation("1 + scale, freed", 0, of_wide),
-        Allocation("scale gradient in half precision", copied * of_scale, copied * of_wide),
-    ]
-    if not copied:
-        return [*scale, *_rms_backward(states, rms, 1, residual, others)]
+    In half precision x / rms is computed in single precision.
+    """
+    scale = times(a.norm_scale, scale_backward(r, states, of_scale))
+    if not copies_input(a, r):
+        return [*scale, *_rms_backward(states, rms, residual, others)]
     return [
-        Allocation("output gradient in single precision", wide, given * states),
         *scale,
-        *_rms_backward(wide, rms),
-        Allocation("input gradient in half precision", states, wide),
+        Allocation("output gradient in single precision", 2 * states, states),
+        *_rms_backward(2 * states, rms),
+        Allocation("input gradient in half precision", states, 2 * states),
         *times(residual, accumulate(states)),
     ]
 
 
-def _copied_backward(states, rms, given=1) -> Timeline:
-    """Return the backward timeline of x / rms in half precision, computed in single precision."""
-    return [
-        Allocation("output gradient in single precision", 2 * states, given * states),
-        *_rms_backward(2 * states, rms),
-        Allocation("input gradient in half precision", states, 2 * states),
-    ]
-
-
-def _rms_backward(states, rms, given=1, residual=0, others=0) -> Timeline:
+def _rms_backward(states, rms, residual=0, others=0) -> Timeline:
     """Return the backward timeline of x / rms."""
     return [
-        Allocation("quotient gradients", 2 * states + rms, states + given * states),
+        Allocation("quotient gradients", 2 * states + rms, 2 * states),
         *times(residual, accumulate(states)),
         Allocation("rms gradient", 3 * rms, 4 * rms),
         Allocation("mean gradient", states, rms),
@@ -194,7 +152,7 @@ def _rms_backward(states, rms, given=1, residual=0, others=0) -> Timeline:
     ]
 
 
-def scale_backward(r, states, of_scale, given=1) -> Timeline:
+def scale_backward(r, states, of_scale) -> Timeline:
     """Return the backward timeline of a scale that is a separate multiplication.
 
     The gradient of its input, and its own, summed over the tokens.
@@ -202,9 +160,7 @@ def scale_backward(r, states, of_scale, given=1) -> Timeline:
     early = computed_again(r)
     return [
         Allocation("scale gradients", 2 * states, early * states),
-        Allocation(
-            "scale gradient sum", of_scale, (2 - early + given) * states, gradients=of_scale
-        ),
+        Allocation("scale gradient sum", of_scale, (3 - early) * states, gradients=of_scale),
     ]
 
 
@@ -218,8 +174,6 @@ def forward(a, r) -> Timeline:
     statistic = exact_bytes(r.dtype) * vectors
     if a.norm == "layernorm":
         return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
-    if scales_exactly(a, r):
-        return _exact_forward(a, r, states, statistic, _scale(r, a.d_model))
     if is_written_out(a, r):
         copied = copies_input(a, r)
         exact = (1 + copied) * states
@@ -234,21 +188,6 @@ def forward(a, r) -> Timeline:
             Allocation("variance freed", 0, statistic + copied * exact),
         ]
     return [Allocation("rms norm", states + statistic, statistic)]
-
-
-def _exact_forward(a, r, states, statistic, scale) -> Timeline:
-    """Return the timeline of a norm all in at least single precision, of states in the dtype."""
-    copied = copies_input(a, r)
-    wide = (1 + copied) * states
-    return [
-        Allocation("input in single precision", copied * wide),
-        Allocation("squares and their mean", wide + statistic, wide),
-        Allocation("rms", statistic, statistic),
-        Allocation("quotient", wide, copied * wide + statistic),
-        Allocation("1 + scale", (1 + copied) * scale, copied * scale),
-        Allocation("scaled", wide, wide + scale),
-        Allocation("in half precision", copied * states, copied * wide),
-    ]
 
 
 def make(name: str, a, r, shape=None, bias: bool | None = None) -> Part:

@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
-from modelbudget.memory.timeline import Allocation, Timeline, accumulate
+from modelbudget.memory.timeline import Allocation, Timeline
 from modelbudget.operations.elementwise import add, contiguous, mul, neg, sub, to, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import at_least_float32
@@ -70,10 +70,10 @@ def forward_whole(r, n_head, d_head) -> Timeline:
     return [Allocation("RoPE", 3 * heads, 2 * heads)]
 
 
-def backward_whole(r, n_head, d_head, table, given=1) -> Timeline:
+def backward_whole(r, n_head, d_head, table) -> Timeline:
     """Return the timeline from the gradient of n_head heads after such a RoPE to that before it.
 
-    The gradient after it is freed if `given` is 1. `table`: bytes of the cosines, and of the sines,
+    `table`: bytes of the cosines, and of the sines,
     if nothing reads them in backward after these.
     """
     size = bytes_of(r.dtype)
@@ -83,18 +83,9 @@ def backward_whole(r, n_head, d_head, table, given=1) -> Timeline:
         Allocation("RoPE first half", half + heads, half),
         Allocation("RoPE second half", heads, heads),
         Allocation("RoPE sum of the halves", heads, 2 * heads),
-        Allocation("RoPE product with the cosines", heads, given * heads, table),
+        Allocation("RoPE product with the cosines", heads, heads, table),
         Allocation("RoPE sum", heads, 2 * heads),
     ]
-
-
-def backward_other_channels(r, n_head, d_head) -> Timeline:
-    """Return the timeline of zeros for the gradient of channels that are not rotated, and its sum.
-
-    They read the gradient after RoPE, which is freed.
-    """
-    heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
-    return [Allocation("RoPE other channels", heads, heads), *accumulate(heads)]
 
 
 def rotate(x: Tensor, d_rotary) -> Tensor:

@@ -44,8 +44,6 @@ class Heads(NamedTuple):
     """Channels of the storage that holds a value: the value's own, and others stored with it."""
     rope: int
     """Layout of queries and keys: 1, contiguous per head (RoPE output); 0, per token."""
-    together: int = 0
-    """1 where queries, keys and values are one storage."""
 
 
 def backward_products(r) -> int:
@@ -87,12 +85,7 @@ def saved_once_computed(h, r):
     queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022, §3.1);
     backward computes the scores and the dropout again. Efficient: as flash (Rabe & Staats 2021,
     §3), with keys and values repeated for each query head, and rows padded to a multiple of 32.
-    Written out, without dropout: as math, all but the softmax in the dtype, and a copy of that in
-    half precision; tanh of the scores is saved if it caps them.
     """
-    if r.attention_kernel == "written_out":
-        b = _written_out_bytes(h, r)
-        return b.queries + b.keys_kept + b.values_kept + b.softmax + b.cast + b.capped
     if r.attention_kernel == "math":
         b, n_score = _bytes(h, r), r.batch * h.n_head * r.length * r.length
         return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + n_score)
@@ -166,8 +159,6 @@ def _computed(h, r, hides=0, keeps=1) -> Timeline:
     """To the result and what backward needs. With `keeps` 0 some of that is freed earlier."""
     if r.attention_kernel == "math":
         return _unfused(_bytes(h, r, hides), 1, keeps)
-    if r.attention_kernel == "written_out":
-        return _written_out(_written_out_bytes(h, r))
     allocated = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
     return [Allocation("fused attention", allocated)]
 
@@ -176,9 +167,6 @@ def kept_inputs(h, r) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     if r.attention_kernel == "math":
         return 0, 0, _bytes(h, r).values_given
-    if r.attention_kernel == "written_out":
-        b = _written_out_bytes(h, r)
-        return 1 - b.queries_apart, b.keys_given, b.values_given
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
@@ -191,8 +179,6 @@ def backward(h, r, hides=0) -> Timeline:
     """From the gradient of the result to those of queries, keys and values; `hides`: as forward."""
     if r.attention_kernel == "math":
         return _unfused_backward(h, _bytes(h, r, hides), r, mask_of_window(r, hides))
-    if r.attention_kernel == "written_out":
-        return _written_out_backward(_written_out_bytes(h, r))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
     keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
@@ -322,106 +308,6 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
         Allocation("query gradient before the scale", b.queries, b.queries),
         *times(b.half, to_half),
         *times(b.half, of_query),
-    ]
-
-
-def _written_out_bytes(h, r) -> SimpleNamespace:
-    """Bytes of the tensors of attention that is written out, and switches of what it copies."""
-    size = bytes_of(r.dtype)
-    exact = exact_bytes(r.dtype) if r.softmax_dtype == "float32" else size
-    n_score = r.batch * h.n_head * r.length * r.length
-    half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
-    split, is_capped = apart(h, r) * positive(r.batch - 1), int(r.score_cap == "tanh")
-    # Repeats of one head are a view, which a product of several sequences copies.
-    one_head = repeated * (1 - positive(h.n_kv_head - 1))
-    viewed = one_head * (1 - positive(r.batch - 1))
-    queries, few_keys = (_heads(r, n_head * h.d_key) for n_head in (h.n_head, h.n_kv_head))
-    values, few_values = (_heads(r, n_head * h.d_value) for n_head in (h.n_head, h.n_kv_head))
-    keys_apart = (1 - h.rope) * split * (1 - repeated)
-    values_given = viewed + (1 - repeated) * (1 - split)
-    stored = _heads(r, h.n_kv_head * (h.d_stored - h.d_value))
-    return SimpleNamespace(
-        queries=queries,
-        few_keys=few_keys,
-        keys_kept=viewed * few_keys + (1 - viewed) * queries,
-        keys_given=viewed + (1 - repeated) * (1 - keys_apart),
-        values=values,
-        few_values=few_values,
-        values_kept=viewed * few_values + (1 - viewed) * values + values_given * stored,
-        values_given=values_given,
-        repeated_first=repeated * (1 - one_head),
-        keys_copied=keys_apart + one_head - viewed,
-        values_copied=split * (1 - repeated) + one_head - viewed,
-        scores=size * n_score,
-        softmax=exact * n_score,
-        copied=half * exact * n_score,
-        cast=half * size * n_score,
-        capped=is_capped * size * n_score,
-        half=half,
-        is_capped=is_capped,
-        repeated=repeated,
-        split=split,
-        queries_apart=(1 - h.rope) * split,
-        together=h.together * (1 - split),
-        token_apart=apart(h, r),
-    )
-
-
-def _written_out(b) -> Timeline:
-    """Attention one operation at a time; its result is contiguous per token."""
-    copied = (b.queries_apart + b.keys_copied) * b.queries
-    cap = [
-        Allocation("scores divided by their cap", b.scores, b.scores),
-        Allocation("tanh", b.scores, b.scores),
-        Allocation("capped scores", b.scores),
-    ]
-    return [
-        Allocation("repeated key and value", b.repeated_first * (b.queries + b.values)),
-        Allocation("query and key contiguous per head", copied),
-        Allocation("scores", b.scores),
-        Allocation("scaled scores", b.scores, b.scores),
-        *times(b.is_capped, cap),
-        Allocation("masked scores", b.scores, b.scores),
-        Allocation("softmax", b.softmax + b.copied, b.copied),
-        Allocation("softmax in the dtype of products", b.cast, b.scores),
-        Allocation("value contiguous per head", b.values_copied * b.values),
-        Allocation("weighted values", b.values),
-        Allocation(
-            "result contiguous per token", b.token_apart * b.values, b.token_apart * b.values
-        ),
-    ]
-
-
-def _written_out_backward(b) -> Timeline:
-    """Gradients of the operations, last first."""
-    of_few = [
-        Allocation("value gradient summed over groups", b.few_values, b.values),
-        Allocation("key gradient summed over groups", b.few_keys, b.queries),
-    ]
-    kept_values = (1 - b.together) * b.values_kept
-    cap = [
-        Allocation("gradient before the cap", b.scores, b.scores),
-        Allocation("tanh gradient", b.scores, 2 * b.scores),
-        Allocation("gradient before the division", b.scores, b.scores),
-    ]
-    return [
-        Allocation("result gradient contiguous per head", b.split * b.values, b.split * b.values),
-        Allocation(
-            "softmax and value gradients",
-            b.scores + b.values,
-            b.values + b.cast + kept_values,
-        ),
-        Allocation("gradient in single precision", b.half * b.softmax, b.cast),
-        Allocation("softmax gradient", b.softmax, 2 * b.softmax),
-        Allocation("scores gradient in the run's dtype", b.cast, b.half * b.softmax),
-        *times(b.is_capped, cap),
-        Allocation("gradient before the scale", b.scores, b.scores),
-        Allocation(
-            "query and key gradients",
-            2 * b.queries,
-            b.scores + b.queries + b.keys_kept + b.together * b.values_kept,
-        ),
-        *times(b.repeated, of_few),
     ]
 
 

@@ -6,7 +6,7 @@ Conditions and the translation of config.json files are expressions, which the s
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -49,11 +49,10 @@ from modelbudget.sweeps.derive import named_architecture, settled
 
 
 def _is_compared(class_name: str) -> bool:
-    """Whether the training peak of a class, with its defaults, is that of a closed formula."""
+    """Whether the training peak of a class, with its defaults, is that of formulas."""
     run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
     a = default_decoders()[class_name]
-    has_formula = a.has_formula_for(OF_CLASSES, a, run)
-    return bool(has_formula) and not not_compared(OF_CLASSES, class_name, {}, a, run)
+    return not not_compared(OF_CLASSES, class_name, {}, a, run)
 
 
 def calculator_section(catalogue: Catalogue) -> dict:
@@ -124,7 +123,10 @@ def calculator_section(catalogue: Catalogue) -> dict:
             **formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
                 tuple(with_peaks),
-                _examples([*(a for _, a in named.values()), *(of_classes[name] for name in known)]),
+                (
+                    *_examples([a for _, a in named.values()] + [of_classes[n] for n in known]),
+                    *_examples_of_classes(named, {n: of_classes[n] for n in known}),
+                ),
             ),
             "config": translation_data(),
         },
@@ -172,6 +174,15 @@ def _examples(
     for a in architectures:
         by_categories.setdefault(_categories([a])[0], []).append(a)
     return tuple((values, tuple(models)) for values, models in by_categories.items())
+
+
+def _examples_of_classes(
+    named: dict[str, tuple[Base, Architecture]], of_classes: Mapping[str, Architecture]
+) -> Iterator[tuple[str, tuple[Architecture, ...]]]:
+    """Yield the models of each class, and the one of its defaults."""
+    for name, of_defaults in of_classes.items():
+        published = (a for base, a in named.values() if base.transformers == name)
+        yield name, (*published, of_defaults)
 
 
 def _categories(architectures: Iterable[Architecture]) -> list[Categories]:

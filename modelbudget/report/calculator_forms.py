@@ -29,7 +29,7 @@ from modelbudget.report.calculator_choices import (
     Settings,
 )
 from modelbudget.report.calculator_columns import RunColumns, as_steps
-from modelbudget.report.calculator_runs import alone, run_of, runs, with_foreach
+from modelbudget.report.calculator_runs import Run, alone, run_of, runs, with_foreach
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_programs import Categories, Programs
@@ -53,7 +53,7 @@ class Formulas:
     the total of a quantity with its components, and its index.
     """
 
-    def __init__(self, examples: Mapping[Categories, tuple[Architecture, ...]]):
+    def __init__(self, examples: Mapping[Categories | str, tuple[Architecture, ...]]):
         self.programs = Programs(examples)
         self.graph = graph.Graph()
         self.columns = RunColumns()
@@ -89,7 +89,7 @@ class Formulas:
                         a,
                         runs(categories),
                         [OF_CLASSES],
-                        implementations()[TRANSFORMERS].of_class(name),
+                        name,
                     )
                 )
                 for name in classes
@@ -117,7 +117,7 @@ class Formulas:
         return sizes
 
     def _runs(
-        self, a, runs: list[Settings], quantities: list[str], of_class: Mapping[str, Any] = {}
+        self, a, runs: list[Settings], quantities: list[str], class_name: str = ""
     ) -> dict[str, dict]:
         """Return the quantities of each run; dtypes of the same size have the same formulas."""
         by_size: dict[tuple, dict] = {}
@@ -125,12 +125,12 @@ class Formulas:
         for choices in runs:
             by_bytes = tuple((choices | {"dtype": BYTES[choices["dtype"]]}).values())
             if by_bytes not in by_size:
-                by_size[by_bytes] = self._run(a, choices, quantities, of_class)
+                by_size[by_bytes] = self._run(a, choices, quantities, class_name)
             by_choices[" ".join(map(str, choices.values()))] = by_size[by_bytes]
         return by_choices
 
     def _run(
-        self, record, choices: Settings, quantities: list[str], of_class: Mapping[str, Any]
+        self, record, choices: Settings, quantities: list[str], class_name: str
     ) -> dict[str, list]:
         """Return for each quantity its budget, and the node of whether its formula holds.
 
@@ -138,6 +138,7 @@ class Formulas:
         of one device.
         """
         is_alone = choices | alone() == choices
+        of_class = implementations()[TRANSFORMERS].of_class(class_name) if class_name else {}
         key = tuple(choices.items()), tuple(of_class.items())
         training = run_of(*key, divided=True)
         if training is not None:
@@ -149,6 +150,8 @@ class Formulas:
             if run is None:
                 continue
             value = self._read(quantity, record, run.settings, sums)
+            if of_class and is_alone and self.graph.constant(self.graph.node(value.holds)) == 0:
+                value, run = self._of_class(class_name, record, choices, key)
             sums[quantity] = value.whole
             holds = self.graph.node(run.holds * value.holds)
             if self.graph.constant(holds) != 0:
@@ -159,6 +162,18 @@ class Formulas:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             budgets[STATES] = [self._budget(states, {}), budgets["optimizer_bytes"][1]]
         return budgets
+
+    def _of_class(
+        self, class_name: str, record, choices: Settings, key: tuple
+    ) -> tuple[_Value, Run]:
+        """Return the peak of a class without a closed formula: of one device, by a fused kernel."""
+        run = run_of(*key, divided=False)
+        if run is None or run.settings.attention_kernel == "math":
+            return _Value(0, {}, 0), Run(SimpleNamespace())
+        settings = with_foreach(record, run.settings)
+        settings.foreach = bool(settings.foreach)
+        peak, holds = self.programs.peak(class_name, record, settings)
+        return _Value(peak, {}, holds), run
 
     def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> _Value:
         """Return a quantity, its components, and where it is known.
@@ -219,12 +234,13 @@ class Formulas:
 def formulas(
     categories: tuple[tuple[Categories, tuple[str, ...]], ...],
     with_peaks: tuple[Categories, ...],
-    examples: tuple[tuple[Categories, tuple[Architecture, ...]], ...],
+    examples: tuple[tuple[Categories | str, tuple[Architecture, ...]], ...],
 ) -> dict:
     """Return the nodes for the script, and how components and budgets are made of them.
 
     `categories` has the classes with known run settings. Only models with categories in
-    `with_peaks` have peaks. `examples`: the models that have peaks, by their categories.
+    `with_peaks` have peaks. `examples`: the models that have peaks, by their categories and their
+    classes.
     """
     collected = Formulas(dict(examples))
     forms = [

@@ -1,7 +1,7 @@
-"""What the page's calculator reads from programs: the peak of inference, and some caches."""
+"""What the page's calculator reads from programs: peaks of inference and of classes, caches."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, product
@@ -57,10 +57,10 @@ Trace = Callable[[Any, RunConfig, Iterable[Regime]], Regime]
 class Programs:
     """Regimes of the models of the catalogue.
 
-    `examples`: models by their categorical fields.
+    `examples`: models by their categorical fields, and by the name of their class.
     """
 
-    def __init__(self, examples: Mapping[Categories, tuple[Architecture, ...]]):
+    def __init__(self, examples: Mapping[Categories | str, tuple[Architecture, ...]]):
         self.examples = examples
         self._regimes: dict[tuple, list[Regime]] = {}
 
@@ -70,13 +70,20 @@ class Programs:
         And where they are known: nowhere is 0. Where two regimes hold both are exact, and so is
         the larger.
         """
+        return self._largest(_of_any_depth, "beyond", a, r)
+
+    def peak(self, class_name: str, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
+        """Return the bytes at the peak of training of a class on one device, and where known."""
+        return self._largest(_training, "peak", a, r, class_name)
+
+    def _largest(self, trace: Trace, quantity: str, a, r, class_name="") -> tuple[Any, Any]:
         fields = vars(a) | vars(r) | _padded(a)
-        peaks, holds = [], []
-        for regime in self._of(_of_any_depth, a, r):
+        values_of_regimes, holds = [], []
+        for regime in self._of(trace, a, r, class_name):
             is_here, values = regime.holds(fields), regime.read(fields)
-            peaks.append(values.of(regime.quantities["beyond"]["model"]) * is_here)
+            values_of_regimes.append(values.of(regime.quantities[quantity]["model"]) * is_here)
             holds.append(is_here)
-        return (largest(*peaks), largest(*holds)) if holds else (0, 0)
+        return (largest(*values_of_regimes), largest(*holds)) if holds else (0, 0)
 
     def caches(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Terms, Any]:
         """Return the caches by component, and where they are known."""
@@ -90,15 +97,20 @@ class Programs:
         terms = {name: Term(largest(*values)) for name, values in caches.items()}
         return terms, largest(*holds) if holds else 0
 
-    def _of(self, trace: Trace, a: SimpleNamespace, r: SimpleNamespace) -> list[Regime]:
+    def _of(self, trace: Trace, a, r, class_name="") -> list[Regime]:
         categories = tuple((name, getattr(a, name)) for name in Decoder.categorical())
-        settings = vars(r) | {"length": LENGTH, "recompute": "none"}  # nothing is computed again
+        settings = vars(r) | {"length": LENGTH}
+        if trace is not _training:
+            settings["recompute"] = "none"  # nothing is computed again
         key = categories, trace, *(n for name, n in settings.items() if name != "batch")
         if key not in self._regimes:
-            self._regimes[key] = self._traced(trace, categories, settings)
+            models = self.examples.get(class_name or categories, ())
+            self._regimes[key] = self._traced(trace, categories, settings, models)
         return self._regimes[key]
 
-    def _traced(self, trace: Trace, categories: Categories, settings: dict) -> list[Regime]:
+    def _traced(
+        self, trace: Trace, categories: Categories, settings: dict, examples: Sequence[Architecture]
+    ) -> list[Regime]:
         regimes: list[Regime] = []
         tried: set[tuple[int, frozenset[str]]] = set()
         mixers = dict(categories)["mixers"]
@@ -108,8 +120,8 @@ class Programs:
             for regime in of_run
             if dict(of_others)["mixers"] == mixers
         ]
-        examples = self.examples.get(categories, ())
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
+        n_changed *= trace is not _training
         for a in chain(examples, *map(_changed, examples[:n_changed])):
             for length, batch in product(_lengths(a), BATCHES):
                 run = RunConfig.model_validate(settings | {"batch": batch, "length": length})
@@ -131,7 +143,7 @@ class Programs:
                     if not _divides_fields(earlier)
                 ]
                 regime = trace(a, run, like)
-                unread = _without_effect(a)
+                unread = _without_effect(a, trace)
                 # In an order in which regimes have the same products of conditions first.
                 regime.numbers = {
                     name: regime.numbers[name]
@@ -165,6 +177,10 @@ def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
         regime.symbols.fields["n_layer"] = "n_layer", Form()
         regime.least["n_layer"] = n_layer
     return regime
+
+
+def _training(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
+    return traced(_peak, a.model_copy(update=_padded(a)), run, VARYING, like)
 
 
 def _caches(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
@@ -208,7 +224,11 @@ def _beyond(a: Architecture, run: RunConfig) -> Quantities:
     return {"beyond": {"model": tuple(moment - held for moment in peaks)}}
 
 
-def _without_effect(a: Any) -> set[str]:
+def _peak(a: Architecture, run: RunConfig) -> Quantities:
+    return {"peak": quantities("training", a, run)["resident_peak_bytes"]}
+
+
+def _without_effect(a: Any, trace: Trace) -> set[str]:
     """Return the fields on which nothing but parameters depends, and those of absent parts.
 
     Where all feed-forward parts are dense, so are the first ones.
@@ -223,4 +243,5 @@ def _without_effect(a: Any) -> set[str]:
         }
         for is_there in (False, True)
     )
-    return OF_PARAMETERS | (absent - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())
+    of_parameters = set() if trace is _training else OF_PARAMETERS
+    return of_parameters | (absent - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())

@@ -25,6 +25,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.translate import fields_of, keys_by_field
+from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_point import predicted
 from modelbudget.predict.of_program import terms_by_program
@@ -617,8 +618,7 @@ CONFIGS = (
     "OlmoForCausalLM", "Olmo2ForCausalLM", "DeepseekV3ForCausalLM", "Qwen3NextForCausalLM",
     "GptOssForCausalLM",
 )  # fmt: skip
-COMPARED = implementations()["transformers"].classes.keys() - {"Olmo2ForCausalLM"}
-"""OLMo 2 has a program alone."""
+COMPARED = implementations()["transformers"].classes.keys()
 NO_DEFAULT = {
     "DeepseekForCausalLM": {
         "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
@@ -683,8 +683,8 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     configs = []
     for i, kind in enumerate([*CONFIGS, *NO_DEFAULT]):
         keys = {field: key for field, key in keys_by_field(kind).items() if "." not in key}
-        # The page has caches of a program from six periods of layers on.
-        n_layer = 24 if kind == "Qwen3NextForCausalLM" else 8
+        # The page has what programs give from six periods of layers on.
+        n_layer = 24 if kind in ("Qwen3NextForCausalLM", "Gemma2ForCausalLM") else 8
         sizes = {keys[name]: n for name, n in {"n_vocab": 5000 + i, "n_layer": n_layer}.items()}
         configs.append(
             {"model_type": translations()[kind].model_type, "architectures": [kind]}
@@ -703,11 +703,12 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
         path.write_text(json.dumps(config))
         assert answer["said"] == "".join(note.text for note in read(path).notes), kind
         run = setting.run
-        peaks = [
-            max(term.total for term in Decoder.peak_training_bytes(*model).values())
+        known = [
+            formula(Decoder, "peak_training_bytes", *model)
             for model in ((a, run), as_class((a, run), kind, "training"))
-            if model and answer["ends"] and Decoder.has_formula_for("peak_training_bytes", *model)
+            if model and answer["ends"] and Decoder.has_formula_for("peak_training_bytes", a, run)
         ]
+        peaks = [max(term.total for term in terms.values()) for terms, holds in known if holds]
         if peaks:
             assert answer["ends"] == f"{peaks[0]:,} to {peaks[-1]:,} bytes", kind
         is_known = kind in COMPARED and with_peaks(a)

@@ -11,7 +11,6 @@ from modelbudget.components.attention.attention_layout import (
     is_packed,
     n_vectors,
     own_tables,
-    rope_by_head,
     scaled_apart,
 )
 from modelbudget.components.attention.attention_saved import saved, saved_by_head_norm
@@ -62,18 +61,8 @@ def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Time
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     added = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
     n_heads = a.n_head + 2 * a.n_kv_head
-    heads, query, key = (
-        bytes_of(r.dtype) * tokens(r) * n * a.d_head for n in (n_heads, a.n_head, a.n_kv_head)
-    )
+    heads = bytes_of(r.dtype) * tokens(r) * n_heads * a.d_head
     joined = [Allocation("gradients of query, key and value joined", heads, heads)]
-    if r.projections == "sliced":
-        joined = [
-            Allocation("value gradient in the whole result", heads, key),
-            Allocation("key gradient in the whole result", heads, key),
-            *accumulate(heads),
-            Allocation("query gradient in the whole result", heads, query),
-            *accumulate(heads),
-        ]
     if is_packed(r):
         return [
             *joined,
@@ -100,21 +89,10 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
         # With full checkpointing the tables are arguments of the layers, until the first is done.
         table = (1 - computed_again(r)) * rope.model_table(r, d_rotary(a))
         timeline = [
-            *_rope_backward_whole(a, r, a.n_kv_head, 0),
-            *_rope_backward_whole(a, r, a.n_head, table),
-            *_other_channels_backward(a, r),
+            *rope.backward_whole(r, a.n_kv_head, a.d_head, 0),
+            *rope.backward_whole(r, a.n_head, a.d_head, table),
         ]
     return times(has_rope(a), timeline)
-
-
-def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
-    return rope.backward_whole(r, n_head, a.d_head, table, 1 - rope_by_head(a, r))
-
-
-def _other_channels_backward(a: Fields, r: Run) -> Timeline:
-    """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
-    both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
-    return times(rope_by_head(a, r), [allocation for timeline in both for allocation in timeline])
 
 
 def _projection(

@@ -3,12 +3,10 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import MASKS, bytes_of, exact_bytes, is_sharded
-from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
     is_packed,
-    is_written_out,
     own_tables,
     position_of,
     repeats,
@@ -62,15 +60,10 @@ def packs(a: Fields, r: Run):
 
 def single_tokens_are_viewed(a: Fields, r: Run):
     """Products in the dtype copy packed values of single tokens: they stand between sequences."""
-    in_dtype = is_written_out(r) or bytes_of(r.dtype) == exact_bytes(r.dtype)
-    copies = int(r.attention_kernel in ("math", "written_out") and in_dtype)
+    in_dtype = bytes_of(r.dtype) == exact_bytes(r.dtype)
+    copies = int(r.attention_kernel == "math" and in_dtype)
     single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
     return 1 - shares_storage(r) * copies * single
-
-
-def heads_are_not_scaled_exactly(a: Fields, r: Run):
-    """Norms of queries and keys do not multiply by their scale in single precision."""
-    return 1 - norm.scales_exactly(a, r) * int(a.qk_norm != "none")
 
 
 def keys_are_not_repeated(a: Fields, r: Run):
@@ -91,7 +84,6 @@ SAVED_IF = (
     packs,
     single_tokens_are_viewed,
     keys_are_not_repeated,
-    heads_are_not_scaled_exactly,
 )
 """Conditions of the bytes that are saved."""
 
@@ -104,6 +96,5 @@ PEAK_IF = (
     rotates_whole_heads,
     packs,
     keys_are_not_repeated,
-    heads_are_not_scaled_exactly,
 )
 """Conditions of the timelines."""

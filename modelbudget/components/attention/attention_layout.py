@@ -25,26 +25,14 @@ def d_gate(a: Fields):
     return a.n_head * (a.d_head - a.gate_per_head * (a.d_head - 1))
 
 
-def is_written_out(r: Run) -> int:
-    """1 where attention is one operation at a time, with masks that the model makes."""
-    return int(r.attention_kernel == "written_out")
-
-
 def own_tables(a: Fields, r: Run) -> int:
     """1 where each layer makes the tables of RoPE."""
     return int(r.rope_tables == "layer")
 
 
-def rope_by_head(a: Fields, r: Run) -> int:
-    """1 where RoPE ends with a concatenation, whose result is contiguous per head."""
-    with_tables_of_model = r.rope_tables == "model" and r.rope_layout == "head"
-    return has_rope(a) * int(r.rope_tables == "layer" or with_tables_of_model)
-
-
 def repeats(a: Fields, r: Run):
     """1 where attention saves keys and values repeated for each query head, as computed."""
-    repeats = r.attention_kernel in ("efficient", "written_out")
-    return int(repeats) * positive(a.n_head - a.n_kv_head)
+    return int(r.attention_kernel == "efficient") * positive(a.n_head - a.n_kv_head)
 
 
 def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
@@ -56,15 +44,10 @@ def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
     copies = r.attention_kernel == "math" and r.recompute != "selective"
     stored = a.d_head
     if shares_storage(r) and (copies or has_rope(a)):
-        repeats_itself = repeats(a, r) * int(
-            r.attention_kernel == "efficient" and r.recompute != "selective"
-        )
+        repeats_itself = repeats(a, r) * int(r.recompute != "selective")
         stored += (1 - repeats_itself) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
-    by_head = rope_by_head(a, r)
-    together = shares_storage(r) * (1 - has_rope(a))
-    return scaled_dot_product.Heads(
-        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together
-    )
+    by_head = has_rope(a) * own_tables(a, r)
+    return scaled_dot_product.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head)
 
 
 def is_packed(r: Run) -> int:
@@ -74,7 +57,7 @@ def is_packed(r: Run) -> int:
 
 def shares_storage(r: Run) -> int:
     """1 where query, key and value are views of one tensor."""
-    return int(r.projections in ("packed", "sliced"))
+    return int(r.projections == "packed")
 
 
 def n_normalised(a: Fields, n_head):

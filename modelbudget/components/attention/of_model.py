@@ -1,26 +1,15 @@
-"""What the model makes once for all layers: masks, tables of RoPE, positions."""
+"""What the model makes once for all layers: tables of RoPE, positions."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import INDEX, bytes_of
+from modelbudget.architecture.run_values import INDEX
 from modelbudget.components import rope
 from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
-    is_written_out,
     own_tables,
 )
-
-
-def model_mask(r: Run):
-    """Bytes of a mask that the model makes once, for each sequence."""
-    return is_written_out(r) * bytes_of(r.dtype) * r.batch * r.length * r.length
-
-
-def model_masks(a: Fields, r: Run):
-    """Bytes of such masks: one for all tokens and one for a window, as far as layers need them."""
-    return len({*a.mixers.split()} & {"attention", "sliding_attention"}) * model_mask(r)
 
 
 def _n_rope(a: Fields, r: Run):

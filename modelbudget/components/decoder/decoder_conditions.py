@@ -27,24 +27,30 @@ OF_ONE_DEVICE = (
 OF_STEP = ("activation_bytes", "peak_training_bytes")
 OF_SETTINGS = {
     "activation_kernel": ("fused", "written_out"),
+    "attention_kernel": ("math", "flash", "efficient"),
     "backend": ("gpu",),
+    "embedding_scale": ("none",),
+    "gate_and_up": ("separate",),
+    "logit_cap": ("none",),
     "loss_kernel": ("torch",),
-    "projections": ("separate", "packed", "sliced"),
+    "norm_kernel": ("fused", "written_out"),
+    "projections": ("separate", "packed"),
+    "rope_dtype": ("dtype",),
+    "rope_layout": ("token",),
     "rope_tables": ("layer", "model"),
 }
-"""Run settings with which these are closed: those of the page's calculator and its classes."""
+"""Run settings with which these are closed: those of the page's calculator and of most classes."""
 
 
 def has_closed_step(quantity: str, a: Fields, r: Run):
     """1 where the bytes of a step may have a closed formula, else 0.
 
-    With dropout, what is saved has one, unless attention is written out.
+    With dropout, what is saved has one.
     """
     if any(getattr(r, name) not in closed for name, closed in OF_SETTINGS.items()):
         return 0
     has_one_loss = (1 - positive(r.loss_chunks - 1)) * multi_token_prediction.has_none(a)
-    is_peak = quantity == "peak_training_bytes"
-    return has_one_loss * (1 - r.dropout * int(is_peak or r.attention_kernel == "written_out"))
+    return has_one_loss * (1 - r.dropout * int(quantity == "peak_training_bytes"))
 
 
 def knows_shards(quantity: str, a: Fields, r: Run):
@@ -59,8 +65,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
-        of_layers = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
-        return of_layers * int(r.embedding_scale == "none")
+        return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, of_states, tokens
-from modelbudget.architecture.terms import Term, Terms, merged, part
+from modelbudget.architecture.terms import Terms, merged, part
 from modelbudget.components import embedding, layer, multi_token_prediction, norm
 from modelbudget.components.contract import Part, Values
 from modelbudget.memory import parameter_tensors, shards
@@ -59,10 +59,7 @@ def saved_by_layers(a: Fields, r: Run) -> Terms:
     if r.recompute != "full":
         return layer.saved(a, r)
     inputs = {"layer": bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model}
-    terms = part("", inputs, a.n_layer)
-    if r.attention_kernel == "written_out" and r.mask_argument == "saved":
-        return merged(terms, {"layer": Term(layer.saved_masks(a, r))})
-    return terms
+    return part("", inputs, a.n_layer)
 
 
 def around_layers(a: Fields, ends: Values, one_norm) -> Terms:

@@ -14,7 +14,6 @@ from modelbudget.architecture.run_values import (
     replicas_of_experts,
 )
 from modelbudget.components import embedding, expert_parallel, layer, loss, norm, tensor_parallel
-from modelbudget.components.attention.of_model import model_frequencies
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
 from modelbudget.memory.parameter_tensors import Tensor
@@ -178,8 +177,3 @@ def forward_end(a: Fields, r: Run) -> tuple:
     normed = embedding.final_norm(a, r, others)
     of_loss = loss.forward(r, embedding.rows(a))
     return of_loss, normed, embedding.gathered_for_head(a, r)
-
-
-def buffers(a: Fields, r: Run):
-    """Bytes of the model's buffers: frequencies of RoPE, and the scale of the embedding."""
-    return model_frequencies(a, r) + embedding.scale(r)

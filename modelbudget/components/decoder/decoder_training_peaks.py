@@ -24,9 +24,9 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, pipeline_stage, tensor_parallel
+from modelbudget.components.attention.of_model import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.decoder.decoder_timelines import (
-    buffers,
     ends_of_shards,
     forward_end,
     gathered_together,
@@ -49,9 +49,9 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     of_device = total(in_own_rows(a, r)) if sharded else trained
     if is_divided(r) and not sharded and not accumulates(r):
         trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
-    of_parameters = total(family.parameter_bytes(a, r)) + buffers(a, r)
+    of_parameters = total(family.parameter_bytes(a, r)) + model_frequencies(a, r)
     of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
-    saved = of_parameters + total(family.activation_bytes(a, r)) - embedding.scale(r)
+    saved = of_parameters + total(family.activation_bytes(a, r))
     saved = saved + loss.held(r, embedding.rows(a)) + layer.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
     if has_part_of_states(r):
@@ -84,7 +84,7 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     gradients = (1 - accumulates(r)) * reduced_number(r) * trained
     resident = total(family.parameter_bytes(a, r)) + pipeline_stages.texts(r)
     resident = resident + pipeline_stages.received(r, stage.states)
-    resident = resident + buffers(layers, r)
+    resident = resident + model_frequencies(layers, r)
     of_stage = pipeline_stages.without_ends(r, family.trained_parameters(layers))
     part, of_device, tensors = None, total(of_stage), neighbours(layers, r)
     if has_part_of_states(r):

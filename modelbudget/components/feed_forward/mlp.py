@@ -96,19 +96,9 @@ def is_learned(a: Fields) -> int:
     return int(a.activation == "xielu")
 
 
-def learned_is_alone(a: Fields, r: Run):
-    """With gate and up as one product, what xIELU saves is not known."""
-    return 1 - is_learned(a) * is_packed(r)
-
-
 def is_packed(r: Run) -> int:
     """1 where gate and up are one matrix product."""
     return int(r.gate_and_up == "packed")
-
-
-def packed_activation_is_known(a: Fields, r: Run):
-    """Packed, the activation is one operation."""
-    return 1 - is_packed(r) * is_written_out(a, r)
 
 
 def parameters(a: Fields, d_ff=None) -> Values:
@@ -164,13 +154,12 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
-@valid_if(learned_is_alone)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
     if is_learned(a):
         inside = _learned_hidden(a, r)
     else:
-        inside = hidden(a, r, bytes_of(r.dtype) * tokens(r) * a.d_ff, is_packed(r))
+        inside = hidden(a, r, bytes_of(r.dtype) * tokens(r) * a.d_ff)
     if knows_norm(a):
         inside = _normalised(a, r, inside)
     states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
@@ -253,14 +242,12 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-@valid_if(one_operation, packed_activation_is_known, has_no_norm)
+@valid_if(one_operation, has_no_norm)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
-    The saved input is freed if no other part saves it. `d_ff`: the hidden width of shared experts,
-    whose gate and up are never one product.
+    The saved input is freed if no other part saves it. `d_ff`: the hidden width of shared experts.
     """
-    packed = is_packed(r) if d_ff is None else 0
     # Shared experts read (tokens, channels).
     biased = int(d_ff is None) * a.up_bias
     d_ff = a.d_ff if d_ff is None else d_ff
@@ -269,25 +256,13 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     weight = size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
-    saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
+    saved_by_down, of_product, of_activation = hidden_backward(a, r, inside)
     added = times(place.others, accumulate(states))
     added_to_both = times(1 - (1 - place.others) * (1 - a.gated), accumulate(states))
     saved_input = place.saves_input * size * tokens(r) * a.d_model
-    of_down = [
+    return [
         *linear_backward("down", *down, place.given, saved_by_down, early),
         *gradients_done("down", sum(down[:2])),
-    ]
-    if packed:
-        joined = 2 * weight, 2 * size * a.up_bias * d_ff, states
-        return [
-            *of_down,
-            *of_product,
-            *of_activation,
-            *linear_backward("gate and up", *joined, 2 * inside, saved_input, early),
-            *gradients_done("gate and up", sum(joined[:2]), added, biased),
-        ]
-    return [
-        *of_down,
         *of_product,
         *times(a.gated, linear_backward("up", *up, inside, 0, early)),
         *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),

@@ -1,13 +1,12 @@
 """Timeline of a layer's backward pass."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
+from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import computed_again, divides, of_states
 from modelbudget.components import norm
-from modelbudget.components.attention.of_model import model_mask
 from modelbudget.components.layers.layer_fields import BEFORE
-from modelbudget.components.layers.layer_parts import all_parts, component_name
+from modelbudget.components.layers.layer_parts import all_parts
 from modelbudget.components.layers.layer_saved import read_by_all
 from modelbudget.components.layers.layer_states import (
     is_summed,
@@ -61,14 +60,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
 
 def _freed_once(a: Fields, r: Run, group: LayerGroup):
     """Return the bytes that the first layer of a group frees, as the last one that reads them."""
-    n_bytes = (1 - positive(group.first)) * read_by_all(a, r)
-    if component_name(group.mixer) != "attention":
-        return n_bytes
-    reads_last = 1
-    for other in layer_groups(a):
-        if other.mixer == group.mixer:
-            reads_last *= 1 - other.is_there * positive(group.first - other.first)
-    return n_bytes + reads_last * model_mask(r)
+    return (1 - positive(group.first)) * read_by_all(a, r)
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:

@@ -66,18 +66,13 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     second_normed = second_gathers * before * (1 - a.parallel) * states
     of_output = int(a.norm_placement in NORM_OF_OUTPUT)
     # The norm of an output is live with what it saves, which includes as much as itself.
-    in_sum = 0 if _norm_of_output(a, r) else of_output * norm.saved(a, s)
-    # Computed before the layer is: the cast at the end of a norm saves nothing.
-    output_gradient = 2 * norm.copies_input(a, r) * states
-    output_gradient = again * after * norm.scales_exactly(a, r) * output_gradient
+    in_sum = of_output * norm.saved(a, s)
     mixed = [
-        Allocation("output gradient in single precision", output_gradient),
         Allocation("positions and embeddings", held),
         Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
         Allocation("gathered over the length", gathered),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
-        *_norm_of_output(a, r),
         Allocation("residual sum", states + in_sum, states + in_sum + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
@@ -88,11 +83,10 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     at_end = after * norm.saved(a, s)
     outputs = (1 - place.stops) * states + a.parallel * states
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
-    residual = (1 - a.parallel * again) * unsaved + held + own_held + output_gradient
+    residual = (1 - a.parallel * again) * unsaved + held + own_held
     residual += gathers * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
-    normed_output = _norm_of_output(a, r, again)
     ended = (1 - again) * states + in_sum
     return [
         *mixed,
@@ -101,27 +95,5 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("normalised states", second_normed),
         *within(group.feed_forward, then),
         Allocation("normalised states, freed", 0, second_normed),
-        *normed_output,
-        Allocation(
-            "norm and residual sum",
-            ended,
-            outputs + residual + ended - at_end + change(normed_output),
-        ),
-    ]
-
-
-def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
-    """Return the timeline of a written-out norm of a part's output, from that output to its own.
-
-    `stops` 1: the last operation of a repeated forward pass, whose result is not computed.
-    """
-    if a.norm_placement not in NORM_OF_OUTPUT or not norm.is_written_out(a, r):
-        return []
-    states = states_bytes(a, r)
-    saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
-    unsaved = norm.copies_input(a, r) * states
-    again = stops * (states + norm.scales_exactly(a, r) * temporary)
-    allocated = saved + unsaved + temporary
-    return [
-        Allocation("norm of the output", allocated - again, allocated - again - (1 - stops) * saved)
+        Allocation("norm and residual sum", ended, outputs + residual + ended - at_end),
     ]

@@ -53,11 +53,7 @@ def has_formula(quantity: str, a: Fields, r: Run):
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
     missing = {
-        "activation_bytes": _has_program_alone(a, r),
-        "peak_training_bytes": no_mixer
-        or no_mlp
-        or _norm_elsewhere(a, r)
-        or _has_program_alone(a, r),
+        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r),
         "flops_backward": no_mlp and r.recompute == "full",
     }
     if missing.get(quantity):
@@ -68,12 +64,6 @@ def has_formula(quantity: str, a: Fields, r: Run):
     return holds
 
 
-def _has_program_alone(a: Fields, r: Run) -> bool:
-    """Whether no closed formula covers the norms, or the tables of RoPE."""
-    of_rope = r.rope_tables == "model" and r.rope_dtype != "dtype"
-    return norm.has_program_alone(a, r) or of_rope
-
-
 def _norm_elsewhere(a: Fields, r: Run) -> bool:
-    """Whether norms stand behind the residual sums and are written out."""
-    return a.norm_placement == "post" and bool(norm.is_written_out(a, r))
+    """Whether norms stand behind a part and are written out."""
+    return a.norm_placement != "pre" and bool(norm.is_written_out(a, r))

@@ -1,19 +1,16 @@
 """Bytes that layers save for backward, or hold through forward and backward."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import dropout, embedding, norm
 from modelbudget.components.attention.of_model import (
-    model_mask,
-    model_masks,
     model_positions,
     model_tables,
 )
 from modelbudget.components.layers.by_component import in_layers
 from modelbudget.components.layers.layer_fields import BEFORE
-from modelbudget.components.layers.layer_parts import n_layers, parts
+from modelbudget.components.layers.layer_parts import parts
 from modelbudget.components.layers.layer_states import place_of, states_bytes
 
 
@@ -38,17 +35,9 @@ def saved(a: Fields, r: Run) -> Terms:
 
 
 def held_in_forward(a: Fields, r: Run):
-    """Bytes of positions, masks and embeddings that only the forward pass holds."""
-    again, masks = computed_again(r), model_masks(a, r)
-    positions = (1 - again) * model_positions(a, r, r.length)
-    return positions + masks - again * _masks_read(a, r) + embedding.held_apart(a, r)
-
-
-def _masks_read(a: Fields, r: Run):
-    """Bytes of the masks that layers read; fewer layers than mixers do not read all of them."""
-    n_layer = n_layers(a)
-    read = (positive(n_layer.get(name, 0)) for name in ("attention", "sliding_attention"))
-    return sum(read) * model_mask(r)
+    """Bytes of positions and embeddings that only the forward pass holds."""
+    positions = (1 - computed_again(r)) * model_positions(a, r, r.length)
+    return positions + embedding.held_apart(a, r)
 
 
 def first_input_held(a: Fields, r: Run):
@@ -60,14 +49,9 @@ def first_input_held(a: Fields, r: Run):
 def held(a: Fields, r: Run):
     """Return the bytes that layers hold through forward and backward and that no operation saves.
 
-    Arguments of layers that are computed again: tables of RoPE, the positions, and masks.
+    Arguments of layers that are computed again: tables of RoPE, and the positions.
     """
-    return computed_again(r) * (read_by_all(a, r) + _masks_read(a, r)) - saved_masks(a, r)
-
-
-def saved_masks(a: Fields, r: Run):
-    """Return the bytes of masks that full checkpointing saves, as arguments of layers."""
-    return computed_again(r) * int(r.mask_argument == "saved") * _masks_read(a, r)
+    return computed_again(r) * read_by_all(a, r)
 
 
 def read_by_all(a: Fields, r: Run):

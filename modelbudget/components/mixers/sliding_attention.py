@@ -12,7 +12,6 @@ from modelbudget.components.attention.attention_conditions import (
     SAVED_IF,
     no_mask_on_scores,
 )
-from modelbudget.components.attention.attention_layout import is_written_out
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
@@ -77,13 +76,13 @@ def cache(a: Fields, r: Run) -> Values:
 @valid_if(*PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.forward(a, r, place, (1 - is_written_out(r)) * _hides(a, r))
+    return attention.forward(a, r, place, _hides(a, r))
 
 
 @valid_if(*PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.backward(a, r, place, (1 - is_written_out(r)) * _hides(a, r))
+    return attention.backward(a, r, place, _hides(a, r))
 
 
 def program(a: Fields, r: Run):
