@@ -52,11 +52,13 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "implementations": of_all_sweeps(ordered(results.sweeps)),
         "most": most_of_classes(ordered(results.sweeps)),
         "table": _by_section(verdicts) if verdicts else None,
-        "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
+        "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
         "on_request": _not_shown(results),
         "more": _beyond(wrong, MOST_DISAGREEMENTS),
         "of_class": _of_class(verdicts),
-        "class_disagreements": _unlike_class(of_class[:MOST_DISAGREEMENTS]) if of_class else None,
+        "class_disagreements": _differences(
+            of_class, "Values that differ from the class of transformers, and are about it"
+        ),
         "more_of_class": _beyond(of_class, MOST_DISAGREEMENTS),
     }
 
@@ -140,22 +142,12 @@ def _line(of_table: verdict.Verdict) -> dict:
     }
 
 
-def _disagreements(rows: list[tuple[str, dict]]) -> Markup:
-    return tables.table(
-        [row | {"model": _link(where, row["model"])} for where, row in rows],
-        "Predictions that differ from the measurement",
-        numbers=("predicted", "measured", "difference"),
-        red=[True] * len(rows),
-    )
-
-
-def _unlike_class(rows: list[tuple[str, dict]]) -> Markup:
-    return tables.table(
-        [row | {"model": _link(where, row["model"])} for where, row in rows],
-        "Values that differ from the class of transformers, and are about it",
-        numbers=("predicted", "measured", "class", "difference"),
-        red=[True] * len(rows),
-    )
+def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
+    """Return a table of values that differ, with links to their sections; the first of many."""
+    shown = [row | {"model": _link(where, row["model"])} for where, row in rows]
+    shown = shown[:MOST_DISAGREEMENTS]
+    numbers = ("predicted", "measured", "class", "difference")
+    return tables.table(shown, caption, numbers, red=[True] * len(shown)) if shown else None
 
 
 def _link(section: str, text: str) -> Markup:
