@@ -5,9 +5,9 @@
 Runs the cases of cuda_cases.yaml beside it, without a trace: torch chooses its kernels, casts and
 frees as it does for anybody. Readings are the allocator's peaks above what was there before the
 model (requested by tensors; allocated in blocks; reserved in segments), by phase. Each case says
-which blocks were live at its largest peak, so that a difference can be explained. Written after
-each section; a case that fails is written with its error. tests/unit/test_cuda.py compares what is
-in tests/golden with predictions.
+which blocks were live at the peak of each phase, so that a difference can be explained. All is
+written after each row; a case that fails is written with its error.
+tests/models/test_recorded_gpu.py compares what is in tests/golden with predictions.
 
 Needs the package `peft` for its section, and the repository's folder as the working directory.
 """
@@ -96,11 +96,12 @@ def main(path: Path, wanted: list[str]) -> None:
         "inference": inference, "class_inference": of_class(inference), "fits": largest_batch,
     }  # fmt: skip
     for name, read in of_cases.items():
-        sections[name] = lambda name=name, read=read: list(read_all(cases[name], read))
+        sections[name] = lambda name=name, read=read: read_all(cases[name], read)
     for name in wanted or sections:
-        start = time.monotonic()
-        readings[name] = sections[name]()
-        path.write_text(json.dumps(readings) + "\n")
+        start, readings[name] = time.monotonic(), []
+        for row in sections[name]():
+            readings[name].append(row)
+            path.write_text(json.dumps(readings) + "\n")
         print(name, f"{time.monotonic() - start:.1f} s", flush=True)
 
 
@@ -121,13 +122,8 @@ def read_all(cases: list[dict], read: Callable) -> Iterator[dict]:
                 row["error"] = f"{type(error).__name__}: {error}"[:500]
                 traceback.print_exc(limit=-3)
             row["seconds"] = round(time.monotonic() - start, 2)
-            print(
-                row["base"],
-                settings,
-                row.get("peaks", row.get("error", "")),
-                row["seconds"],
-                flush=True,
-            )
+            result = row.get("error", row.get("largest", ""))
+            print(row["base"], settings, result, row["seconds"], flush=True)
             yield row
 
 
