@@ -98,7 +98,13 @@ def bases(catalogue) -> dict[str, Base]:
 
 @pytest.fixture(scope="module")
 def models(bases) -> dict[str, Decoder]:
-    return {name: named_architecture(base) for name, base in bases.items()}
+    return {name: decoder_of(base) for name, base in bases.items()}
+
+
+def decoder_of(base: Base) -> Decoder:
+    architecture = named_architecture(base)
+    assert isinstance(architecture, Decoder)
+    return architecture
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +145,7 @@ class Setting:
         first = {name: choices[0] for name, (_, choices) in CHOICES_OF_RUN.items()}
         of_run = first | settings | {name: changes[name] for name in OF_RUN if name in changes}
         of_run |= {name: bool(of_run[name]) for name in SWITCHES if name in of_run}
-        of_run.setdefault("length", min(named_architecture(base).n_ctx, 1024))
+        of_run.setdefault("length", min(decoder_of(base).n_ctx, 1024))
         for name, devices in OF_SEVERAL.items():
             if of_run.get(devices, 1) == 1:
                 of_run.pop(name, None)
@@ -152,7 +158,7 @@ class Setting:
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
-            defaults = device_defaults(Decoder)
+            defaults = device_defaults(Decoder)  # pyright: ignore[reportArgumentType]
             if "attention_kernel" not in settings:
                 self._set(
                     "attention_kernel", defaults["attention_kernel"](vars(a) | vars(self.run))
@@ -189,6 +195,7 @@ class Setting:
 
     def alike(self) -> Decoder:
         """The model with layers of one kind, where it has no experts: all are dense."""
+        assert self.a is not None
         return self.a.model_copy(update={"n_dense_layer": 0}) if self.a.mlps == "mlp" else self.a
 
     def peak(self, quantity: str) -> int | None:
@@ -200,7 +207,7 @@ class Setting:
 
     def is_known(self, quantity: str, a: Decoder) -> bool:
         in_page = self.of_page or quantity in OF_INFERENCE
-        return in_page and Decoder.has_formula_for(quantity, a, self.run_of(quantity))
+        return in_page and bool(Decoder.has_formula_for(quantity, a, self.run_of(quantity)))
 
     def run_of(self, quantity: str) -> RunConfig:
         """Return the run, of one device for inference: devices share the training alone."""
@@ -255,7 +262,7 @@ SWITCHES = [
 def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     base = bases[dice.choice(list(bases))]
-    model, changes = named_architecture(base), {}
+    model, changes = decoder_of(base), {}
     on_one_device = [*(n for n in Decoder.numeric() if n not in ABSENT), "batch", "length"]
     for field in dice.sample(on_one_device, dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
@@ -358,7 +365,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
         assert set(answer["rows"]) - {ACTIVE} == components | sums
         for name, (*texts, change) in answer["rows"].items():
             sides = [
-                None if parts is None else of.get(name, 0)
+                None if parts is None or of is None else of.get(name, 0)
                 for of, parts in zip(expected, split, strict=True)
             ]
             if name not in components:
@@ -497,7 +504,7 @@ def test_fields_follow_others_until_they_are_set(opened, bases):
         return total_of(tab, "A")
 
     def expected(**changes: int) -> str:
-        a, _ = resolved(bases["gpt-2-124m"], changes)
+        a, _ = resolved(bases["gpt-2-124m"], {**changes})
         return f"{total(Decoder.parameters(a)):,}"
 
     assert move(d_model=960) == expected(d_model=960)
@@ -871,7 +878,9 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
             name: _choice(name, moved.pop(name)) for name in [*moved] if name in CHOICES_OF_RUN
         }
         model = Setting(base, choices, {name: int(value) for name, value in moved.items()})
-        assert model.peak("peak_training_bytes") <= room
+        needed = model.peak("peak_training_bytes")
+        assert needed is not None
+        assert needed <= room
         tab = opened(home)
     half = sizes[0] // 2
     for tensor, stages in itertools.product(SHARED, SHARED):
@@ -894,8 +903,9 @@ def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(open
     """ALiBi: only here must the parts add up to what is live at the end of a forward pass."""
     tab = opened("#what-if?A=bloom-3b&B=bloom-3b&A.length=8192&device=H100")
     kernel = tab.input_value("[aria-label='attention_kernel of A']")
-    run = RunConfig(batch=1, length=8192, foreach=True, dtype="bfloat16", attention_kernel=kernel)
-    a = named_architecture(bases["bloom-3b"])
+    fields = {"batch": 1, "length": 8192, "foreach": True, "dtype": "bfloat16"}
+    run = RunConfig.model_validate(fields | {"attention_kernel": kernel})
+    a = decoder_of(bases["bloom-3b"])
     terms = (Decoder.parameter_bytes, Decoder.optimizer_bytes, Decoder.activation_bytes)
     least = sum(total(of(a, run)) for of in terms)
     assert tab.get_attribute("#fit-answer p", "title") == f"{least:,} bytes"
