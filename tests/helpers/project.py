@@ -14,6 +14,11 @@ PARTS_OF_THE_PROJECT = (
 )  # fmt: skip
 SERIES = ("bert", "channel-rnn", "gpt-2", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
 """Series of many kinds, those among them that every report has; each run checks all it has."""
+MODEL_TYPES = (
+    "bert", "gemma", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "mixtral", "olmo", "olmo2",
+    "phi3", "qwen2", "qwen3", "rwkv", "t5",
+)  # fmt: skip
+"""Of the classes of these series and of configs/implementations; each run and job reads all."""
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 """Compiled code that another process is writing. What is finished saves jobs compiling it."""
 
@@ -36,6 +41,9 @@ class Project:
         for series in (folder / "configs" / "models").iterdir():
             if not series.stem.startswith(SERIES):
                 series.unlink()
+        for model_type in (folder / "configs" / "huggingface" / "model_types").iterdir():
+            if model_type.stem not in MODEL_TYPES:
+                model_type.unlink()
         return cls(folder)
 
     def copy(self, folder: Path, *sweeps: str) -> "Project":
