@@ -50,7 +50,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
         run["routing"] = draw.choice(["even", "one_device"])
     if seed % 3 == 0:
         run |= {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
-    if seed % 4 == 0:
+    if seed % 4 == 0 or seed % 8 == 5:
         shape["mlps"] = "moe"
         run |= {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4}
     if seed % 2:  # each device has all tokens, and a part of each expert
@@ -68,7 +68,8 @@ def test_random_devices_are_predicted(seed):
     formulas, values = predicted(a, run), measured(a, run)
     is_closed = run.optimizer == "adamw" and not run.dropout and run.sequence_parallel
     assert (PEAK in formulas) == is_closed
-    programs = programmed(a, run) if run.pipeline_parallel == 1 else formulas
+    has_formulas = run.pipeline_parallel > 1 and run.sequence_parallel
+    programs = formulas if has_formulas else programmed(a, run)
     for one in (formulas, programs):
         assert one == {quantity: values[quantity] for quantity in one}, run
 
