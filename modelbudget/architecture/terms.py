@@ -5,6 +5,12 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import largest, same
 
+GROUP_TITLES = (
+    "token embedding", "head", "positions", "attention", "cross-attention", "recurrence",
+    "state space", "MLP", "experts", "router", "norms", "other",
+)  # fmt: skip
+"""Groups of components in the order of stacks and lists: embeddings, layers, small components."""
+
 
 class Term(NamedTuple):
     """One component: the value of one instance, and the number of instances in the model.

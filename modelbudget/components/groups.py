@@ -3,6 +3,7 @@
 from functools import cache
 from typing import NamedTuple
 
+from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 
@@ -38,12 +39,6 @@ _GROUPS = (
     Group("other", (), "#999189", "#95989a"),
 )
 
-ORDER = (
-    "token embedding", "head", "positions", "attention", "cross-attention", "recurrence",
-    "state space", "MLP", "experts", "router", "norms", "other",
-)  # fmt: skip
-"""The order of stacks and lists: embeddings first, then layers, then small components."""
-
 _MEMORY = (
     Group("parameters", (), "#2e4364", "#8496d8"),
     Group("optimizer states", (), "#6f939a", "#9ac0da"),
@@ -61,7 +56,8 @@ memory: these differ from those above too.
 """
 
 GROUPS = {
-    group.title: group for group in (*sorted(_GROUPS, key=lambda g: ORDER.index(g.title)), *_MEMORY)
+    group.title: group
+    for group in (*sorted(_GROUPS, key=lambda g: GROUP_TITLES.index(g.title)), *_MEMORY)
 }
 MEMORY = tuple(group.title for group in _MEMORY)
 

@@ -12,13 +12,14 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.components.groups import MEMORY, ORDER
+from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_choices import (
     ALONE,
@@ -119,7 +120,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "rules": rules(),
             "memory": {group: variable_of_group(group) for group in MEMORY},
             "kernels": kernels(),
-            "order": [(group, variable_of_group(group)) for group in ORDER],
+            "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
             **formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
                 tuple(with_peaks),

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.common.strict import Strict
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
@@ -81,9 +82,7 @@ def answer_mistakes(
     Those of `report.charts`: which of these a sweep has, its values decide, when they are drawn.
     `n_chosen`: charts of the key `charts`.
     """
-    from modelbudget.components.groups import ORDER  # formulas, of which measurement knows none
-
-    of_groups = [group.replace(" ", "-") for group in ORDER]
+    of_groups = [group.replace(" ", "-") for group in GROUP_TITLES]
     of_quantities = [
         name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}"
         for quantity in quantities
