@@ -147,7 +147,8 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
         columns += _divide_heads(layer.attention, mesh)
         plan |= {f"attention.{name}": style for name, style in _head_norms(layer.attention, mesh)}
     for part in (getattr(layer, name, None) for name in ("attention", "mlp")):
-        if (inner := getattr(part, "norm", None)) is not None:
+        inner = getattr(part, "norm", None)
+        if not isinstance(inner, nn.Identity | None):
             _normalise_all(inner, mesh)
     if again:
         last = {id(module) for name, module in layer.named_modules() if name in plan}
