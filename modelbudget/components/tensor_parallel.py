@@ -84,12 +84,11 @@ def known(quantity: str, a: Fields, r: Run):
     """
     if quantity in ("parameter_bytes", "flops_forward"):
         return 1
-    if a.inner_norm:  # gathers what devices divide, which only the program knows
-        return 0
+    is_whole = 1 - a.inner_norm  # else it gathers what devices divide, which a program alone knows
     if quantity in OF_ONE_DEVICE:
         is_known = known_peak(a, r) if quantity == "peak_training_bytes" else 1
-        return (1 - a.has_copied_keys) * is_known
-    return 1 - r.sequence_parallel
+        return is_whole * (1 - a.has_copied_keys) * is_known
+    return is_whole * (1 - r.sequence_parallel)
 
 
 def known_peak(a: Fields, r: Run):

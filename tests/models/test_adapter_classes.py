@@ -134,8 +134,8 @@ PEFT_TABLE = [
 
 @pytest.mark.parametrize(("run", "trained"), PEFT_TABLE)
 def test_numbers_of_pefts_own_comparison(run, trained):
-    given = {"adapter_targets": "query value", **run}
-    found = mb.model("llama-3.2-3b").predict("gradient_bytes", given)
+    given = {"adapter_targets": "query value"} if "adapter" in run else {}
+    found = mb.model("llama-3.2-3b").predict("gradient_bytes", given | run)
     assert found.total == 4 * trained
 
 

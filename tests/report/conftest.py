@@ -15,7 +15,7 @@ from helpers.project import ROOT
 
 from modelbudget.common import store
 from modelbudget.common.files import replacing
-from modelbudget.common.fingerprint import code, digest
+from modelbudget.common.fingerprint import code, code_of, digest
 from modelbudget.common.paths import files_in
 from modelbudget.report import page
 from modelbudget.report.assets import Assets, assets
@@ -23,7 +23,7 @@ from modelbudget.report.assets import calculator as calculator_of_page
 from modelbudget.report.vega import vega
 
 PART = "part.pickle"
-VEGA = "vega", vega, vl_convert.__version__
+VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.vega"))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ const embed = (() => {
   window.addEventListener("afterprint", () => (isPrinted = false));
 
   const idle = window.requestIdleCallback ?? setTimeout;
-  story.near(document.getElementById("appendix")).then(() => idle(started));
+  const early = () => isPrinted || started(); // a print has what its charts start
+  story.near(document.getElementById("appendix")).then(() => idle(early));
 
   return async (place, spec, options) => {
     await started();
