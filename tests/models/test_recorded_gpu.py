@@ -5,6 +5,7 @@ what stands in for one on a CPU: traces, emulated autocast, rules of kernels rea
 """
 
 import json
+import math
 from functools import cache
 
 import pytest
@@ -165,16 +166,17 @@ def rule(dtype: str, width: int, mode: str) -> str:
     return "flash" if takes_flash(call) else "efficient" if takes_efficient(call) else "math"
 
 
-def test_margins_keep_what_did_not_fit_from_fitting():
-    """What `--fit` says fits has fitted, where a larger batch has not."""
+def test_the_margins_are_what_did_not_suffice():
+    """Memory that was not enough for a batch, over the bytes of its tensors, rounded up."""
     margins, memory = memory_margins(), RECORDED["total_bytes"]
     taken = RECORDED["context_bytes"] + RECORDED["workspace_bytes"]
     assert taken < margins.reserve.bytes
+    ratios = []
     for row in RECORDED["fits"]:
         if "too_large" in row:
             base = CATALOGUE[row["base"]]
             a, run = resolved(base, row["settings"] | {"batch": row["too_large"]})
-            grade = margins.grade(
-                of_model("peak_training_bytes", predicted("peak_training_bytes", a, run)), memory
-            )
-            assert grade != "fits", row
+            peak = of_model("peak_training_bytes", predicted("peak_training_bytes", a, run))
+            assert margins.grade(peak, memory) != "fits", row
+            ratios.append((memory - taken) / peak)
+    assert margins.worst_ratio.value == math.ceil(100 * max(ratios)) / 100

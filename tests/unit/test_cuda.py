@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement import one_model
@@ -9,6 +11,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process import allocator, cuda
 from modelbudget.measurement.process.device import Room
+from modelbudget.measurement.step.operations_of_step import operations_of_device
 from modelbudget.memory.caching_allocator import Layout
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantities import OF_ALLOCATOR
@@ -99,3 +102,17 @@ def test_a_run_of_a_cpus_operations_is_not_measured_on_a_gpu(monkeypatch, catalo
         run = RunConfig(length=16, backend=backend)
         measure_one(a, run, Measure(quantities=["activation_bytes"]), Room(2**40, 2**40))
     assert chosen == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize("kernel", ["flash", "efficient", "math"])
+def test_torch_chooses_among_the_kernels_of_the_run_on_a_device(kernel):
+    """Nothing stands in for attention there, and cuDNN's kernel, which no run has, is off."""
+    sdpa, model, on = functional.scaled_dot_product_attention, nn.Linear(1, 1), torch.backends.cuda
+    model.weight = type("OnDevice", (nn.Parameter,), {"is_cuda": True})(torch.ones(1, 1))
+    run = RunConfig(attention_kernel=kernel, dtype="bfloat16")
+    with operations_of_device(model, run):
+        assert functional.scaled_dot_product_attention is sdpa
+        assert on.flash_sdp_enabled() is (kernel == "flash")
+        assert on.mem_efficient_sdp_enabled() is (kernel != "math")
+        assert on.math_sdp_enabled()
+        assert not on.cudnn_sdp_enabled()
