@@ -69,6 +69,8 @@ class Methods(Strict):
 
 METHODS = read_strict(CONFIGS / "adapters.yaml", Methods)
 OF_LAYERS, OF_MODEL = tuple(METHODS.around_layers), tuple(METHODS.of_model)
+OVER_STORED = (None, "low_rank", "vectors_of_shared", "hadamard", "scaled")
+"""Products that read no matrix of the base. DoRA reads a copy, in PEFT of few formats."""
 
 
 def method_of(name: str) -> Method:
@@ -81,6 +83,14 @@ def why_not_run(r) -> str | None:
     if r.adapter == "none" or method_of(r.adapter).forward:
         return None
     return f"adapter: {r.adapter}: only its parameters are known"
+
+
+def why_not_over_stored(r) -> str | None:
+    """Return why a run cannot be computed around quantised layers; None if it can."""
+    forward, bitsandbytes = method_of(r.adapter).forward, r.weights.startswith("bnb-")
+    if forward in OVER_STORED or (forward == "weight_decomposed" and bitsandbytes):
+        return None
+    return f"adapter: {r.adapter}: over weights: {r.weights}"
 
 
 def adapter_dtype_of(r) -> str:

@@ -14,11 +14,13 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_over_stored,
     why_not_run,
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components.adapter_products import PRODUCTS, Layer
+from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
 from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.part import NoProgramError, make_part, parameter
@@ -63,6 +65,8 @@ class Adapters:
         tensors |= {
             name: empty(self.method.shape(name, values), "int64") for name in self.method.indices
         }
+        if base.is_stored and (why := why_not_over_stored(self.r)):
+            raise NoProgramError(why)
         drop = make_part("lora_dropout", lambda: self._dropout)
         match self.method.forward:
             case "low_rank":
@@ -77,8 +81,6 @@ class Adapters:
                 return _scaled(base, *tensors.values())
             case None:
                 return base.forward
-        if base.is_stored:
-            raise NoProgramError(f"adapter: {self.r.adapter}: over weights: {self.r.weights}")
         return PRODUCTS[self.method.forward](
             Layer(base, self.dtype, drop, self.shared), *tensors.values()
         )
@@ -163,14 +165,13 @@ class Adapters:
         return forward
 
     def _weight_decomposed(self, base: Base, drop, down: Tensor, up: Tensor, magnitude: Tensor):
-        if base.is_stored:
-            raise NoProgramError(f"adapter: dora: over weights: {self.r.weights}")
         if base.weight.needs_gradient:
             raise NoProgramError(f"adapter: dora: around trained: {self.r.trained}")
 
         def forward(x):
             result = base.forward(x)
             dtype = result.dtype
+            result = clone(result) if base.is_stored and self.r.weights in CLONED else result
             x = to(x, self.dtype)
             result = with_change(x, result)
             return to(result, dtype)
@@ -183,7 +184,9 @@ class Adapters:
 
         def decomposed(x, base_result):
             lora_weight = of_eye()
-            weight = to(base.weight, x.dtype)
+            is_stored, before_copy = base.is_stored, base.before_copy
+            weight = dequantised(base.weight, before_copy) if is_stored else base.weight
+            weight = to(weight, x.dtype)
             norm = norm_of(weight, lora_weight.detach())
             scale = view(div(magnitude, norm), (1, base.d_out))
             product = linear(linear(x, down), up)

@@ -13,6 +13,7 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_over_stored,
     why_not_run,
 )  # fmt: skip
 from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
@@ -54,6 +55,7 @@ class Adapted(nn.Module):
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
         self.is_cloned = self.is_stored and run.weights.startswith("bnb-4bit")
+        self.stored_matrix: Any = getattr(base, "dequantised", None)
         self.shared: dict[str, nn.Parameter] = {}
         device = next(base.parameters()).device
         self.dtype = dtype_of(run)
@@ -88,6 +90,7 @@ class Adapted(nn.Module):
     def weight_decomposed(self, x):
         result = self.of_base(x)
         dtype = result.dtype
+        result = result.clone() if self.is_cloned else result
         x = x.to(self.dtype)
         result = self._with_change(x, result)
         return result.to(dtype)
@@ -100,7 +103,8 @@ class Adapted(nn.Module):
 
     def _decomposed(self, x, base_result):
         lora_weight = self._of_eye()
-        weight = self.weight.to(x.dtype)
+        weight = self.stored_matrix() if self.is_stored else self.weight
+        weight = weight.to(x.dtype)
         norm = self._norm(weight, lora_weight.detach())
         scale = (self.lora_magnitude_vector / norm).view(1, -1)
         product = F.linear(F.linear(x, self.lora_A), self.lora_B)
@@ -280,6 +284,9 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         "most_out": max(d_out for _, d_out in widths.values()),
     }
     adapted = []
+    is_over_stored = any(isinstance(part, Stored) for part in layers.values())
+    if is_over_stored and (why := why_not_over_stored(run)):
+        vars(model)["forward"] = partial(_refuse, why)
     for path, part in layers.items():
         d_in, d_out = widths[path]
         of_layer = {"d_in": d_in, "d_out": d_out}

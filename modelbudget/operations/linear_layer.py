@@ -36,9 +36,9 @@ def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = 
     def stored(weight_format) -> Base:
         weight, shift = stored_parameters(weight_format, (d_out, d_in), bias)
         product = stored_product(weight_format, weight)
-        return Base(
-            name, lambda x: product(x, weight, shift), weight, shift, d_in, d_out, is_stored=True
-        )
+        before_copy = weight_format.made_for_product(d_in, d_out)
+        forward = partial(product, weight=weight, bias=shift)
+        return Base(name, forward, weight, shift, d_in, d_out, True, before_copy)
 
     return make_part(name, make)
 

@@ -153,7 +153,10 @@ class Tape:
 
 
 class Base(NamedTuple):
-    """A linear layer that may get an adapter. `is_stored`: in another format than its dtype."""
+    """A linear layer that may get an adapter.
+
+    `is_stored`: in another format than its dtype; `before_copy`: what a copy of it is made from.
+    """
 
     name: str
     forward: Callable
@@ -162,6 +165,7 @@ class Base(NamedTuple):
     d_in: Any
     d_out: Any
     is_stored: bool = False
+    before_copy: tuple[Any, str] = (0, "float32")
 
 
 class Adapter(Protocol):

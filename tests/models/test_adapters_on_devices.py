@@ -40,6 +40,7 @@ RUNS = [
     SHARDS | {"weights": "bnb-4bit-double", "recompute": "full", "input_gradient": True},
     {"zero": 2, "data_parallel": 7, "data_rank": "last", "weights": "bnb-4bit-double"},
     SHARDS | {"weights": "bnb-4bit", "adapter": "lora_fa", "loss_chunks": 4},
+    SHARDS | {"weights": "bnb-4bit-double", "adapter": "dora"},
     STAGES | {"adapter_targets": "query value", "adapter_dtype": "float32", "input_gradient": True},
     STAGES | {"weights": "bnb-4bit", "recompute": "full", "pipeline_rank": "last"},
     STAGES | SHARDS | {"pipeline_schedule": "gpipe", "adapter": "dora", "input_gradient": True},

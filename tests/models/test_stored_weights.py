@@ -1,11 +1,17 @@
 """Quantised weights that are dequantised for each product: frozen, in inference and under LoRA."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
 from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft.tuners.lora.dora import DoraLinearLayer
+from torch import nn
+from torch.nn import functional as F
 
 import modelbudget as mb
 from modelbudget.architecture.run_adapter import BITSANDBYTES
@@ -17,7 +23,9 @@ from modelbudget.architecture.terms import total
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.step.arrange import arrange
 from modelbudget.measurement.trace.inference import infer
+from modelbudget.modules.adapters import Adapted
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict.of_point import predicted
@@ -72,6 +80,60 @@ def test_a_quantised_head_gets_no_adapter():
                     weights_of="all", attention_kernel="math",
                     prepare_for_kbit_training=False)  # fmt: skip
     assert not first_difference(programmed(a, run), traced(a, run))
+
+
+@pytest.mark.parametrize("adapter_dropout", [False, True])
+@pytest.mark.parametrize("weights", BITSANDBYTES.split())
+def test_dora_reads_a_copy_of_a_quantised_matrix(weights, adapter_dropout):
+    """The product is PEFT's: the copy, and with dropout its float32 cast, which autograd saves.
+
+    Measuring ended in an AttributeError, and there was no prediction.
+    """
+    sizes = {"n_vocab": 96, "d_model": 64, "n_layer": 2, "n_head": 2, "d_head": 32, "d_ff": 128}
+    a = Decoder(**sizes, n_kv_head=2, up_bias=True, down_bias=True)
+    run = RunConfig(dtype="bfloat16", length=8, adapter="dora", weights=weights,
+                    attention_kernel="math", adapter_dropout=adapter_dropout)  # fmt: skip
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    arrange(model, run)
+    adapted = [part for part in model.modules() if isinstance(part, Adapted)]
+    for part in adapted:
+        vars(part)["_decomposed"] = partial(_product_of_peft, part)
+    of_peft = traced(a, run, model)
+    assert adapted
+    assert not first_difference(programmed(a, run), of_peft)
+    assert not first_difference(traced(a, run), of_peft)
+
+
+def _product_of_peft(part, x, base_result):
+    # PEFT dequantises what has a W_q by its own function, as it does bitsandbytes' weights.
+    base = SimpleNamespace(
+        W_q=None, dequantize=part.stored_matrix, bias=getattr(part, "bias", None)
+    )
+    layer = DoraLinearLayer(fan_in_fan_out=False)
+    layer.weight = part.lora_magnitude_vector
+    down, up = _Linear(part.lora_A), _Linear(part.lora_B)
+    return layer(x, lora_A=down, lora_B=up, scaling=2.0, base_layer=base, base_result=base_result)
+
+
+class _Linear(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+@pytest.mark.parametrize(("method", "weights"), [("hira", "bnb-4bit"), ("dora", "awq")])
+def test_what_is_not_computed_over_quantised_weights_is_refused_twice(method, weights):
+    """The module of the one read a matrix that it does not have; PEFT's of the other refuses."""
+    model = mb.model("gpt-2-124m", n_layer=1)
+    run = {"adapter": method, "weights": weights, "length": 8}
+    why = f"adapter: {method}: over weights: {weights}"
+    (failed,) = model.measure(run, ["peak_inference_bytes"]).failed
+    assert failed.endswith(why)
+    assert why in model.why_not("peak_inference_bytes", run)
 
 
 EXPERTS = {
