@@ -49,7 +49,7 @@ class Constraint:
         if self.holds(values):
             return None
         return "".join(
-            part if isinstance(part, str) else _shown(part.expression(values), part.commas)
+            part if isinstance(part, str) else shown(part.expression(values), part.commas)
             for part in self.message
         )
 
@@ -63,36 +63,8 @@ class Constraint:
         return self.holds.names.union(*inserted)
 
 
-ALONE: dict[str, tuple] = {
-    "master_weights": (False,),
-    "zero": (0,),
-    "gradient_buckets": ("none",),
-    "pipeline_schedule": ("none",),
-    "tensor_parallel": (1,),
-    "context_parallel": (1,),
-    "expert_parallel": (1,),
-}
-"""Values of a run on one device whose parameters have no copy of higher precision."""
-
-
-def known_only_with(given: str, when: str, **allowed: tuple) -> list[Constraint]:
-    """Return a constraint for each field whose values are known with a setting.
-
-    `given`: what a message calls the setting; `when`: the condition that it is on; `allowed`: the
-    values of other fields that have formulas and modules with it.
-    """
-    return [
-        Constraint(
-            f"not {name}" if values == (False,) else f"{name} in {values}",
-            f"{given}: not known yet with {name}: {{{name}}}; allowed: "
-            f"{' or '.join(_shown(value, False) for value in values)}",
-            when=when,
-        )
-        for name, values in allowed.items()
-    ]
-
-
-def _shown(value, commas: bool) -> str:
+def shown(value, commas: bool = False) -> str:
+    """Return a value as messages write it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if commas else str(value)

@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
-from modelbudget.architecture.constraint import ALONE, Constraint, known_only_with
+from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.record import Count, Record, Size
+from modelbudget.architecture.run_rules import rules
 
 ALL_LINEAR = "all-linear"
 TARGETS = (
@@ -26,13 +27,6 @@ WITH_SHARDS = (
     "road", "fourierft",
 )  # fmt: skip
 """Adapters of which each layer has its own tensors, traced with shards of them."""
-_SHARED = {
-    "zero": (0, 2, 3),
-    "gradient_buckets": ("none", "copied", "views"),
-    "pipeline_schedule": ("none", "gpipe", "1f1b", "interleaved_1f1b"),
-}
-_WITH_ADAPTER = "adapter != 'none'"
-_PARTLY = "adapter != 'none' or trained != 'default'"
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 
@@ -108,82 +102,7 @@ class Adapter(Record):
         "recompute": "prepare_for_kbit_training and 'full' or 'none'",
     }
 
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        *known_only_with(
-            "adapter, trained",
-            _PARTLY,
-            **ALONE | _SHARED,
-            gradient_accumulation_fusion=(False,),
-        ),
-        Constraint(
-            "adapter_dtype == 'dtype' or dtype not in ('bfloat16', 'float16')",
-            "adapter_dtype = '{adapter_dtype}' with zero = {zero}: shards of {dtype} are gathered "
-            "with those of the adapters; allowed: adapter_dtype: dtype",
-            when=f"{_WITH_ADAPTER} and zero > 0",
-        ),
-        *known_only_with("zero = {zero}", f"zero > 0 and ({_PARTLY})", adapter=WITH_SHARDS),
-        *known_only_with("zero = {zero}", "zero > 0", prepare_for_kbit_training=(False,)),
-        *known_only_with(
-            "prepare_for_kbit_training = true",
-            "prepare_for_kbit_training",
-            vocabulary_dtype=("dtype",),
-        ),
-        Constraint(
-            "'embedding' not in modules_to_save",
-            "modules_to_save = '{modules_to_save}' with vocabulary_dtype = 'int8': no copy in int8 "
-            "is trained; allowed: head, norms, none",
-            when="vocabulary_dtype == 'int8'",
-        ),
-        *known_only_with(
-            "pipeline_schedule = '{pipeline_schedule}'",
-            f"pipeline_schedule != 'none' and ({_PARTLY})",
-            adapter=WITH_SHARDS,
-            trained_from_layer=(0,),
-            modules_to_save=("none",),
-            prepare_for_kbit_training=(False,),
-        ),
-        Constraint(
-            "'all' in trained or 'norms' in trained or 'attention' in trained or 'mlp' in trained",
-            "trained = '{trained}' with pipeline_schedule = '{pipeline_schedule}': some stages "
-            "have no such part; allowed: all, norms, attention, mlp",
-            when="pipeline_schedule != 'none' and adapter == 'none' and trained != 'default'",
-        ),
-        Constraint(
-            "modules_to_save == 'none'",
-            "modules_to_save = '{modules_to_save}': not known yet with zero or gradient_buckets",
-            when="zero > 0 or gradient_buckets != 'none'",
-        ),
-        Constraint(
-            _PARTLY,
-            "trained_from_layer = {trained_from_layer}: of nothing; allowed with adapter: lora, …, "
-            "or trained: all, attention, …",
-            when="trained_from_layer > 0",
-        ),
-        Constraint(
-            _WITH_ADAPTER,
-            "modules_to_save = '{modules_to_save}': copies of parts are trained next to an "
-            "adapter; allowed: adapter: lora, …, or trained: {modules_to_save}",
-            when="modules_to_save != 'none'",
-        ),
-        Constraint(
-            "attention_kernel != 'flash' or autocast != 'none'",
-            "prepare_for_kbit_training = true: attention is in float32, which flash does not take; "
-            "allowed: attention_kernel: efficient or math, or autocast: bfloat16",
-            when="prepare_for_kbit_training",
-        ),
-        Constraint(
-            _WITH_ADAPTER,
-            "input_gradient = true: without an adapter the embedding is trained; allowed with "
-            "adapter: lora, …",
-            when="input_gradient",
-        ),
-        Constraint(
-            f"weights in '{BITSANDBYTES}'",
-            "prepare_for_kbit_training = true: known over bitsandbytes' formats, here weights: "
-            f"{{weights}}; allowed: {', '.join(BITSANDBYTES.split())}",
-            when="prepare_for_kbit_training",
-        ),
-    )
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("adapter"),)
 
 
 def is_partial(r) -> bool:

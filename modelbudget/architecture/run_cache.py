@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.record import Count, Record, Size
+from modelbudget.architecture.run_rules import rules
 
 CACHE_DTYPES = (
     "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
@@ -64,17 +65,4 @@ class ServedCache(Record):
         "llama.cpp's --n-gpu-layers leaves there)",
     )
 
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "cache_layout not in ('dynamic', 'dynamic-prompt', 'static')",
-            "cache_dtype = '{cache_dtype}': transformers' caches of cache_layout: {cache_layout} "
-            "have the dtype; allowed: cache_dtype: dtype, or cache_layout: contiguous",
-            when="cache_dtype != 'dtype'",
-        ),
-        Constraint(
-            "cache_dtype != 'dtype' and cache_layout == 'contiguous'",
-            "cache_unquantised = {cache_unquantised:,}: needs a cache_dtype and cache_layout: "
-            "contiguous; here {cache_dtype}, {cache_layout}",
-            when="cache_unquantised",
-        ),
-    )
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)

@@ -4,9 +4,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from modelbudget.architecture.constraint import ALONE, Constraint, known_only_with
+from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.record import Count, Record
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_rules import rules
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
 
@@ -156,79 +156,4 @@ class HowComputed(Record):
         "tokens, with gradients in the backward pass",
     )
 
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "attention_kernel == 'written_out'",
-            "score_cap = '{score_cap}': attention_kernel: {attention_kernel} has none; "
-            "allowed: attention_kernel: written_out",
-            when="score_cap != 'none'",
-        ),
-        *known_only_with(
-            "logit_cap = '{logit_cap}'",
-            "logit_cap != 'none'",
-            loss_chunks=(1,),
-            zero=(0,),
-        ),
-        *known_only_with(
-            "mask_argument = '{mask_argument}'",
-            "attention_kernel == 'written_out' and mask_argument == 'saved'",
-            pipeline_schedule=("none",),
-        ),
-        *known_only_with(
-            "attention_kernel = 'written_out'",
-            "attention_kernel == 'written_out'",
-            recompute=("none", "full"),
-            zero=(0,),
-            projections=("separate", "packed", "sliced"),
-            rope_tables=("layer", "model"),
-        ),
-        *known_only_with(
-            "loss_kernel = '{loss_kernel}'",
-            "loss_kernel == 'in_place'",
-            loss_chunks=(1,),
-            targets=("given",),
-            autocast=("none",),
-        ),
-        *known_only_with(
-            "loss_kernel = '{loss_kernel}'",
-            "loss_kernel == 'fused_linear'",
-            **ALONE,
-            vocabulary_dtype=("dtype", "int8"),
-            loss_chunks=(1,),
-            loss_dtype=("logits",),
-            logit_cap=("none",),
-            outputs=("freed",),
-            targets=("given",),
-            autocast=("none",),
-            gradient_accumulation_fusion=(False,),
-            optimizer_in_backward=(False,),
-        ),
-        *known_only_with(
-            "gradient_accumulation_fusion = true",
-            "gradient_accumulation_fusion and gradient_casts == 'accumulated'",
-            loss_chunks=(1,),
-        ),
-        Constraint(
-            f"loss_dtype == 'float32' and dtype in {HALF}",
-            "loss_kernel = 'in_place': overwrites logits that outputs: kept holds; allowed: a "
-            "copy, by loss_dtype: float32 in half precision",
-            when="loss_kernel == 'in_place' and outputs == 'kept'",
-        ),
-        Constraint(
-            "gate_and_up == 'packed'",
-            "activation_kernel = 'fused_gate': reads gate and up as one tensor; allowed: "
-            "gate_and_up: packed",
-            when="activation_kernel == 'fused_gate'",
-        ),
-        Constraint(
-            "batch * length % loss_chunks == 0",
-            "loss_chunks = {loss_chunks:,}: must divide the {batch:,} · {length:,} tokens",
-            when="loss_chunks > 1",
-        ),
-        Constraint(
-            "targets == 'given'",
-            "loss_chunks = {loss_chunks:,}: takes given targets, here targets: {targets}; "
-            "allowed: targets: given, or loss_chunks: 1",
-            when="loss_chunks > 1",
-        ),
-    )
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("implementation"),)

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import optimizers
-from modelbudget.architecture.constraint import ALONE, Check, Constraint, known_only_with
+from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Record, Size
+from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.stored_formats import FORMATS
 
 HALF = ("bfloat16", "float16")
@@ -202,35 +203,24 @@ class Step(Record):
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
     constraints: ClassVar[tuple[Check, ...]] = (
-        Constraint(
-            "weights not in ('dtype', 'unknown') and weights_of != 'experts'",
-            "expert_weights = '{expert_weights}': a second format, here weights: {weights}, "
-            "weights_of: {weights_of}; allowed: weights: a format of other matrices",
-            when="expert_weights != 'weights'",
-        ),
+        *rules("step"),
         *(
             Constraint(
-                f"expert_weights in {tuple(words)}",
-                f"expert_weight_{size} = {{expert_weight_{size}:,}}: expert_weights: "
-                f"{{expert_weights}} has no {size}s; allowed: 0",
-                when=f"expert_weight_{size} > 0",
+                f"{of}weights in {tuple(words)}",
+                f"{of}weight_{size} = {{{of}weight_{size}:,}}: {of}weights: {{{of}weights}} has no "
+                f"{size}s; allowed: 0",
+                when=f"{of}weight_{size} > 0",
             )
-            for size, words in (("block", WITH_BLOCKS), ("group", WITH_GROUPS))
+            for of, size, words in (
+                ("expert_", "block", WITH_BLOCKS),
+                ("expert_", "group", WITH_GROUPS),
+                ("", "block", WITH_BLOCKS),
+            )
         ),
         Constraint(
             f"weights in {tuple(word for word in FORMATS if word.startswith('torchao'))}",
             "vocabulary_dtype = 'int8': weights: {weights}; allowed: a format of torchao",
             when="vocabulary_dtype == 'int8'",
-        ),
-        *known_only_with(
-            "vocabulary_dtype = 'float32'",
-            "vocabulary_dtype == 'float32'",
-            master_weights=(False,),
-        ),
-        Constraint(
-            f"weights in {tuple(WITH_BLOCKS)}",
-            "weight_block = {weight_block:,}: weights: {weights} has no blocks; allowed: 0",
-            when="weight_block > 0",
         ),
         *(
             Constraint(
@@ -243,67 +233,8 @@ class Step(Record):
             for word, stored in WITH_BLOCKS.items()
             if stored.blocks
         ),
-        Constraint(
-            f"dtype in {HALF}",
-            "master_weights = true: dtype = {dtype} needs no copy of higher precision; "
-            f"allowed with dtype: {', '.join(HALF)}",
-            when="master_weights",
-        ),
-        Constraint(
-            "master_weights and optimizer == 'adamw' and not fused",
-            "gradient_casts = 'one_by_one': needs master_weights: true, optimizer: adamw and "
-            "fused: false, whose step has the peak; here optimizer: {optimizer}",
-            when="gradient_casts == 'one_by_one'",
-        ),
-        Constraint(
-            "master_weights",
-            "gradient_casts = 'accumulated': needs master_weights: true, which are updated with "
-            "float32 gradients",
-            when="gradient_casts == 'accumulated'",
-        ),
-        Constraint(
-            "not foreach",
-            "fused = true: foreach = true is another kernel of the optimizer; allowed: at most one "
-            "of the two",
-            when="fused",
-        ),
         _fused_is_known,
         _sizes_are_whole,
         _parts_are_stepped,
         _step_in_backward_is_known,
-        *known_only_with(
-            "optimizer_in_backward = true",
-            "optimizer_in_backward",
-            **ALONE,
-        ),
-        Constraint(
-            f"dtype in {FULL}",
-            "dtype = {dtype}: backend: cpu keep other statistics in half precision on "
-            f"each device; allowed: {', '.join(FULL)}, or backend: gpu",
-            when="backend == 'cpu'",
-        ),
-        Constraint(
-            f"dtype in {HALF} or autocast != 'none'",
-            f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
-            "allowed otherwise: attention_kernel: math, or autocast: bfloat16",
-            when="backend == 'gpu' and attention_kernel == 'flash'",
-        ),
-        Constraint(
-            "backend == 'gpu' and (dtype == 'float32' or prepare_for_kbit_training)",
-            "autocast = '{autocast}': casts float32 weights on a GPU, here dtype: {dtype}, "
-            "backend: {backend}; allowed: dtype: float32 with backend: gpu, or autocast: none",
-            when="autocast != 'none'",
-        ),
-        Constraint(
-            "backend == 'gpu' and dtype != 'float64'",
-            "attention_kernel = 'efficient': backend: {backend}, dtype: {dtype} have none; "
-            f"allowed: backend: gpu with dtype: float32, {', '.join(HALF)}; or "
-            "attention_kernel: math",
-            when="attention_kernel == 'efficient'",
-        ),
-        Constraint(
-            "backend == 'gpu' or attention_kernel != 'flash'",
-            "dropout = true: a CPU's flash attention has none; allowed: attention_kernel: math",
-            when="dropout",
-        ),
     )

@@ -9,20 +9,14 @@ devices; what it receives is in that order too, and is copied unless a view is i
 tokens: for one sequence, where tokens are joined.
 """
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads
 from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
-
-MIXERS = ("attention",)
-"""Mixers that read other tokens by scaled dot-product attention alone, without a window."""
-_GIVEN = "context_parallel = {context_parallel}"
 
 
 def sends_heads(r: Run) -> bool:
@@ -155,26 +149,3 @@ def _to_tokens_backward(r: Run, size) -> Timeline:
         Allocation("result gradient exchanged", size, size + of_heads),
         Allocation("result gradient in the order of the tokens", of_tokens, of_tokens),
     ]
-
-
-def constraints() -> Iterator[Constraint]:
-    """Yield the constraints under which devices can divide the tokens of a decoder's sequence."""
-    when = "context_parallel > 1"
-    yield Constraint(
-        f"mixers in {MIXERS}",
-        f"{_GIVEN}: not known yet with mixers = {{mixers}}; allowed: attention",
-        when=when,
-    )
-    yield Constraint(
-        "length % (2 * context_parallel) == 0",
-        "length = {length:,}: context_exchange = '{context_exchange}': twice as many parts as "
-        "context_parallel = {context_parallel} do not divide it",
-        when=f"{when} and context_exchange != 'all_to_all'",
-    )
-    for name in ("n_head", "n_kv_head"):
-        yield Constraint(
-            f"{name} % (context_parallel * tensor_parallel) == 0",
-            f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it, or what tensor_parallel = "
-            "{tensor_parallel} leaves of it; allowed otherwise: context_exchange: all_gather, ring",
-            when=f"{when} and context_exchange == 'all_to_all'",
-        )

@@ -60,8 +60,7 @@ class Part(Protocol):
     DIVIDED_OF_ALL_TOKENS: tuple[str, ...]
     """The same, where each device has all tokens (`sequence_parallel: false`); else it has all."""
     FUSES_GRADIENTS: bool
-    """Its products can add gradients of weights to a buffer (`megatron_linear.py`). May be missing:
-    then they cannot."""
+    """Its products can add gradients of weights to a buffer; missing: they cannot."""
     OF_OWN_TOKENS: bool
     """Each of several devices has the whole part, for its part of the length; missing: all of the
     length, of which the part's output is a term on each device."""

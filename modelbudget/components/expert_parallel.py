@@ -5,15 +5,10 @@ another one their results back (Lepikhin et al. 2021, §3.2). Rows arrive by dev
 by expert: they are copied from one order to the other, before the experts and after them.
 """
 
-from collections.abc import Iterator
-
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import has_part_of_experts
 from modelbudget.memory.timeline import Allocation, Timeline, times
-
-_GIVEN = "expert_parallel = {expert_parallel}"
 
 
 def exchanges(r: Run):
@@ -63,18 +58,3 @@ def from_experts(r: Run, sent, received) -> Timeline:
         Allocation("gradients sent back", sent, received),
     ]
     return times(exchanges(r), timeline)
-
-
-def constraints() -> Iterator[Constraint]:
-    """Yield the constraints under which devices can divide the experts of a decoder."""
-    when = "expert_parallel > 1"
-    yield Constraint(
-        "'moe' in mlps",
-        f"{_GIVEN}: mlps = {{mlps}} has no experts; allowed: moe in mlps, or expert_parallel: 1",
-        when=when,
-    )
-    yield Constraint(
-        "n_expert % expert_parallel == 0",
-        f"n_expert = {{n_expert:,}}: {_GIVEN} devices do not divide it",
-        when=when,
-    )

@@ -25,23 +25,6 @@ from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
 
-OF_RUN = {
-    "weights": "weights == 'dtype'",
-    "autocast": "autocast == 'none'",
-    "projections": "projections == 'separate'",
-    "gate_and_up": "gate_and_up == 'separate'",
-    "expert_kernel": "expert_kernel == 'scattered'",
-    "rope_tables": "rope_tables == 'layer'",
-    "attention_kernel": "attention_kernel != 'written_out'",
-    "loss_chunks": "loss_chunks == 1",
-    "zero": "zero == 0",
-    "pipeline_parallel": "pipeline_parallel == 1",
-    "tensor_parallel": "tensor_parallel == 1",
-    "context_parallel": "context_parallel == 1",
-    "expert_parallel": "expert_parallel == 1",
-}
-"""Fields of the run, and what is known with layers that predict further tokens."""
-
 
 class MultiTokenFields(Architecture):
     n_mtp_layer: Size = Field(
@@ -61,19 +44,6 @@ class MultiTokenFields(Architecture):
             "d_emb = {d_emb}; allowed: position: none or rotary, d_emb: 0",
             when="n_mtp_layer",
         ),
-    )
-
-
-def constraints() -> tuple[Constraint, ...]:
-    """Return the constraints over a run of a model that predicts further tokens."""
-    return tuple(
-        Constraint(
-            known,
-            f"{name} = {{{name}}}: not known yet with n_mtp_layer = {{n_mtp_layer}}; allowed: "
-            f"{known}, or n_mtp_layer: 0",
-            when="n_mtp_layer",
-        )
-        for name, known in OF_RUN.items()
     )
 
 

@@ -5,10 +5,8 @@ Each device has the same share of the heads, of the hidden channels of MLPs and 
 positions, biases of row-parallel matrices, and keys and values of a single head are on each device.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     MASKS,
@@ -20,13 +18,9 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.decoder.decoder_conditions import OF_ONE_DEVICE
-from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.layer_fields import BEFORE
-from modelbudget.components.mixers import mixers
 from modelbudget.memory import optimizer_states
 from modelbudget.memory.timeline import Allocation, Timeline, times
-
-_GIVEN = "tensor_parallel = {tensor_parallel}"
 
 
 def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
@@ -109,50 +103,3 @@ def known_peak(a: Fields, r: Run):
     has_formula = has_formula and a.qk_norm in ("none", "shared") and "mla" not in a.mixers.split()
     of_experts = 1 - int("moe" in a.mlps.split()) * (1 - r.sequence_parallel)
     return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula) * of_experts
-
-
-def constraints() -> Iterator[Constraint]:
-    """Yield the constraints under which devices can divide a decoder."""
-    for field, named in (("mixers", mixers()), ("mlps", feed_forward())):
-        for name, component in named.items():
-            if not hasattr(component, "DIVIDED"):
-                yield _known(f"'{name}' not in {field}", f"{name} in {field}")
-    yield _known(
-        "sequence_parallel or not down_bias or 'moe' not in mlps",
-        "moe in mlps, down_bias = true; in training allowed: sequence_parallel: true",
-    )
-    one_by_one = "not foreach and not fused or gradient_casts == 'accumulated'"
-    of_all = "foreach = {foreach}, fused = {fused}"
-    yield _known(f"{one_by_one} or 'moe' not in mlps", f"moe in mlps and {of_all}")
-    yield _known("d_emb == 0", "d_emb = {d_emb}")
-    yield _known("n_input_token == 0", "n_input_token = {n_input_token}")
-    whole_key = "qk_norm = {qk_norm} and n_kv_head = {n_kv_head}"
-    of_each = "qk_norm not in ('separate', 'joint')"
-    yield _known(f"{of_each} or n_kv_head % tensor_parallel == 0", whole_key)
-    yield _known("position != 'relative'", "position = relative")
-    again = "gathered_states = again and mla in mixers"
-    yield _known("gathered_states != 'again' or 'mla' not in mixers", again)
-    packed = "projections = {projections} and n_kv_head = {n_kv_head}"
-    yield _known("n_kv_head % tensor_parallel == 0 or projections == 'separate'", packed)
-    of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"
-    yield _known(of_one_kind, f"position = 'learned', whose matrix is whole, and {of_all}")
-    copied = "tensor_parallel % n_kv_head == 0 or "
-    whole = "sequence_parallel or 'moe' not in mlps or "
-    sizes = {"n_head": "", "n_kv_head": copied, "d_ff": "", "d_expert": whole, "d_shared": whole}
-    for name, unless in sizes.items():
-        yield Constraint(
-            f"{unless}{name} % tensor_parallel == 0",
-            f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it",
-            when="tensor_parallel > 1",
-        )
-    rows = "ceil(n_vocab / vocab_multiple) * vocab_multiple"
-    yield Constraint(
-        f"{rows} % tensor_parallel == 0",
-        f"n_vocab = {{n_vocab:,}}: {_GIVEN} devices do not divide its {{{rows}:,}} rows; allowed: "
-        "a vocab_multiple that they divide",
-        when="tensor_parallel > 1",
-    )
-
-
-def _known(holds: str, setting: str) -> Constraint:
-    return Constraint(holds, f"{_GIVEN}: not known yet with {setting}", when="tensor_parallel > 1")

@@ -36,8 +36,6 @@ from modelbudget.components import (
     embedding,
     expert_parallel,
     layer,
-    megatron_linear,
-    multi_token_prediction,
     norm,
     tensor_parallel,
 )
@@ -51,7 +49,11 @@ from modelbudget.components.decoder.decoder_conditions import (
     is_of_stages,
     knows_shards,
 )
-from modelbudget.components.decoder.decoder_constraints import constraints_of_parts, empty_layer
+from modelbudget.components.decoder.decoder_constraints import (
+    constraints_of_parts,
+    constraints_of_run,
+    empty_layer,
+)
 from modelbudget.components.decoder.decoder_terms import (
     around_layers,
     flops_of,
@@ -117,13 +119,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "trained",
         "trained_from_layer",
     )
-    constraints_of_run: ClassVar[tuple[Constraint, ...]] = (
-        *tensor_parallel.constraints(),
-        *context_parallel.constraints(),
-        *expert_parallel.constraints(),
-        *multi_token_prediction.constraints(),
-        *megatron_linear.constraints(),
-    )
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = (*constraints_of_run(),)
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one mixer and one MLP")

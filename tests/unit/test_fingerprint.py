@@ -25,6 +25,7 @@ READ_BY_NAME = {
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
+    "architecture/run_rules.py": ROOT / "configs" / "run_constraints.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
     "architecture/counting_conventions.py": ROOT / "configs" / "counting_conventions.yaml",
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",

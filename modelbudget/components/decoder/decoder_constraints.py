@@ -5,15 +5,36 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelbudget.architecture.constraint import Check, Constraint
+from modelbudget.architecture.run_rules import rules
 from modelbudget.components.contract import Part
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 
+PATTERNS = {"mixers": mixers(), "mlps": feed_forward()}
+
 
 def constraints_of_parts() -> Iterator[Check]:
     """Yield the constraints of all parts."""
-    for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
+    for field, parts in PATTERNS.items():
         yield from constraints_of(field, parts)
+
+
+def constraints_of_run() -> Iterator[Constraint]:
+    """Yield the constraints over a decoder and its run."""
+    for lacked, when, setting, allowed in (
+        ("DIVIDED", "tensor_parallel > 1", "tensor_parallel = {tensor_parallel}", ""),
+        (
+            "FUSES_GRADIENTS",
+            "gradient_accumulation_fusion and gradient_casts == 'accumulated'",
+            "gradient_accumulation_fusion = true",
+            "; allowed: gradient_accumulation_fusion: false",
+        ),
+    ):
+        for field, parts in PATTERNS.items():
+            for name in (name for name, file in parts.items() if not hasattr(file, lacked)):
+                message = f"{setting}: not known yet with {name} in {field}{allowed}"
+                yield Constraint(f"'{name}' not in {field}", message, when)
+    yield from rules("decoder and run")
 
 
 def constraints_of(field: str, parts: Mapping[str, Part]) -> Iterator[Check]:
