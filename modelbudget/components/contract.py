@@ -81,7 +81,10 @@ class Part(Protocol):
         ...
 
     def tensors(self, a: Fields) -> list[Tensor]:
-        """Parameter tensors that get a gradient, in the order of the torch module."""
+        """Parameter tensors that get a gradient, in the order of the torch module.
+
+        If missing, each component is one (`tensors_of`).
+        """
         ...
 
     def matrices(self, a: Fields) -> list[Matrix]:
@@ -151,6 +154,13 @@ def doubled(values: Values) -> Values:
 Condition = Callable[[Fields, Run], Any]
 
 
+def tensors_of(part: Part, a: Fields) -> list[Tensor]:
+    """Return the parameter tensors of a part that get a gradient."""
+    if hasattr(part, "tensors"):
+        return part.tensors(a)
+    return [Tensor(name, numbers) for name, numbers in part.parameters(a).items()]
+
+
 def valid_if(*conditions: Condition) -> Callable:
     """Restrict a formula to where all conditions are 1."""
 
@@ -166,7 +176,7 @@ def has_formula(part: Part, quantity: str, a: Fields, r: Run):
     holds = 1
     for name in FUNCTIONS[quantity]:
         function = getattr(part, name, None)
-        if function is None:
+        if function is None and name != "tensors":
             return 0
         for condition in getattr(function, "conditions", ()):
             holds = holds * condition(a, r)

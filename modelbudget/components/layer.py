@@ -22,25 +22,3 @@ from modelbudget.components.layers.layer_saved import (
 )
 from modelbudget.components.layers.layer_tensors import joins, matrices, packed, tensors
 from modelbudget.components.layers.layer_training import training
-
-__all__ = [
-    "LayerFields",
-    "all_parts",
-    "component_name",
-    "fields_of_parts",
-    "first_input_held",
-    "has_formula",
-    "held",
-    "held_in_forward",
-    "in_layers",
-    "joins",
-    "matrices",
-    "n_layers",
-    "packed",
-    "parameters",
-    "parts",
-    "read_by_all",
-    "saved",
-    "tensors",
-    "training",
-]

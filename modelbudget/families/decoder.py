@@ -55,6 +55,7 @@ from modelbudget.components.decoder.decoder_constraints import (
     empty_layer,
 )
 from modelbudget.components.decoder.decoder_terms import (
+    all_tensors,
     around_layers,
     flops_of,
     in_own_rows,
@@ -306,12 +307,10 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     @classmethod
     def knows_sizes(cls, a: Fields, r: Run) -> bool:
-        tensors = [tensor for part in layer.parts(a).values() for tensor in part.tensors(a)]
-        tensors += [*embedding.tensors(a), *embedding.head_tensors(a)]
         return super().knows_sizes(a, r) or (
             not layer.joins(r)
             and not has_part_of_states(r)
-            and optimizer_states.sizes_are_known(r, tensors)
+            and optimizer_states.sizes_are_known(r, all_tensors(a))
         )
 
     @classmethod

@@ -4,7 +4,8 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import is_interleaved, is_sharded, stays_gathered
-from modelbudget.components import embedding, layer, multi_token_prediction
+from modelbudget.components import layer, multi_token_prediction
+from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import shards
 
@@ -61,8 +62,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """
     if quantity not in SHARDED:
         return 1
-    tensors = [tensor for component in layer.parts(a).values() for tensor in component.tensors(a)]
-    known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
+    known = shards.are_known(all_tensors(a))
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
         return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)

@@ -7,7 +7,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Terms, merged, part
 from modelbudget.components import embedding, layer, multi_token_prediction, norm
-from modelbudget.components.contract import Part, Values
+from modelbudget.components.contract import Part, Values, tensors_of
 from modelbudget.memory import parameter_tensors, shards
 from modelbudget.memory.parameter_tensors import Tensor
 
@@ -77,9 +77,15 @@ def of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     )
 
     def of_part(component: Part) -> Values:
-        return parameter_tensors.sums(component.tensors(a), value)
+        return parameter_tensors.sums(tensors_of(component, a), value)
 
     return of_all_layers(a, ends, of_part, one_norm, projection)
+
+
+def all_tensors(a: Fields) -> list[Tensor]:
+    """Return the parameter tensors of both ends and of each part, whatever its layers."""
+    of_parts = [tensor for part in layer.parts(a).values() for tensor in tensors_of(part, a)]
+    return [*embedding.tensors(a), *of_parts, *embedding.head_tensors(a)]
 
 
 def in_shards(a: Fields, r: Run) -> Terms:

@@ -10,6 +10,7 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_fields import PACKED
+from modelbudget.components.contract import tensors_of
 from modelbudget.components.feed_forward import mlp, moe
 from modelbudget.components.layers.layer_parts import all_parts, component_name
 from modelbudget.components.weight_formats import Matrix
@@ -77,7 +78,7 @@ def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
 
     It has the place of its first part; that of queries, keys and values comes last, as in Phi-3.
     """
-    found = all_parts()[name].tensors(a)
+    found = tensors_of(all_parts()[name], a)
     for joined, names in filter(None, [joins(r).get(component_name(name))]):
         joined_tensors = [tensor for tensor in found if tensor.name in names]
         weights, biases = (sum(tensor.numbers for tensor in joined_tensors[i::2]) for i in (0, 1))

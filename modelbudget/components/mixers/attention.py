@@ -8,21 +8,6 @@ from modelbudget.components.attention.attention_parameters import matrices, para
 from modelbudget.components.attention.attention_program import program
 from modelbudget.components.attention.attention_saved import cache, saved
 
-__all__ = [
-    "CONSTRAINTS",
-    "backward",
-    "cache",
-    "flops",
-    "flops_backward",
-    "flops_recomputed",
-    "forward",
-    "matrices",
-    "parameters",
-    "program",
-    "saved",
-    "tensors",
-]
-
 GROUP = "attention"
 SIZES = ()
 DIVIDED = ("n_head", "n_kv_head")

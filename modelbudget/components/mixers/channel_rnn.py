@@ -6,7 +6,6 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, mul, tanh
 from modelbudget.operations.joining import stack
@@ -37,11 +36,6 @@ def parameters(a: Fields) -> Values:
         "hidden": a.d_model * a.d_hidden * a.d_hidden,
         "biases": a.d_model * 2 * a.d_hidden,
     }
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 TOKENS_PER_STEP = 1

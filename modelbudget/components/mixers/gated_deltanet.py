@@ -13,7 +13,6 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
     add,
     contiguous,
@@ -106,11 +105,6 @@ def parameters(a: Fields) -> Values:
         "norm": a.d_linear_value,
         "output": _d_values(a) * a.d_model,
     }
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 TOKENS_PER_STEP = CHUNK

@@ -13,7 +13,6 @@ from modelbudget.components.mixers.gated_deltanet import (
     normalised,
     written_out_convolution,
 )
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
@@ -66,11 +65,6 @@ def parameters(a: Fields) -> Values:
         "convolution": 3 * inner * a.d_linear_convolution,
         "norm": a.d_linear_key,
     }
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 TOKENS_PER_STEP = 1

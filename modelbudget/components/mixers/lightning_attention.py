@@ -9,7 +9,6 @@ from modelbudget.components import recurrent_state
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
@@ -38,11 +37,6 @@ def parameters(a: Fields) -> Values:
     The gate multiplies the norm's output (MiniMax 2025, figure 3).
     """
     return _matrices(a) | {"norm": a.n_head * a.d_head}
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 TOKENS_PER_STEP = 1

@@ -15,7 +15,6 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, mul, to, without_gradient
 from modelbudget.operations.joining import index_add, repeat
 from modelbudget.operations.joining import rows as take_rows
@@ -86,11 +85,6 @@ def parameters(a: Fields) -> Values:
 def active_parameters(a: Fields) -> Values:
     """Count those that one token uses."""
     return _parameters(a, a.n_query_expert_per_token)
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 def program(a: Fields, r: Run):

@@ -6,7 +6,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor, counts
+from modelbudget.memory.parameter_tensors import Tensor, sums
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
     absolute,
@@ -66,10 +66,7 @@ def tensors(a: Fields) -> list[Tensor]:
 
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
-    numbers = dict.fromkeys(counts(tensors(a)), 0)
-    for tensor in tensors(a):
-        numbers[tensor.name] += tensor.numbers
-    return numbers
+    return sums(tensors(a), lambda tensor: tensor.numbers)
 
 
 TOKENS_PER_STEP = 1

@@ -9,7 +9,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, sums
 from modelbudget.operations.elementwise import (
     add,
     contiguous,
@@ -74,10 +74,7 @@ def tensors(a: Fields) -> list[Tensor]:
 
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
-    numbers: Values = {}
-    for tensor in tensors(a):
-        numbers[tensor.name] = numbers.get(tensor.name, 0) + tensor.numbers
-    return numbers
+    return sums(tensors(a), lambda tensor: tensor.numbers)
 
 
 TOKENS_PER_STEP = 1

@@ -6,7 +6,6 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import mul
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
@@ -36,11 +35,6 @@ def parameters(a: Fields) -> Values:
         "convolution": a.d_model * a.d_short_convolution,
         "output": a.d_model * a.d_model,
     }
-
-
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor."""
-    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
 
 
 def program(a: Fields, r: Run):

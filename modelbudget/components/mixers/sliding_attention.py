@@ -26,17 +26,6 @@ from modelbudget.components.mixers.attention import (
 )
 from modelbudget.memory.timeline import Timeline
 
-__all__ = [
-    "DIVIDED",
-    "FUSES_GRADIENTS",
-    "flops",
-    "flops_backward",
-    "flops_recomputed",
-    "matrices",
-    "parameters",
-    "tensors",
-]
-
 NAME = "attention"
 GROUP = "attention"
 SIZES = ("window",)
