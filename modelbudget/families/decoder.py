@@ -268,6 +268,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """
         if r.vocabulary_dtype == "int8" and self.tied:
             return "vocabulary_dtype = int8: the head has the same matrix; allowed: tied: false"
+        if r.weights_of == "all" and not self.tied and "head" in r.modules_to_save:
+            return "modules_to_save = head: it is quantised; allowed: weights_of: layers"
         for name, component in layer.parts(self).items():
             if not hasattr(component, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"

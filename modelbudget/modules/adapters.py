@@ -228,6 +228,8 @@ def _copy(model: nn.Module, run: RunConfig) -> None:
     head: Any = getattr(model, "head", None)
     for path, parameter in list(model.named_parameters()):
         if copies(run, component_of(path)):
+            if path.rpartition(".")[2].isdecimal():
+                raise ValueError("modules_to_save = head: it is quantised")
             parameter.requires_grad_(True)
             owner, _, name = path.rpartition(".")
             original = nn.Parameter(parameter.detach().clone(), requires_grad=False)

@@ -23,7 +23,8 @@ def loss_of(model: Any, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Te
     Raises ValueError if its head is more than one matrix.
     """
     head = model.head
-    if head.bias is not None or hasattr(head, "projection") or head.capped:
+    is_stored = head.weight is None  # quantised
+    if is_stored or head.bias is not None or hasattr(head, "projection") or head.capped:
         raise ValueError("loss_kernel = fused_linear: a head with more than one matrix")
     states = model.states(tokens)
     return FusedLinearLoss.apply(states.flatten(0, 1), head.weight, targets.flatten())

@@ -51,7 +51,7 @@ def _of_format(
         reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
-        if run.vocabulary_dtype == "int8":
+        if run.vocabulary_dtype == "int8" or run.modules_to_save != "none":
             of_weights |= wanted & (OF_TRAINING | OF_ALLOCATOR)
         reasons |= dict.fromkeys(of_weights, f"{setting}: {why}")
     if not file_is_known(run.weights):

@@ -91,3 +91,22 @@ def test_a_head_with_a_bias_is_named():
     assert "a head with more than one matrix" in str(why)
     with pytest.raises(NoProgramError):
         training_step(program, model.architecture, model.run({"loss_kernel": "fused_linear"}))
+
+
+SMALL = {"n_vocab": 300, "d_model": 32, "n_layer": 1, "n_head": 4, "d_head": 8, "d_ff": 64}
+STORED_HEAD = {"weights": "bnb-8bit", "weights_of": "all", "adapter": "lora", "length": 8}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"loss_kernel": "fused_linear"}, "a head with more than one matrix"),
+        ({"modules_to_save": "head"}, "modules_to_save = head: it is quantised"),
+    ],
+)
+def test_a_quantised_head_is_refused_by_prediction_and_measurement(settings, reason):
+    """A copy of one had bytes, and both modules ended in an error of torch."""
+    model, run = mb.model("decoder", **SMALL, n_kv_head=4, tied=False), STORED_HEAD | settings
+    (failed,) = model.measure(run, ["parameters", "peak_training_bytes"]).failed
+    assert reason in failed
+    assert reason in str(model.why_not("peak_training_bytes", run))
