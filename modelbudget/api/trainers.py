@@ -22,7 +22,7 @@ from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import INDEX, bytes_of
+from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS
@@ -205,10 +205,9 @@ class _Others:
         one = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
         of_microbatch = run.model_copy(update=one)
         a = self.policy.with_run()[0]
-        resident_bytes = {
-            quantity: self._total(quantity, a, run)
-            for quantity in ("parameter_bytes", "optimizer_bytes")
-        }
+        has_buffer = accumulates(run)
+        quantities = ("parameter_bytes", "optimizer_bytes", "gradient_bytes")[: 2 + has_buffer]
+        resident_bytes = {quantity: self._total(quantity, a, run) for quantity in quantities}
         resident = sum(resident_bytes.values())
         of_texts = f"{texts:,} × {run.length:,} tokens"
         adapter = "" if run.adapter == NONE else f"with {run.adapter}"
@@ -216,6 +215,9 @@ class _Others:
         yield Part(
             "policy: optimizer states", resident_bytes["optimizer_bytes"], run.optimizer, False
         )
+        if has_buffer:
+            buffer = resident_bytes["gradient_bytes"]
+            yield Part("policy: gradients", buffer, "a buffer in float32", False)
         preference = Preference(
             self.trainer,
             self.answer or run.length - 1,
@@ -237,9 +239,10 @@ class _Others:
             _, kept = self._program(pass_of, a, of_microbatch, preference, True)
             note = "over the policy's activations"
             if run.n_microbatch > 1:
-                note += ", and gradients"
-                others = 2 * INDEX * (texts - of_microbatch.batch) * run.length  # tokens and masks
-                kept += self._total("gradient_bytes", a, run) + others
+                kept += 2 * INDEX * (texts - of_microbatch.batch) * run.length  # tokens and masks
+                if not has_buffer:
+                    note += ", and gradients"
+                    kept += self._total("gradient_bytes", a, run)
             yield Part("reference: its pass", kept + forward, note, True)
         elif of_reference:
             yield Part("reference: its pass", forward, of_texts, True)

@@ -29,6 +29,7 @@ POLICIES = [
     ADAPTER,
     ADAPTER | {"weights": "bnb-4bit-double", "n_microbatch": 2},
     {"dtype": "float32", "autocast": "bfloat16"},
+    {"gradient_casts": "accumulated", "master_weights": True, "n_microbatch": 2},
 ]
 
 
@@ -139,6 +140,24 @@ def test_dpo_of_all_weights_by_hand():
     step = {"batch": 4, "length": 128, "dtype": "bfloat16"}
     without = model.trainer("dpo", step, reference="none")
     assert "reference: weights" not in parts(without)
+
+
+@pytest.mark.parametrize(("name", "n_microbatch"), [("dpo", 1), ("dpo", 2), ("grpo", 1)])
+def test_a_buffer_of_gradients_is_there_at_every_moment(name, n_microbatch):
+    """The pass of a larger reference, and generation, were counted without it."""
+    run = {"batch": 4, "length": 16, "dtype": "bfloat16", "n_microbatch": n_microbatch}
+    kept, freed = (
+        mb.model("gpt-2-124m").trainer(name, run | casts, reference="gpt-2-1558m")
+        for casts in (
+            {"master_weights": True, "gradient_casts": "accumulated"},
+            {"master_weights": True, "gradient_casts": "together"},
+        )
+    )
+    n, of_kept, of_freed = 124_439_808, parts(kept), parts(freed)
+    assert of_kept["policy: gradients"] == 4 * n
+    others = {"reference: its pass", "policy: generation"} & {*of_kept}
+    freed_later = 2 * n if n_microbatch > 1 else 0  # of the first microbatch, in bfloat16
+    assert {of_freed[x] - of_kept[x] for x in others} == {freed_later}
 
 
 def test_grpo_has_a_reward_model_whose_head_is_one_row():
