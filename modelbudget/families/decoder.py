@@ -10,6 +10,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import optimizer_named
+from modelbudget.architecture.run_rules import content
 from modelbudget.architecture.run_values import (
     accumulates,
     bytes_of,
@@ -92,34 +93,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.
     """
 
-    switches_of_run: ClassVar[tuple[str, ...]] = (
-        "dropout",
-        "recompute",
-        "norm_kernel",
-        "activation_kernel",
-        "projections",
-        "gate_and_up",
-        "expert_kernel",
-        "rope_tables",
-        "embedding_scale",
-        "embeddings",
-        "attention_kernel",
-        "logit_cap",
-        "state_dtype",
-        "loss_chunks",
-        "loss_kernel",
-        "gradient_accumulation_fusion",
-        "zero",
-        "gradient_buckets",
-        "pipeline_schedule",
-        "tensor_parallel",
-        "context_parallel",
-        "expert_parallel",
-        "adapter",
-        "vocabulary_dtype",
-        "trained",
-        "trained_from_layer",
-    )
+    switches_of_run: ClassVar[tuple[str, ...]] = (*content()["switches"],)
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (*constraints_of_run(),)
     has_cache: ClassVar[bool] = True
 
