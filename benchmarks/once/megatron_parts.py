@@ -21,7 +21,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.private import fake_process_group
+from modelbudget.measurement.parallel.fake_process_group import fake_process_group
 from modelbudget.measurement.step.train import train
 from modelbudget.modules import in_place_loss
 from modelbudget.modules.feed_forward import mlp

@@ -123,7 +123,7 @@ def measure_one(
 def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
     """Measure what one device of a fake process group holds of a model."""
     # Imports DTensor, which takes a second.
-    from modelbudget.measurement.parallel.private import METHOD
+    from modelbudget.measurement.parallel.fake_process_group import METHOD
     from modelbudget.measurement.parallel.rank import of_rank
 
     missing: dict[str, str] = {}

@@ -8,7 +8,7 @@ from modelbudget.architecture.terms import Terms
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.serving.cache_formats import UNKNOWN, check_in_llama, state_numbers
 from modelbudget.serving.cache_layouts import cache_terms
-from modelbudget.serving.kinds import Kind, kinds_of
+from modelbudget.serving.layers_by_cache import Kind, kinds_of
 
 
 def is_of_engine(r) -> bool:

@@ -19,7 +19,7 @@ from modelbudget.components.weight_formats import format_of
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.predict.of_point import terms_or_reason
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
-from modelbudget.serving.kinds import Kind
+from modelbudget.serving.layers_by_cache import Kind
 
 How = Literal["exact", "bounded", "read"]
 VOCABULARY_MULTIPLE = 64

@@ -12,7 +12,7 @@ from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.architecture.terms import Term, Terms, merged
-from modelbudget.serving.kinds import Kind
+from modelbudget.serving.layers_by_cache import Kind
 
 CELLS = 256
 """Cells of llama.cpp's caches are multiples of this."""

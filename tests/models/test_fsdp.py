@@ -20,7 +20,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.parallel.private import Chunks
+from modelbudget.measurement.parallel.fake_process_group import Chunks
 from modelbudget.sweeps.derive import named_architecture
 
 # None of the numbers of devices below divides all of these rows.

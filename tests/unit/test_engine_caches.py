@@ -12,7 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.serving.cache_formats import cache_formats
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
-from modelbudget.serving.kinds import Kind
+from modelbudget.serving.layers_by_cache import Kind
 
 GOLDEN = ROOT / "tests" / "golden"
 

@@ -24,7 +24,7 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, pipeline_stage, tensor_parallel
-from modelbudget.components.attention.of_model import model_frequencies
+from modelbudget.components.attention.model_tables import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.decoder.decoder_timelines import (
     ends_of_shards,

@@ -4,7 +4,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import dropout, embedding, norm
-from modelbudget.components.attention.of_model import (
+from modelbudget.components.attention.model_tables import (
     model_positions,
     model_tables,
 )

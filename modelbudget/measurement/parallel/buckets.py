@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.parallel.private import reduce_on_meta
+from modelbudget.measurement.parallel.fake_process_group import reduce_on_meta
 from modelbudget.measurement.step.train import Pass, one_pass, texts
 from modelbudget.measurement.trace.at_peak import BUFFERS
 from modelbudget.measurement.trace.module_trace import Trace

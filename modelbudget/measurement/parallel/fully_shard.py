@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, replicas
-from modelbudget.measurement.parallel.private import on_mesh
+from modelbudget.measurement.parallel.fake_process_group import on_mesh
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.feed_forward.moe import ExpertLinear
 from modelbudget.modules.layer import Layer

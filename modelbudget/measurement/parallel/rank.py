@@ -44,7 +44,7 @@ from modelbudget.measurement.parallel import (
     pipeline_schedule,
     tensor,
 )
-from modelbudget.measurement.parallel.private import (
+from modelbudget.measurement.parallel.fake_process_group import (
     fake_process_group,
     fsdp_on_meta,
     pipeline_without_votes,

@@ -8,7 +8,7 @@ are merged is torch's.
 import torch
 from torch.distributed import ProcessGroup
 
-from modelbudget.measurement.parallel.private import ring_attention, rotating
+from modelbudget.measurement.parallel.fake_process_group import ring_attention, rotating
 
 aten = torch.ops.aten
 

@@ -6,7 +6,11 @@ from typing import Any
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.private import fake_process_group, fsdp_on_meta, serve_meta
+from modelbudget.measurement.parallel.fake_process_group import (
+    fake_process_group,
+    fsdp_on_meta,
+    serve_meta,
+)
 from modelbudget.measurement.parallel.rank import distribute, dtype_of_parameters, mesh_of, world
 from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
 from modelbudget.measurement.step.arrange import arrange
