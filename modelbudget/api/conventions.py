@@ -14,7 +14,18 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict import counts_by_convention, of_point
-from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS, PARAMETERS, Convention
+from modelbudget.predict.counts_by_convention import (
+    BY_NAME,
+    CONVENTIONS,
+    FLOPS,
+    PARAMETERS,
+    Convention,
+)
+
+EXECUTED = {
+    "rule": "every matrix product",
+    "reference": "sums of our formulas, which traces of the modules confirm",
+}
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,8 @@ class Counts(Frames):
         return float(self.values[convention.name] / whole) if whole else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each convention that applies."""
-        return [
+        """Return one row for each convention that applies, and one for what is executed."""
+        rows = [
             {
                 "model": self.model,
                 "convention": convention.name,
@@ -61,6 +72,11 @@ class Counts(Frames):
             for convention in CONVENTIONS
             if convention.name in self.values
         ]
+        if (steps := self.executed) is not None:
+            whole = steps.numerator if steps.denominator == 1 else float(steps)
+            of_executed = {"convention": "executed", "value": whole, "share": 1.0}
+            rows.append(rows[-1] | of_executed | {"unit": FLOPS, **EXECUTED})
+        return rows
 
     def _repr_html_(self) -> str:
         rows = [

@@ -88,8 +88,15 @@ class Layouts(NamedTuple):
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each layout."""
-        return self.table.to_dicts()
+        """Return one row for each layout; those that are offered have their largest sizes."""
+        from modelbudget.predict.layouts import LAYOUT, SOLVED
+
+        names, sizes = ("devices", *LAYOUT), [f"largest_{field}" for field in SOLVED]
+        solved = {tuple(row[x] for x in names): row for row in self.offered}
+        return [
+            row | {size: solved.get(tuple(row[x] for x in names), {}).get(size) for size in sizes}
+            for row in self.table.to_dicts()
+        ]
 
 
 def layouts(

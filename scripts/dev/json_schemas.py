@@ -79,7 +79,9 @@ class OfFit(Strict):
     changes: list[OfChange]
     together: OfChange | None
     layouts: list[dict[str, Any]] | None = Field(
-        None, description="all layouts of several devices; columns as in SWEEP/layouts.parquet"
+        None,
+        description="all layouts of several devices; columns as in SWEEP/layouts.parquet, and "
+        "largest_batch and largest_length of those that are offered, null of others",
     )
     of_class: ClassFits | None
 

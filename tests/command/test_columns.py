@@ -39,6 +39,17 @@ def test_a_narrow_terminal_goes_without_bars_then_shares_then_instances(palm):
     assert without_bars == sorted(without_bars)
 
 
+def test_small_counts_are_exact():
+    """2,592 FLOPs of a token were printed as 2,590, and as 2,590 (2,592)."""
+    sizes = {"n_layer": 1, "d_model": 12, "n_head": 1, "d_ff": 16, "n_vocab": 20}
+    small = mb.model("gpt-2-124m", **sizes).predictions(QUANTITIES, {"length": 4})
+    rows = dict(show.of_totals([small]).rows)
+    # By hand: 2 for each weight of a product, and 2 · 2 · length · d_model of attention.
+    products = 2 * (4 * 12 * 12 + 2 * 12 * 16 + 12 * 20) + 2 * 2 * 4 * 12
+    assert rows["FLOPs per decoded token"] == f"{products:,} FLOP"
+    assert rows["Bytes of KV cache or state"] == f"{2 * 4 * 12 * 2} bytes"
+
+
 @pytest.mark.parametrize("width", [48, 60, 80, 100])
 def test_no_number_is_cut_and_no_line_is_too_long(palm, width):
     several = [mb.model(name).predictions(QUANTITIES) for name in ("gpt-2-124m", "llama-3-8b")]

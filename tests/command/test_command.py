@@ -191,6 +191,8 @@ def test_a_model_under_every_convention(llama):
     values = {row["convention"]: row["value"] for row in rows["conventions"]}
     assert values["total"] == PARAMETERS
     assert values["palm"] == 6 * PARAMETERS + 12 * 2 * 64 * 512
+    (executed,) = re.findall(r"executed +([\d,]+) +100 %", text.stdout)
+    assert values["executed"] == int(executed.replace(",", ""))
     mamba = command("conventions", "mamba-130m")
     assert (mamba.returncode, "kaplan: selective-scan has no n_head" in mamba.stderr) == (0, True)
 

@@ -53,7 +53,9 @@ def test_each_convention_by_hand():
     assert GPT_2.keys() == BY_NAME.keys()
     assert found.values == GPT_2
     assert not found.missing
-    assert [row["convention"] for row in found.rows()] == list(BY_NAME)
+    *rows, executed = found.rows()
+    assert [row["convention"] for row in rows] == list(BY_NAME)
+    assert executed["value"] == found.executed
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "pythia-70m", "olmo-2-7b", "chinchilla-a9-44m"])

@@ -169,6 +169,9 @@ def test_the_offered_layouts_fit_up_to_their_largest_batch(model):
             for one in {*ranks, row["pipeline_rank"]}
         )
     assert fit.layouts.smallest == 1
+    of_json = [row for row in layouts_of.rows() if row["largest_batch"] is not None]
+    batches = [(row["bytes"], row["largest_length"]) for row in of_json]
+    assert batches == [(row["bytes"], row["largest_length"]) for row in layouts_of.offered]
 
 
 def test_layouts_have_the_grades_of_the_command(model):

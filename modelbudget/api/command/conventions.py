@@ -4,7 +4,7 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.conventions import Counts
 from modelbudget.api.model import model_with
-from modelbudget.predict.counts_by_convention import CONVENTIONS, FLOPS, PARAMETERS
+from modelbudget.predict.counts_by_convention import FLOPS, PARAMETERS
 from modelbudget.report.charts.format import count, percent
 
 
@@ -31,20 +31,13 @@ def run(
 
 def _table(counts: Counts, unit: str) -> Table:
     rows = [
-        (
-            convention.name,
-            count(counts[convention.name]),
-            _percent(counts.share(convention)),
-            convention.rule,
-        )
-        for convention in CONVENTIONS
-        if convention.unit == unit and convention.name in counts.values
+        (row["convention"], count(round(row["value"])), _percent(row["share"]), row["rule"])
+        for row in counts.rows()
+        if row["unit"] == unit
     ]
     if unit == PARAMETERS:
         title = f"{counts.model}: parameters by convention; predicted by formula"
         return Table(title, ("convention", "parameters", "of all", "rule"), rows, texts=("rule",))
-    if counts.executed is not None:
-        rows.append(("executed", count(round(counts.executed)), "100 %", "every matrix product"))
     title = f"FLOPs of training per token, length {count(counts.length)}"
     return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows, texts=("rule",))
 

@@ -286,7 +286,8 @@ def _total(predicted: Predictions, quantity: str) -> str:
     value, source = predicted[quantity].total, predicted[quantity].source
     text = {"bytes": si_bytes, "FLOPs": si_flops}.get(UNITS[quantity].split()[0], short)
     how = "" if source == FORMULA else ", traced"
-    return f"{text(value)} ({count(value)}){how}"
+    rounded, whole = text(value), count(value)
+    return f"{rounded if whole in rounded else f'{rounded} ({whole})'}{how}"
 
 
 def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:

@@ -58,8 +58,8 @@ def si_bytes(value: int) -> str:
 
 
 def si_flops(value: int) -> str:
-    """Format FLOPs with SI units and three digits: 291648307200 → 292 GFLOP."""
-    return _si(value, "FLOP") if value >= 10**6 else f"{float(f'{value:.3g}'):,g} FLOP"
+    """Format FLOPs with SI units and three digits: 291648307200 → 292 GFLOP; exact below 10⁶."""
+    return _si(value, "FLOP") if value >= 10**6 else f"{value:,.10g} FLOP"
 
 
 def _si(value: int, unit: str) -> str:
