@@ -21,6 +21,8 @@ EXPERTS = "n_expert"
 OF_EXPERTS = {"d_ff": "d_expert"}
 """Field → what the number is of a class (Mixtral) whose layers have experts alone."""
 
+OF_HEADS = ("attention.key_length", "attention.head_count", "embedding_length")
+
 
 class StoredComponents(NamedTuple):
     """Numbers of the tensors of a file by component; `tables` are tensors without parameters.
@@ -93,6 +95,12 @@ def _config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
             config[keys[field]] = value
     if embedding := shapes.get("token_embd.weight"):
         config[keys["n_vocab"]] = embedding[0]
+    width, *others = (header.metadata.get(f"{architecture}.{name}") for name in OF_HEADS)
+    match others:
+        case [int(n_head), int(d_model)] if "d_head" not in keys and isinstance(width, int):
+            if width * n_head != d_model:
+                read = f"{header.path}: {architecture}.{OF_HEADS[0]} = {width}"
+                raise InputError([f"{read}: {kind} has {d_model} channels of {n_head} heads"])
     has_bias = not shapes.keys().isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias"))
     options = {
         "tie_word_embeddings": "output.weight" not in shapes,

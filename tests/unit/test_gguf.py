@@ -140,6 +140,8 @@ CHANGED = [
     ("granite", "GraniteForCausalLM", {"mlp_bias": True, "attention_bias": True}),
     ("llama", "LlamaForCausalLM", {"mlp_bias": True, "head_dim": 8}),
     ("gpt2", "GPT2LMHeadModel", {"n_inner": 96}),
+    ("granite", "GraniteForCausalLM", {"head_dim": 8}),
+    ("starcoder2", "Starcoder2ForCausalLM", {"head_dim": 32}),
 ]
 
 
@@ -215,6 +217,14 @@ def test_what_a_file_has_in_addition_or_lacks_is_a_difference(tmp_path):
     assert differences == {
         "layer.mlp.up": -64, "layer.attention.key": -32 * 64, "extra.weight": 32,
     }  # fmt: skip
+
+
+def test_heads_that_a_class_cannot_have_are_named(tmp_path):
+    """Heads of GPT-2 have the width of the states, whatever the file's metadata."""
+    path = written_as("gpt2", tmp_path / "gpt2.gguf", KEYS_OF_FILE | {"head_dim": 32}, {}, {})
+    assert refusal(path) == [
+        f"{path}: gpt2.attention.key_length = 32: GPT2LMHeadModel has 64 channels of 4 heads"
+    ]
 
 
 def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
