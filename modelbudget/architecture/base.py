@@ -156,6 +156,11 @@ class Architecture(Record):
     def build(self) -> nn.Module:
         """Build the torch model on the current default device and dtype."""
 
+    @property
+    def shape_of_token(self) -> tuple[int, ...]:
+        """The shape of the numbers that stand for a token: mostly one number."""
+        return ()
+
     @classmethod
     def is_language_model(cls) -> bool:
         """Whether it maps tokens to logits, so that a training step has a loss."""

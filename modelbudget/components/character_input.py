@@ -6,12 +6,24 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.operations.convolution import conv1d
+from modelbudget.operations.elementwise import add, mul, one_minus, relu, sigmoid
+from modelbudget.operations.joining import cat
+from modelbudget.operations.joining import embedding as rows_of
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.reductions import amax
+from modelbudget.operations.views import flatten, transpose, unflatten
 
 
 class CharacterInputFields(Architecture):
     d_model: Count = Field(description="width of a word's vector: the first layer's input")
     n_character: Count = Field(256, description="characters, word boundaries included")
     d_character: Count = Field(16, description="width of a character's embedding")
+    n_letter: Count = Field(
+        50, description="characters to which each word is padded; parameters do not depend on it"
+    )
     n_filter: Count = Field(description="convolution filters of all spans together")
     n_span: Annotated[int, Field(ge=1, le=64)] = Field(
         description="spans of 1 to n_span characters; each has twice the filters of the one "
@@ -25,6 +37,10 @@ class CharacterInputFields(Architecture):
             "n_filter == n_narrow * exp2(n_span - 1)",
             "n_filter = {n_filter} is not n_narrow · 2^(n_span − 1) = "
             "{n_narrow * exp2(n_span - 1)}, the sum over all spans",
+        ),
+        Constraint(
+            "n_letter >= n_span",
+            "n_letter = {n_letter} is less than n_span = {n_span}, the span of the widest filters",
         ),
     )
 
@@ -44,3 +60,48 @@ def parameters(a) -> dict:
         "highway.transform": a.n_highway * square,
         "projection": a.n_filter * a.d_model + a.d_model,
     }
+
+
+def program(a: Fields):
+    """Characters (batch, length, n_letter) to word vectors (batch, length, d_model)."""
+    character = make_part("character", table, a.n_character, a.d_character)
+    n_narrow = a.n_narrow
+    filters = [
+        make_part("filter", span_filter, a.d_character, span, n_narrow * 2 ** max(0, span - 2))
+        for span in range(1, a.n_span + 1)
+    ]
+    highways = [make_part("highway", highway, a.n_filter) for _ in range(a.n_highway)]
+    projection = make_linear("projection", a.n_filter, a.d_model, bias=True)
+
+    def forward(characters):
+        batch, length, _ = characters.shape
+        letters = transpose(character(flatten(characters, 0, 1)), 1, 2)
+        x = cat([amax(relu(each(letters))) for each in filters])
+        for layer in highways:
+            x = layer(x)
+        return unflatten(projection(x), 0, (batch, length))
+
+    return forward
+
+
+def table(n, width):
+    weight = parameter("weight", n, width)
+    return lambda places: rows_of(weight, places)
+
+
+def span_filter(n_in, span, n_out):
+    """(words, n_in, letters) to (words, n_out, letters - span + 1)."""
+    weight, bias = parameter("weight", n_out, n_in, span), parameter("bias", n_out)
+    return lambda x: conv1d(x, weight, bias)
+
+
+def highway(width):
+    """(…, width) to (…, width): a gate mixes the input and its transformation."""
+    gate_of = make_linear("gate", width, width, bias=True)
+    transform = make_linear("transform", width, width, bias=True)
+
+    def forward(x):
+        gate = sigmoid(gate_of(x))
+        return add(mul(gate, relu(transform(x))), mul(one_minus(gate), x))
+
+    return forward

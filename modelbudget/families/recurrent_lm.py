@@ -14,7 +14,8 @@ from modelbudget.components.character_input import CharacterInputFields
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.language_model import in_order, with_head
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
-from modelbudget.operations.part import make_part
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import Part, make_part
 
 
 class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
@@ -62,6 +63,10 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 class CharacterLM(RecurrentLayerFields, CharacterInputFields):
     """Words are read as characters and predicted as words: no table to tie the head to."""
 
+    has_cache: ClassVar[bool] = True
+    TOKENS_PER_STEP: ClassVar[int] = recurrent_layer.TOKENS_PER_STEP
+    UNLIKE_PERIODS: ClassVar[int] = 2
+
     n_vocab: Count = Field(description="words that the head scores")
     head_bias: bool = Field(False, description="the head adds a bias for each word")
 
@@ -75,6 +80,18 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
             **part("", {"head": a.n_vocab * width + a.head_bias * a.n_vocab}),
         }
 
+    @property
+    def shape_of_token(self) -> tuple[int, ...]:
+        return (self.n_letter,)
+
+    @classmethod
+    def is_language_model(cls) -> bool:
+        return True
+
+    @classmethod
+    def program(cls) -> Callable:
+        return _program_of_characters
+
     def build(self):
         from modelbudget.modules.recurrent_lm import CharacterLMModel
 
@@ -82,14 +99,24 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
 
 
 def _program(a: Fields, r: Run):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
     token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
     layers = recurrent_layer.make_recurrent_layers(a, r)
-    width = recurrent_layer.width(a)
-    head = make_part("head", embedding.head_program, a, r, token.weight, width)
+    head = make_part("head", embedding.head_program, a, r, token.weight, recurrent_layer.width(a))
+    return _in_a_row(token, layers, head)
+
+
+def _program_of_characters(a: Fields, r: Run):
+    words = make_part("embedding", character_input.program, a)
+    layers = recurrent_layer.make_recurrent_layers(a, r)
+    head = make_linear("head", recurrent_layer.width(a), a.n_vocab, a.head_bias)
+    return _in_a_row(words, layers, head)
+
+
+def _in_a_row(words: Part, layers: list[Part], head: Part):
+    """Words (batch, length, …) to logits (batch, length, n_vocab)."""
 
     def stream(tokens):
-        x = token(tokens)
+        x = words(tokens)
         for layer in in_order(layers):
             x = layer(x)
         return (x,)

@@ -19,9 +19,9 @@ class Highway(nn.Module):
 
 
 class CharacterInput(nn.Module):
-    """Characters (batch, length, letters) to word vectors (batch, length, d_model).
+    """Characters (batch, length, n_letter) to word vectors (batch, length, d_model).
 
-    Words are padded to the same number of letters, at least n_span.
+    Words are padded to the same number of letters.
     """
 
     def __init__(self, a):

@@ -29,6 +29,7 @@ class CharacterLMModel(nn.Module):
 
     def __init__(self, a):
         super().__init__()
+        self.shape_of_token = a.shape_of_token
         self.embedding = CharacterInput(a)
         self.layer = recurrent_layers(a)
         self.head = nn.Linear(self.layer[-1].width, a.n_vocab, bias=a.head_bias)

@@ -1,4 +1,4 @@
-"""Convolution over the last dimension, a kernel for each channel.
+"""Convolution over the last dimension, of all channels or of each with a kernel of its own.
 
 Source: tools/autograd/derivatives.yaml (`convolution`), torch/_meta_registrations.py (`meta_conv`).
 """
@@ -12,16 +12,16 @@ from modelbudget.operations.tape import Active, Tensor, empty
 
 @operation(autocast="lower")
 def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Convolve each channel of x (batch, channels, length) with its row of (channels, 1, span).
+    """Convolve x (batch, channels, length) with kernels (channels of the result, in each, span).
 
     Saves x and the weight. The backward pass computes all gradients in one operation.
     """
-    batch, n_channel, length = x.shape
-    span = weight.shape[2]
+    batch, _, length = x.shape
+    n_channel, n_in, span = weight.shape
     inputs = (x, weight, bias)
     node = start_node("convolution", inputs, [x, weight])
     y = empty((batch, n_channel, length - span + 1), x.dtype)
-    n_flops = 2 * batch * n_channel * (length - span + 1) * span
+    n_flops = 2 * batch * n_channel * (length - span + 1) * n_in * span
     Active.tape.count_flops(n_flops)
     wanted = [None if z is None or not z.needs_gradient else (z.shape, z.dtype) for z in inputs]
 

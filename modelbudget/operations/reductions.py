@@ -44,6 +44,22 @@ def mean(x: Tensor, dims, keepdim: bool = False) -> Tensor:
 
 
 @operation
+def amax(x: Tensor) -> Tensor:
+    """Return the largest number of each row; equal ones share the gradient. Saves both."""
+    node = start_node("amax", [x], [x])
+    y = empty(x.shape[:-1], x.dtype)
+
+    def gradients(saved, g):
+        x, y = saved
+        is_largest = compare(unsqueeze(y, -1), x)
+        number = sum_over(is_largest, [-1], keepdim=True, dtype="int64")
+        of_each = div(unsqueeze(g, -1), number)  # all live to the end of the expression
+        return mul(of_each, is_largest)
+
+    return finish_node(node, y, gradients, [y])
+
+
+@operation
 def vector_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each row, of which nothing needs a gradient."""
     return empty(x.shape[:-1], x.dtype)

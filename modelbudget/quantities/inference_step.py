@@ -82,7 +82,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
             tape.adapter.check_forward()
         for p in tape.parameters:
             result.parameter_bytes[p.name] += p.storage.n_bytes
-        tokens = empty((run.batch, run.length), "int64")
+        tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
         _add_caches(result, tape)
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
         for phase, n_token in (("prefill", run.length), ("decode", 1)):

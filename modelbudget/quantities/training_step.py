@@ -94,7 +94,8 @@ def _training_step(
         accumulates = run.gradient_casts == "accumulated"
         numbers = sum(p.numel() for p in trained)
         # Declared in the order in which training allocates them.
-        tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
+        shape = (run.batch, run.length)
+        tokens, targets = empty((*shape, *a.shape_of_token), "int64"), empty(shape, "int64")
         _others = [empty((run.n_microbatch - 1, *x.shape), x.dtype) for x in (tokens, targets)]
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)

@@ -95,6 +95,7 @@ def _recurrent(f, draw):
 def _character(f, draw):
     _recurrent_layers(f, draw)
     f["n_filter"] = f["n_narrow"] * 2 ** (f["n_span"] - 1)
+    f["n_letter"] += f["n_span"]
 
 
 def _dual(f, draw):
@@ -189,7 +190,7 @@ def input_for(a: Architecture) -> torch.Tensor:
     Both come from all parts of the vocabulary.
     """
     if isinstance(a, CharacterLM):
-        shape, n = (2, LENGTH, a.n_span + 2), a.n_character
+        shape, n = (2, LENGTH, a.n_letter), a.n_character
     else:
         shape, n = (2, LENGTH), a.n_vocab
     return (7 * torch.arange(math.prod(shape)) % n).reshape(shape)
@@ -257,6 +258,10 @@ TINY_MODELS = {
         activation="relu", d_cluster_2=8, d_cluster_3=8, d_cluster_4=8,
     ),
     "LSTM": RecurrentLM(n_vocab=11, d_model=6, n_layer=2, d_hidden=7, d_last=6, d_projection=7),
+    "LSTM of characters": CharacterLM(
+        n_vocab=11, d_model=6, n_layer=2, d_hidden=7, d_last=6, d_projection=7, n_character=30,
+        d_character=4, n_filter=16, n_span=4, n_narrow=2, n_letter=5,
+    ),
 }  # fmt: skip
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 10]])
 

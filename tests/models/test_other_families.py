@@ -122,6 +122,7 @@ REFUSED = [
     ("recurrent-lm", {"cell": "gru", "projected": True}, "projected = true with cell: gru"),
     ("recurrent-lm", {"d_last": 3}, "tied = true needs a last layer of width d_model = 8"),
     ("character-lm", {"n_filter": 15}, "n_filter = 15 is not n_narrow"),
+    ("character-lm", {"n_letter": 3}, "n_letter = 3 is less than n_span = 4"),
     ("state-space-dual", {"d_head": 3, "n_head": 3}, "n_head · d_head = 9 is not d_inner = 16"),
     ("state-space-dual", {"d_head": 4, "n_head": 4, "n_group": 3}, "n_group = 3 does not divide"),
     ("transformer-xl", {"adaptive": True, "cutoff_1": 9}, "do not rise from 0 to n_vocab = 23"),

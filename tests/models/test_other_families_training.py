@@ -42,6 +42,7 @@ NAMED = {
     "rwkv-4-169m": RunConfig(batch=2, length=20, dtype="bfloat16"),
     "transformer-xl-large": RunConfig(length=40),
     "zaremba-large": RunConfig(batch=2, length=35),
+    "big-lstm-cnn-input": RunConfig(batch=2, length=20),
     "bloom-560m": RunConfig(batch=2, length=40, dtype="bfloat16", dropout=True),
     "chinchilla-a9-44m": RunConfig(batch=2, length=40, dtype="bfloat16", recompute="full"),
 }

@@ -110,12 +110,10 @@ def test_rows_without_a_closed_formula_equal_single_models(rows, monkeypatch):
     assert by_regimes.to_list() == one_by_one.to_list()
 
 
-def test_a_family_without_a_program_has_no_rows(monkeypatch):
-    """Of characters: no other family of language models has none."""
+def test_a_setting_without_a_program_has_no_rows(monkeypatch):
     a = named_architecture(CATALOGUE["big-lstm-cnn-input"])
-    fields = {
-        n: int(v) if isinstance(v, bool) else v for n, v in (dict(a) | dict(RunConfig())).items()
-    }
+    run = RunConfig(loss_kernel="fused_linear")
+    fields = {n: int(v) if isinstance(v, bool) else v for n, v in (dict(a) | dict(run)).items()}
     fields["n_layer"] = pl.Series([2, 3, 24])
     monkeypatch.setattr(by_regime, "FEW", 0)
     total = by_regime.totals(type(a), "peak_training_bytes", fields, pl.Series([True] * 3))

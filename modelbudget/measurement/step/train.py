@@ -29,6 +29,7 @@ from modelbudget.measurement.step.torch_optimizer import (
 )
 from modelbudget.measurement.trace.at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.trace.module_trace import Trace
+from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
@@ -157,10 +158,9 @@ def _part_of_loss(model: nn.Module, run: RunConfig, tokens, targets) -> tuple[to
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return input tokens and target tokens, each (batch, length)."""
-    device = next(model.parameters()).device
-    tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-    return tokens, torch.zeros_like(tokens)
+    """Return input tokens and target tokens (batch, length)."""
+    tokens = input_tokens(model, run.batch, run.length)
+    return tokens, tokens.new_zeros(run.batch, run.length)
 
 
 def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -16,6 +16,7 @@ from modelbudget.measurement.step.operations_of_step import is_transformers_clas
 from modelbudget.measurement.step.transformers_class import infer_class
 from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.module_trace import Trace
+from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules.cache import Cache, caching
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
@@ -42,7 +43,6 @@ def infer(
     model.eval()
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
-    device = next(model.parameters()).device
     dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
     of_request: Values = {}
     if "request_bytes" in quantities:
@@ -54,7 +54,7 @@ def infer(
         stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
-            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+            tokens = input_tokens(model, run.batch, run.length)
         values = {
             "cache_bytes": _held(caches, run),
             "peak_inference_bytes": {"setup": trace.peak},

@@ -58,5 +58,12 @@ def _shapes_of(value: Any) -> list[list[int]]:
 def _inputs(model: nn.Module) -> torch.Tensor:
     first = next(model.parameters())
     if any(isinstance(module, nn.Embedding) for module in model.modules()):
-        return torch.zeros(BATCH, LENGTH, dtype=torch.long, device=first.device)
+        return input_tokens(model, BATCH, LENGTH)
     return torch.zeros(BATCH, LENGTH, first.shape[-1], device=first.device, dtype=first.dtype)
+
+
+def input_tokens(model: nn.Module, batch: int, length: int) -> torch.Tensor:
+    """Return tokens (batch, length), or as many numbers for each as a model of our own reads."""
+    of_token = getattr(model, "shape_of_token", ())
+    device = next(model.parameters()).device
+    return torch.zeros(batch, length, *of_token, dtype=torch.long, device=device)
