@@ -103,8 +103,7 @@ class Sharded:
     def _in_layers(self, groups: list["Group"]) -> Iterator["Group"]:
         """Yield groups, each while the tape names its layer: no part runs that would."""
         for group in groups:
-            node = group.shards[0].whole.node if group.shards else None
-            Active.tape.layer = None if node is None else node.layer
+            Active.tape.layer = group.layer
             yield group
         Active.tape.layer = None
 
@@ -229,7 +228,7 @@ class Group:
     """Parameters that are gathered together (`FSDPParamGroup`), of shards on `n_device` devices."""
 
     def __init__(self, sharded: Sharded, frees_after_forward: bool, n_device: int | None = None):
-        self.sharded = sharded
+        self.sharded, self.layer = sharded, Active.tape.layer
         self.n_device = replicas(sharded.run_config) if n_device is None else n_device
         self.state: list[Group] = [self]
         """The groups of the same part, in the order in which they are gathered."""

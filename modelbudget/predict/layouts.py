@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.memory_margins import Grade, Margins
@@ -112,7 +113,10 @@ class Group(NamedTuple):
         for what is not there: with `zero: 3` gathered parameters of other layers, where stages are
         interleaved gradients of other stages, which are reduced before.
         """
-        fields, of_rows = self.fields, partial(totals, self.grid, self.chunk)
+        fields, of_rows = {**self.fields}, partial(totals, self.grid, self.chunk)
+        if is_partial(SimpleNamespace(**fields)):  # at least what is frozen
+            fields |= {"adapter": "none", "trained": "default"}
+            return of_rows(fields, ["parameter_bytes"])[0]
         schedule, zero = fields["pipeline_schedule"], fields["zero"]
         held = of_rows(fields, ["parameter_bytes", "optimizer_bytes", "gradient_bytes"])
         least = reduce(operator.add, held)
@@ -341,11 +345,6 @@ def _sweep(
         if rule.names <= known.keys():
             known[name] = derived(name, rule, known)
     of_layout |= {name: _possible(base, known, name, sizes) or [1] for name in swept & {*MESH}}
-    settings = {**base.fields, **chosen}
-    trains_a_part = (settings.get("adapter", "none"), settings.get("trained", "default"))
-    if trains_a_part != ("none", "default") and "pipeline_parallel" not in chosen:
-        # Without a closed formula nothing bounds their bytes: each would be run, 0.6 s each.
-        of_layout["pipeline_parallel"] = [1]
     return Sweep.model_validate(
         {
             "title": "layouts",

@@ -131,6 +131,21 @@ def test_interleaved_layouts_are_among_those_found(model):
         assert model.measure(run, ["peak_training_bytes"]).agrees
 
 
+def test_stages_with_an_adapter_are_among_those_found(model, monkeypatch):
+    """Nothing but frozen parameters bounds their bytes; the least are exact nevertheless."""
+    chosen = {"adapter": "lora", "adapter_dtype": "dtype", "length": 4}
+    found = layouts(model.base, model.chosen | chosen, [2])
+    for name in ("FEW_RUNS", "MOST_RUNS"):
+        monkeypatch.setattr(f"modelbudget.predict.layouts.{name}", 10_000)
+    every = layouts(model.base, model.chosen | chosen, [2])
+    assert every["bytes"].null_count() == 0 < found["bytes"].null_count()
+    assert every["bytes"].min() == found["bytes"].min()
+    best = every.filter(pl.col("pipeline_parallel") == 2).sort("bytes").row(0, named=True)
+    run = {name: best[name] for name in (*LAYOUT, "pipeline_rank")}
+    assert best["bytes"] == peak(model, **chosen, **run)
+    assert model.measure(chosen | run, ["peak_training_bytes"]).agrees
+
+
 def test_what_fits_and_the_front_of_devices_and_peak(model):
     found = layouts(model.base, model.chosen, numbers_of_devices(8))
     assert found["devices"].unique().sort().to_list() == [1, 2, 4, 8]
