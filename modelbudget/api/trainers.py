@@ -2,10 +2,12 @@
 
 Source: trl at f2cd577, trainer/dpo_trainer.py and grpo_trainer.py. DPO: chosen and rejected texts
 are one batch, and the reference computes its logits while the policy's activations are held, for
-each microbatch. GRPO: answers are generated, then a reference and a reward model run without a
-graph, then the policy is trained on all answers. Of an adapter the reference is the policy with the
-adapter off. vLLM on the same card takes its share of the card's memory, and gives it back only
-where it sleeps (level 2). Source of that: generation/vllm_generation.py.
+each microbatch. GRPO: all answers are generated, then a reward model runs over all and a reference
+over those of each microbatch, without a graph, then the policy is trained. Of an adapter the
+reference is the policy with the adapter off. Of replicas each holds the same, in buckets of DDP
+(`gradient_buckets`) a copy of all gradients too. vLLM on the same card takes its share of the
+card's memory, and gives it back only where it sleeps (level 2). Source of that:
+generation/vllm_generation.py.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of
+from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, has_buckets
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS
@@ -185,10 +187,8 @@ class _Others:
     def run_of(self, chosen: dict[str, Any]) -> RunConfig:
         """Return the run of the policy's step. Raises InputError."""
         run = self.policy.with_run(chosen)[1]
-        shared = {"zero": 0, "data_parallel": 1, "tensor_parallel": 1, "pipeline_parallel": 1,
-                  "context_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
-        if self.trainer == "grpo":
-            shared["n_microbatch"] = 1
+        shared = {"zero": 0, "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1,
+                  "expert_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
         for field, allowed in shared.items():
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "
@@ -205,7 +205,7 @@ class _Others:
         one = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
         of_microbatch = run.model_copy(update=one)
         a = self.policy.with_run()[0]
-        has_buffer = accumulates(run)
+        has_buffer = max(accumulates(run), has_buckets(run))
         quantities = ("parameter_bytes", "optimizer_bytes", "gradient_bytes")[: 2 + has_buffer]
         resident_bytes = {quantity: self._total(quantity, a, run) for quantity in quantities}
         resident = sum(resident_bytes.values())
@@ -216,14 +216,17 @@ class _Others:
             "policy: optimizer states", resident_bytes["optimizer_bytes"], run.optimizer, False
         )
         if has_buffer:
-            buffer = resident_bytes["gradient_bytes"]
-            yield Part("policy: gradients", buffer, "a buffer in float32", False)
+            of_buffer = "a buffer in float32" if accumulates(run) else "in buckets of DDP"
+            yield Part("policy: gradients", resident_bytes["gradient_bytes"], of_buffer, False)
         preference = Preference(
             self.trainer,
             self.answer or run.length - 1,
             self.reference != NONE,
             run.autocast != "none" or run.loss_dtype == "float32",
         )
+        # What a device holds of the texts of other microbatches: tokens and masks.
+        n_other = texts - of_microbatch.batch
+        others = 2 * INDEX * n_other * run.length
         of_reference = self._reference(a, of_microbatch, preference)
         if of_reference:
             n_bytes, note, forward = of_reference
@@ -233,20 +236,25 @@ class _Others:
         if self.engine is not None:
             yield from self._engine(self.engine, a, run)
         elif self.trainer == "grpo":
-            peak = self._total("peak_inference_bytes", a, run) - resident_bytes["parameter_bytes"]
+            generating = run.model_copy(update={"gradient_buckets": NONE})
+            peak = self._total("peak_inference_bytes", a, generating)
+            peak -= resident_bytes["parameter_bytes"]
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
             _, kept = self._program(pass_of, a, of_microbatch, preference, True)
             note = "over the policy's activations"
             if run.n_microbatch > 1:
-                kept += 2 * INDEX * (texts - of_microbatch.batch) * run.length  # tokens and masks
+                kept += others
                 if not has_buffer:
                     note += ", and gradients"
                     kept += self._total("gradient_bytes", a, run)
             yield Part("reference: its pass", kept + forward, note, True)
-        elif of_reference:
-            yield Part("reference: its pass", forward, of_texts, True)
         step = self._program(peak_of_step, a, run, preference) - resident
+        if of_reference and self.trainer == "grpo":
+            of_answers = n_other * preference.n_answer
+            of_answers *= bytes_of("float32" if preference.is_float32 else run.dtype)
+            yield Part("reference: its pass", forward + others + of_answers, of_texts, True)
+            step += of_answers
         yield Part("policy: its step", step, of_texts, True)
 
     def _total(self, quantity: str, a: Any, run: RunConfig) -> int:

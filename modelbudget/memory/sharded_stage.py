@@ -18,8 +18,8 @@ from modelbudget.memory.fsdp import (
     reduced,
     reduced_group,
 )
-from modelbudget.memory.pipeline_stages import Passes, Stage, is_first, outputs, passes
-from modelbudget.memory.timeline import Allocation, Timeline, change, live_bytes, peak_during
+from modelbudget.memory.pipeline_stages import Stage, is_first, outputs, passes
+from modelbudget.memory.timeline import Timeline, change, live_bytes, peak_during
 
 
 class ShardedStage(NamedTuple):
@@ -36,29 +36,6 @@ class ShardedStage(NamedTuple):
     embedding: Timeline
     before_last: Any
     output: Any
-
-
-def accumulated(passes: Passes, layer: list, rest: list, is_first: int) -> Passes:
-    """Return the passes of a microbatch whose gradients are added up in single precision.
-
-    `layer`, `rest`: bytes of the gradients of a layer, and of those outside of layers, in the order
-    of the module. At the end of a layer those of the first microbatch (`is_first` 1) are cast, one
-    by one, and those of a later one added to these (torch 2.13, `_fsdp_param.py`:
-    `to_accumulated_grad_if_needed`, `accumulate_unsharded_grad_if_needed`).
-    """
-
-    def done(gradients: list) -> Timeline:
-        if not is_first:
-            return [Allocation("gradients added", 0, sum(gradients))]
-        return [Allocation("gradient cast", 2 * n_bytes, n_bytes) for n_bytes in gradients]
-
-    *end, output = passes.end
-    return Passes(
-        passes.head,
-        [*passes.last_layer, *done(layer)],
-        [*passes.layer, *done(layer)],
-        [*end, *done(rest), output],
-    )
 
 
 def peak(sharded: ShardedStage, r: Run, start, gradients):

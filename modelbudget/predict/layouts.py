@@ -123,7 +123,7 @@ class Group(NamedTuple):
         if schedule == "none":
             return least
         plain = fields | {"pipeline_schedule": "gpipe" if schedule == "gpipe" else "1f1b"}
-        (peak,) = of_rows(plain | {"zero": min(zero, 2)}, [PEAK])
+        (peak,) = of_rows(plain | {"zero": min(zero, 2), "reduce_dtype": "dtype"}, [PEAK])
         if zero == 3 or (zero and schedule == TURNS):
             (gathered,) = of_rows(plain | {"zero": 0}, ["parameter_bytes"], "layer.")
             peak = peak - gathered

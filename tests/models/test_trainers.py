@@ -197,6 +197,34 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
     assert step - shorter > 3 * 2 * 8 * (255 - 64) * 128_256  # logits, three times
 
 
+def test_grpo_generates_all_answers_before_its_microbatches():
+    """By hand; the steps alone are traced above. Only here texts of other microbatches wait."""
+    run, model = {"length": 64, "dtype": "bfloat16"}, mb.model("gpt-2-124m")
+    whole, two, of_two = (
+        parts(model.trainer("grpo", run | settings, reference="copy"))
+        for settings in ({"batch": 8}, {"batch": 8, "n_microbatch": 4}, {"batch": 2})
+    )
+    assert two["policy: generation"] == whole["policy: generation"]
+    answers = 2 * 6 * 63  # their log-probabilities
+    others = 2 * 8 * 6 * 64 + answers  # tokens and masks
+    assert two["reference: its pass"] == of_two["reference: its pass"] + others
+    # Gradients and AdamW's temporary tensors: the same of any batch but for what waits.
+    assert two["policy: its step"] - of_two["policy: its step"] == others
+
+
+def test_replicas_of_a_trainer_have_buckets():
+    """DistributedDataParallel: a copy of all gradients, or the gradients themselves (views)."""
+    n, model = 124_439_808, mb.model("gpt-2-124m")
+    run = {"batch": 2, "length": 64, "dtype": "bfloat16", "data_parallel": 4}
+    alone, copied, views = (
+        model.trainer("grpo", run | settings)
+        for settings in ({}, {"gradient_buckets": "copied"}, {"gradient_buckets": "views"})
+    )
+    assert alone.needed == model.trainer("grpo", run | {"data_parallel": 1}).needed
+    assert copied.needed == alone.needed + 2 * n
+    assert views.needed == alone.needed  # whose gradients are all there at the peak
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [
@@ -204,7 +232,6 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
         (("dpo", {}, None, "gpt-2-124m"), "--reward gpt-2-124m: dpo has no reward model"),
         (("dpo", {"zero": 3, "data_parallel": 2}), "zero = 3: not known with --trainer dpo"),
         (("dpo", {}, "gpt-7"), "gpt-7"),
-        (("grpo", {"n_microbatch": 2, "batch": 2}), "n_microbatch = 2: not known with --trainer g"),
         (("dpo", {"loss_chunks": 4}), "loss_chunks = 4: not known with --trainer dpo"),
         (("dpo", {}, None, None, "24GB", None, None, 1024), "--answer 1024: no tokens of a text"),
         (("grpo", {}, None, None, None, None, None, None, 0.3), "--engine-share 0.3: allowed with"),

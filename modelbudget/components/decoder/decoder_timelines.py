@@ -1,7 +1,5 @@
 """What surrounds a decoder's layers in time: ends of the passes, neighbours in the optimizer."""
 
-from types import SimpleNamespace
-
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import largest
@@ -52,14 +50,13 @@ def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.La
     `is_held` 0: autograd does not hold the gradient of the norm that reads the layer's input. Of a
     pipeline, the parameters of a stage.
     """
-    g = r if is_held else accumulated_run(r)
     # Untied: the gradient of a tied matrix is that of the head, too.
-    token = bytes_of(g.dtype) * (1 - a.tied) * embedding.table(a)
+    token = bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
     if is_pipelined(r):
         token = token * pipeline_stages.is_first(r)
-    summed = tensor_parallel.summed_in_rest(a, g, token)
-    rest = fsdp.group(r, _rest_of(a, r), replicas(r), bytes_of(g.dtype), summed)
-    return _layer_gathered(a, r, g, is_held), [rest]
+    summed = tensor_parallel.summed_in_rest(a, r, token)
+    rest = fsdp.group(r, _rest_of(a, r), replicas(r), bytes_of(r.dtype), summed)
+    return _layer_gathered(a, r, is_held), [rest]
 
 
 def _rest_of(a: Fields, r: Run) -> list[Tensor]:
@@ -72,21 +69,12 @@ def _rest_of(a: Fields, r: Run) -> list[Tensor]:
     )
 
 
-def accumulated_run(r: Run) -> Run:
-    """Return the run with the dtype in which a stage's shards add gradients up."""
-    is_wide = r.reduce_dtype == "float32"
-    return SimpleNamespace(**vars(r) | {"dtype": "float32"}) if is_wide else r
-
-
-def _layer_gathered(a: Fields, r: Run, g: Run, is_held) -> fsdp.Layer:
-    """Return the groups of one layer, of which routed experts that devices divide are the last.
-
-    `g`: the run with the dtype of gradients.
-    """
+def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
+    """Return the groups of one layer, of which routed experts that devices divide are the last."""
     (group,) = layer_groups(a)
-    size, tensors = bytes_of(g.dtype), layer.tensors(a, r, group)
+    size, tensors = bytes_of(r.dtype), layer.tensors(a, r, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    summed, is_kept = tensor_parallel.summed_in_layer(a, g, of_norm, is_held)
+    summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
     if not has_part_of_experts(r):
         return [fsdp.group(r, tensors, replicas(r), size, summed, is_kept)]
 
@@ -120,8 +108,6 @@ def sharded_stage_of(
 ) -> sharded_stage.ShardedStage:
     """Return a stage with its shards. `model`: the timelines of one microbatch."""
     of_microbatch, is_last = pipeline_stages.microbatch(r), pipeline_stages.is_last(r)
-    if r.reduce_dtype == "float32":
-        stage = _accumulated_in_float32(a, r, stage)
     ends = ends_of_shards(a, of_microbatch)
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
@@ -135,26 +121,6 @@ def sharded_stage_of(
         -after - in_layer,
         output,
     )
-
-
-def _accumulated_in_float32(
-    a: Fields, r: Run, stage: pipeline_stages.Stage
-) -> pipeline_stages.Stage:
-    """Return the stage whose gradients of all microbatches are added up in single precision."""
-    (group,) = layer_groups(a)
-    whole = {"embedding.token": r.tensor_parallel}
-    of_layer, of_rest = (
-        [
-            bytes_of(r.dtype) * tensor.is_there * tensor.numbers * whole.get(tensor.name, 1)
-            for tensor in tensors
-        ]
-        for tensors in (layer.tensors(a, r, group), _rest_of(a, r))
-    )
-    first, again = (
-        sharded_stage.accumulated(stage.backward, of_layer, of_rest, is_first)
-        for is_first in (1, 0)
-    )
-    return stage._replace(backward=first, again=again)
 
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
