@@ -243,11 +243,6 @@ def has_buckets(r) -> int:
     return int(r.gradient_buckets != "none")
 
 
-def keeps_gradients_in_buckets(r) -> int:
-    """1 where the backward pass copies each gradient to its bucket, of which it becomes a view."""
-    return int(r.gradient_buckets == "views")
-
-
 def computed_again(r) -> int:
     """1 where whole layers are computed again."""
     return int(r.recompute == "full")

@@ -7,10 +7,10 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields
+from modelbudget.components.embedding import table_program
 from modelbudget.operations.convolution import conv1d
 from modelbudget.operations.elementwise import add, mul, one_minus, relu, sigmoid
 from modelbudget.operations.joining import cat
-from modelbudget.operations.joining import embedding as rows_of
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.reductions import amax
@@ -64,10 +64,9 @@ def parameters(a) -> dict:
 
 def program(a: Fields):
     """Characters (batch, length, n_letter) to word vectors (batch, length, d_model)."""
-    character = make_part("character", table, a.n_character, a.d_character)
-    n_narrow = a.n_narrow
+    character = make_part("character", table_program, a.n_character, a.d_character)
     filters = [
-        make_part("filter", span_filter, a.d_character, span, n_narrow * 2 ** max(0, span - 2))
+        make_part("filter", span_filter, a.d_character, span, a.n_narrow * 2 ** max(0, span - 2))
         for span in range(1, a.n_span + 1)
     ]
     highways = [make_part("highway", highway, a.n_filter) for _ in range(a.n_highway)]
@@ -82,11 +81,6 @@ def program(a: Fields):
         return unflatten(projection(x), 0, (batch, length))
 
     return forward
-
-
-def table(n, width):
-    weight = parameter("weight", n, width)
-    return lambda places: rows_of(weight, places)
 
 
 def span_filter(n_in, span, n_out):

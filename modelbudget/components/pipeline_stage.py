@@ -29,7 +29,7 @@ def stage(
     of_microbatch = microbatch(r)
     model, is_last = timelines(a, of_microbatch), pipeline_stages.is_last(r)
     logits = bytes_of(r.dtype) * tokens(of_microbatch) * embedding.rows(a)
-    kept = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
+    kept = is_last * loss.number(r)
     output = loss.held(of_microbatch, embedding.rows(a)) if is_last else model.states
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
     input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states

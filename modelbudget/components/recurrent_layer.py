@@ -8,7 +8,6 @@ from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
-from modelbudget.components.contract import Values
 from modelbudget.components.language_model import make_layers
 from modelbudget.operations.elementwise import add, mul, one_minus, sigmoid, tanh
 from modelbudget.operations.joining import stack
@@ -21,6 +20,12 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 class RecurrentLayerFields(Architecture):
+    has_cache: ClassVar[bool] = True
+    TOKENS_PER_STEP: ClassVar[int] = 1
+    """Of the program's loop over tokens."""
+    UNLIKE_PERIODS: ClassVar[int] = 2
+    """At each end: the first and the last layer are of other widths than those between them."""
+
     d_model: Count = Field(description="width of the token embedding: the first layer's input")
     n_layer: Depth = Field(description="recurrent layers, one on top of the other")
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
@@ -66,40 +71,15 @@ def parameters(a) -> dict:
     Layers of d_hidden read d_model, then each other; the last, of d_last, reads the one before.
     With a single layer the terms of the missing second one cancel, since d_last = d_hidden.
     """
-    gates, cells = GATES[a.cell], _cells(a)
-    matrices = _matrices(a)
-    return matrices | {
-        "input": matrices["input"] + a.input_bias * gates * cells,
-        "hidden": matrices["hidden"] + a.hidden_bias * gates * cells,
-    }
-
-
-def _cells(a: Fields):
-    """Cells of all layers."""
-    return (a.n_layer - 1) * a.d_hidden + a.d_last
-
-
-def _handed_on(a: Fields):
-    """Channels that a layer hands on to the next."""
-    return a.projected * a.d_projection + (1 - a.projected) * a.d_hidden
-
-
-def _matrices(a: Fields) -> Values:
-    """Count the parameters of all layers without the biases."""
-    gates, handed_on = GATES[a.cell], _handed_on(a)
-    from_below = (
-        a.d_hidden * a.d_model + (a.n_layer - 2) * a.d_hidden * handed_on + a.d_last * handed_on
-    )
+    gates, cells = GATES[a.cell], (a.n_layer - 1) * a.d_hidden + a.d_last
+    handed_on = a.projected * a.d_projection + (1 - a.projected) * a.d_hidden
+    from_below = a.d_hidden * (a.d_model + (a.n_layer - 2) * handed_on) + a.d_last * handed_on
     from_before = (a.n_layer - 1) * a.d_hidden * handed_on + a.d_last * width(a)
     return {
-        "input": gates * from_below,
-        "hidden": gates * from_before,
-        "projection": a.projected * a.d_projection * _cells(a),
+        "input": gates * from_below + a.input_bias * gates * cells,
+        "hidden": gates * from_before + a.hidden_bias * gates * cells,
+        "projection": a.projected * a.d_projection * cells,
     }
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run, width_below, n_cell):

@@ -28,12 +28,12 @@ from modelbudget.architecture.run_values import (
     own_tokens,
     stays_gathered,
     stored,
+    tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
 from modelbudget.components import (
     context_parallel,
-    dropout,
     embedding,
     expert_parallel,
     layer,
@@ -334,7 +334,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stages.microbatch(alone))
             return pipeline_stages.activations(r, of_microbatch)
         a, s = share(a, r), of_states(r)
-        ends = embedding.saved(a, r) | {"dropout": dropout.saved_of_embedding(a, s)}
+        dropped = r.dropout * int(r.dropout_in == "model") * tokens(s) * a.d_model
+        ends = embedding.saved(a, r) | {"dropout": dropped}
         terms = around_layers(a, ends, norm.saved(a, s))
         return layer.packed(r, terms | saved_by_layers(a, r))
 

@@ -21,11 +21,6 @@ from modelbudget.operations.part import Part, make_part
 class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
     """Token embedding, recurrent layers, head."""
 
-    has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = recurrent_layer.TOKENS_PER_STEP
-    UNLIKE_PERIODS: ClassVar[int] = 2
-    """At each end: the first and the last layer are of other widths than those between them."""
-
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
             "d_projection == d_model",
@@ -62,10 +57,6 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 
 class CharacterLM(RecurrentLayerFields, CharacterInputFields):
     """Words are read as characters and predicted as words: no table to tie the head to."""
-
-    has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = recurrent_layer.TOKENS_PER_STEP
-    UNLIKE_PERIODS: ClassVar[int] = 2
 
     n_vocab: Count = Field(description="words that the head scores")
     head_bias: bool = Field(False, description="the head adds a bias for each word")

@@ -118,14 +118,6 @@ def gathered_of(layer: Layer):
     return sum(of_group.gathered for of_group in layer)
 
 
-def kept_of(layer: Layer):
-    """Bytes of a device's shard of the gradients of a layer, which stay to the optimizer's step."""
-    return sum(
-        of_group.output + of_group.shard - positive(of_group.shard) * of_group.output
-        for of_group in layer
-    )
-
-
 class Ends(NamedTuple):
     """What happens before and after the layers of a model, in addition to `training.Model`.
 

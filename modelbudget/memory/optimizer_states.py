@@ -15,7 +15,6 @@ from modelbudget.architecture.run_values import (
     accumulates,
     bytes_of,
     exact_bytes,
-    keeps_gradients_in_buckets,
     own_numbers,
     rank,
     replicas,
@@ -107,8 +106,7 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
     the temporaries do. A buffer of gradients is there from the start, and stays
     (distributed/param_and_grad_buffer.py).
     """
-    is_apart = int(r.gradient_casts == "together") * (1 - keeps_gradients_in_buckets(r))
-    size = bytes_of(r.dtype) * is_apart
+    size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     buffer = accumulates(r) * copies
     master = r.master_weights * exact_bytes(r.dtype) * (trained if own is None else own)

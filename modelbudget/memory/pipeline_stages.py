@@ -157,19 +157,12 @@ def texts(r: Run):
     return INDEX * tokens(r) * (is_first(r) + is_last(r))
 
 
-def outputs(r: Run, logits):
-    """Bytes of the logits of all microbatches that the last stage keeps to the end of the step."""
-    return int(r.outputs == "kept") * is_last(r) * r.n_microbatch * logits
-
-
 def forward_backward(stage: Stage, r: Run, start, gradients):
     """Peak bytes of one step, where `start` bytes are live throughout.
 
     `gradients`: bytes of those of all parameters, which are there after the first backward pass.
     """
-    # All logits are joined at the end of the step, when the losses are gone.
-    joined = start + gradients + 2 * outputs(r, stage.logits)
-    return largest(*passes(stage, r, start, gradients), joined)
+    return largest(*passes(stage, r, start, gradients))
 
 
 def passes(stage: Stage, r: Run, start, gradients) -> list:
@@ -189,7 +182,7 @@ def passes(stage: Stage, r: Run, start, gradients) -> list:
     later = start + (n - 1 + refills) * stage.waiting + finished * stage.left
     later = later + gradients + unsent
     # The schedule has the logits of the microbatch before until the next ones are computed.
-    before = in_turn * is_last(r) * int(r.outputs == "freed") * stage.logits
+    before = in_turn * is_last(r) * stage.logits
     forward = largest(0, *stage.forward)
     in_forward = largest(forward, *stage.loss)
     levels = [full + in_forward, *backward_levels(stage.backward, stage.n_layer, full)]

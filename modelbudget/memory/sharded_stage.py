@@ -14,11 +14,10 @@ from modelbudget.memory.fsdp import (
     Layer,
     copied_in_forward,
     gathered_of,
-    kept_of,
     reduced,
     reduced_group,
 )
-from modelbudget.memory.pipeline_stages import Stage, is_first, outputs, passes
+from modelbudget.memory.pipeline_stages import Stage, is_first, passes
 from modelbudget.memory.timeline import Timeline, change, live_bytes, peak_during
 
 
@@ -54,10 +53,8 @@ def peak(sharded: ShardedStage, r: Run, start, gradients):
     before_last = first + sharded.before_last - gathered_of(layer)
     levels.append(peak_during(before_last, copied_in_forward(layer, layer)))
     unsent = (1 - is_first(r)) * stage.states
-    ended = gathered + gradients + unsent + sharded.output + outputs(r, stage.logits)
-    shards = kept_of(rest) + stage.n_layer * kept_of(layer)
-    joined = start + shards + 2 * outputs(r, stage.logits)
-    return largest(*levels, *_reductions(sharded, ended), joined)
+    ended = gathered + gradients + unsent + sharded.output
+    return largest(*levels, *_reductions(sharded, ended))
 
 
 def forward_of_layers_is_lower(sharded: ShardedStage, r: Run, forward: Timeline, gradients):

@@ -44,7 +44,6 @@ def test_random_devices_are_predicted(seed):
     a, run = random_device(seed)
     assert run_mistake(a, run) is None
     formulas, values = predicted(a, run), measured(a, run)
-    assert run.dropout or "peak_training_bytes" in formulas
     assert programmed(a, run) == values, run
     assert formulas.items() <= values.items(), run
 
@@ -52,7 +51,7 @@ def test_random_devices_are_predicted(seed):
 def test_buckets_are_a_copy_of_all_gradients_from_the_start():
     a = Decoder(**SMALL | LLAMA)
     alone, copied, views = (
-        predicted(a, RunConfig(batch=2, length=16, data_parallel=4, gradient_buckets=buckets))
+        programmed(a, RunConfig(batch=2, length=16, data_parallel=4, gradient_buckets=buckets))
         for buckets in ("none", "copied", "views")
     )
     n_bytes = sum(alone["gradient_bytes"].values())

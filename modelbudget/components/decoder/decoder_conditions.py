@@ -32,6 +32,7 @@ OF_SETTINGS = {
     "backend": ("gpu",),
     "embedding_scale": ("none",),
     "gate_and_up": ("separate",),
+    "gradient_buckets": ("none",),
     "logit_cap": ("none",),
     "loss_kernel": ("torch",),
     "norm_kernel": ("fused", "written_out"),
@@ -74,11 +75,11 @@ def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
 
     What interleaved stages save depends on the order in which they take turns. The peak, where a
     norm and no matrix product is the last that reads a layer's input: the buffer in which the first
-    layer finds it is not freed with it. Of shards, where parameters are gathered once and gradients
-    reduced in their dtype.
+    layer finds it is not freed with it; logits are freed. Of shards, where parameters are gathered
+    once and gradients reduced in their dtype.
     """
     is_peak = quantity == "peak_training_bytes"
-    has_shards = not is_sharded(r) or (stays_gathered(r) and r.reduce_dtype == "dtype")
-    known = not is_peak or (a.norm_placement in BEFORE and has_shards)
+    has_shards = bool(stays_gathered(r)) and r.reduce_dtype == "dtype" if is_sharded(r) else True
+    known = not is_peak or (a.norm_placement in BEFORE and has_shards and r.outputs == "freed")
     known = known and not (is_interleaved(r) and (is_peak or quantity == "activation_bytes"))
     return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1

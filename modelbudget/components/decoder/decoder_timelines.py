@@ -112,8 +112,7 @@ def sharded_stage_of(
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
     in_layer = int(r.recompute != "full") * change(last.forward)
-    freed = int(r.outputs == "freed")
-    output = loss.number(r) + freed * stage.logits if is_last else model.states
+    output = loss.number(r) + stage.logits if is_last else model.states
     return sharded_stage.ShardedStage(
         stage,
         *gathered_together(a, r, is_held=0),

@@ -10,12 +10,10 @@ from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
     bytes_of,
-    has_buckets,
     has_part_of_states,
     is_divided,
     is_pipelined,
     is_sharded,
-    keeps_gradients_in_buckets,
     of_states,
     own_tokens,
     reduced_number,
@@ -50,7 +48,6 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     if is_divided(r) and not sharded and not accumulates(r):
         trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
     of_parameters = total(family.parameter_bytes(a, r)) + model_frequencies(a, r)
-    of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
     saved = of_parameters + total(family.activation_bytes(a, r))
     saved = saved + loss.held(r, embedding.rows(a)) + layer.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
@@ -105,7 +102,7 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     return optimizer_states.phases(
         stored(r),
         trained,
-        resident + pipeline_stages.outputs(r, stage.logits),
+        resident,
         total(family.optimizer_bytes(a, r)),
         optimizer_states.temporaries(stored(r), of_device, tensors),
         forward_backward,
@@ -164,5 +161,4 @@ def timelines(a: Fields, r: Run) -> training_peak.Model:
         bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
         forward_end(a, r),
     )
-    has_buffer = accumulates(r) or keeps_gradients_in_buckets(r)
-    return training_peak.with_gradient_buffer(model) if has_buffer else model
+    return training_peak.with_gradient_buffer(model) if accumulates(r) else model
