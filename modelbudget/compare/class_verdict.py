@@ -10,10 +10,12 @@ import polars as pl
 
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.compare.known_differences import known_differences
 from modelbudget.compare.uncompared import REASON
+from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import component_of_class
+from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.class_table import OF_POINT, TRACED
+from modelbudget.sweeps.points_table import rows
 
 COUNT, WHOLE = "parameters", "whole class"
 REFERENCE = {
@@ -88,7 +90,7 @@ def with_classes(
         .agg(pl.col("reference").sum().alias("class_total"), pl.first(*ABOUT_CLASS))
         .with_columns(pl.when(~of_phases(values)).then("class_total"))
     )
-    known = known_differences(points).with_columns(quantity=pl.lit(COUNT))
+    known = _known_differences(points).with_columns(quantity=pl.lit(COUNT))
     of_class = points.select("point", of_class=pl.col("implementation") == TRANSFORMERS)
     table = (
         comparison.join(by_component(values), on=["point", "component", "quantity"], how="left")
@@ -138,3 +140,16 @@ def judged(comparison: pl.DataFrame) -> pl.DataFrame:
             pl.first("known_difference", *ABOUT_CLASS),
         )
     )
+
+
+def _known_differences(points: pl.DataFrame) -> pl.DataFrame:
+    """Return the points whose class differs: point, known (parameters), known_difference (text)."""
+    kinds = [kind for kind, translation in translations().items() if translation.left_out]
+    different = points.filter(pl.col("transformers").cast(pl.String).is_in(kinds))
+    differences = [
+        (row.point, known.parameters, known.text)
+        for row in rows(different)
+        if (known := known_difference(row.transformers, row.architecture))
+    ]
+    schema = {"point": pl.String, "known": pl.Int64, "known_difference": pl.String}
+    return pl.DataFrame(differences, schema, orient="row")

@@ -8,7 +8,6 @@ from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
-from modelbudget.families.smallest import SmallestLM
 
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
 SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
@@ -264,7 +263,7 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
 
 
 @st.composite
-def smallest_that_run(draw) -> tuple[SmallestLM, RunConfig]:
+def smallest_that_run(draw) -> tuple[EmbeddingLM | FeedForwardLM, RunConfig]:
     """A language model of words and a head, or with an MLP between, and a run of it."""
     flip = st.booleans()
     ends = {
