@@ -21,7 +21,7 @@ from modelbudget.measurement.measured import Measured, Values, nothing
 from modelbudget.measurement.process import allocator
 from modelbudget.measurement.process.device import Room, choose
 from modelbudget.measurement.process.rss import copies, resident
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.torch_optimizer import why_not_measured
 from modelbudget.measurement.step.train import OF_OPTIMIZER, train
 from modelbudget.measurement.trace.inference import infer

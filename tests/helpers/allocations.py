@@ -9,7 +9,7 @@ from modelbudget.components.decoder import decoder_program as decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.measurement.parallel.step_of_rank import ShardedStepTrace
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.measurement.trace.step_trace import StepTrace

@@ -18,7 +18,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError

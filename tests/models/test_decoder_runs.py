@@ -10,7 +10,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.position import DistanceBuckets, alibi, shift

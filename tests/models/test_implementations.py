@@ -20,7 +20,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.reference.class_trace import trace_class
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.modules.initialise import initialise
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.compared import not_compared

@@ -22,7 +22,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.reference.class_trace import trace_class
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.trace.attention_dispatch import (
     WIDEST,
     Call,

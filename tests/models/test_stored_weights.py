@@ -23,7 +23,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.adapters import Adapted
 from modelbudget.modules.initialise import uninitialised

@@ -11,6 +11,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     bytes_of,
     computed_again,
+    drops_outputs,
     fuses_gradients,
     is_sharded,
     tokens,
@@ -18,7 +19,6 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, vector
 from modelbudget.memory.timeline import (
     Allocation,
@@ -230,6 +230,15 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
         return {}
     again = flops(a, r)
     return again | {"down": again["down"] * repeats_last_product(a, r)}
+
+
+def repeats_last_product(a: Fields, r: Run):
+    """1 where full checkpointing repeats the last product of a layer, else 0.
+
+    Torch stops the repeated forward pass once it has all saved tensors. The last product's result
+    is saved only where dropout or a norm follows.
+    """
+    return 1 - int(a.norm_placement == "pre") * (1 - drops_outputs(r))
 
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:

@@ -24,7 +24,6 @@ from modelbudget.components.contract import ALONE, Place, Values, doubled, valid
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix
 from modelbudget.memory.timeline import (
     Allocation,
@@ -266,7 +265,7 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     if r.recompute != "full":
         return {}
     again = flops(a, r)
-    repeats = 1 - (1 - repeats_last_product(a, r)) * (1 - a.shared_gate)
+    repeats = 1 - (1 - mlp.repeats_last_product(a, r)) * (1 - a.shared_gate)
     return again | {"shared.down": again["shared.down"] * repeats}
 
 

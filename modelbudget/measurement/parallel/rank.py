@@ -51,7 +51,7 @@ from modelbudget.measurement.parallel.fake_process_group import (
     serve_meta,
 )
 from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.train import by_component, train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.decoder import DecoderModel

@@ -11,9 +11,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step import transformers_class
-from modelbudget.measurement.step.arrange import arrange
 from modelbudget.measurement.step.gradients import gradients
 from modelbudget.measurement.step.loss_of_step import forward
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import (
     is_transformers_class,
     operations,

@@ -11,7 +11,7 @@ from torch import nn
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.step.arrange import arrange
+from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
 from modelbudget.measurement.step.transformers_class import infer_class
 from modelbudget.measurement.step.user_module import is_user_module
