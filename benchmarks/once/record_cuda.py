@@ -7,7 +7,7 @@ frees as it does for anybody. Readings are the allocator's peaks above what was 
 model (requested by tensors; allocated in blocks; reserved in segments), by phase. Each case says
 which blocks were live at the peak of each phase, so that a difference can be explained. All is
 written after each row; a case that fails is written with its error.
-tests/models/test_recorded_gpu.py compares what is in tests/golden with predictions.
+The page and tests/models/test_recorded_gpu.py compare configs/h100_readings.json with predictions.
 
 Needs the package `peft` for its section, and the repository's folder as the working directory.
 """

@@ -1,9 +1,13 @@
-"""Act 7's drawing: predicted ÷ reported, of every number of others that has a prediction."""
+"""Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
 
 from collections import Counter
+from functools import cache
 from typing import NamedTuple
 
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.compare import recorded_peaks
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
+from modelbudget.compare.recorded_peaks import Peaks
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_results import SweepResult
@@ -13,11 +17,18 @@ ROOM, DOT, SPACE = 720, 9, 16
 LEAST, MOST = 0.78, 1.06
 """Ends of the axis, unless a ratio is beyond."""
 WITHIN, EQUAL = f"within {CLOSE * 100:.0f} %", "equal"
-"""What a reading of a GPU must be, and what the trace of a class must be."""
+"""What a published reading must be, and what the peak of a recorded or traced run must be."""
+RECORDED = {
+    "training": "Our modules, training on an H100",
+    "classes": "Classes of transformers, training on an H100",
+    "peft": "LoRA by PEFT, training on an H100",
+    "inference": "Our modules, prompts on an H100",
+}
+"""Sections of the recorded runs, by the name of their dots."""
 
 
 class Point(NamedTuple):
-    """A number of others that has a prediction; `must` is what makes it close."""
+    """A number of others that has a prediction; `must` is what makes it close, `n` its dot's."""
 
     source: str
     must: str
@@ -25,59 +36,105 @@ class Point(NamedTuple):
     is_close: bool
     title: str
     reason: str
+    n: int = 1
 
 
-def ratios(readings: list[Row], sweeps: list[SweepResult]) -> dict | None:
-    """Return the dots of readings and classes by source, those of one place stacked.
+@cache  # takes seconds, and is the same for all pages of a process
+def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point, ...]:
+    """Return the dots of the runs that an H100 recorded."""
+    recorded = recorded_peaks.recorded()
+    return tuple(
+        _recorded(RECORDED[section], recorded_peaks.peaks(row, section, catalogue))
+        for section in sections
+        for row in recorded[section]
+    )
+
+
+def _recorded(source: str, run: Peaks) -> Point:
+    settings = ", ".join(f"{name} {value}" for name, value in run.settings.items())
+    title = f"{run.label}, {settings}: {count(run.requested[run.phase])} bytes read"
+    return Point(source, EQUAL, run.ratio, run.is_equal(run.phase), title, run.reason)
+
+
+def ratios(
+    readings: list[Row], sweeps: list[SweepResult], recorded: tuple[Point, ...] = ()
+) -> dict | None:
+    """Return the dots of recorded runs, readings and classes by source, those of a place stacked.
 
     None without any reading that has a prediction.
     """
     of_gpus = [_of_gpu(row, row.ratio) for row in readings if row.ratio is not None]
     if not of_gpus:
         return None
-    points = [*of_gpus, *_of_classes(sweeps)]
+    points = [*recorded, *of_gpus, *_of_classes(sweeps)]
     values = [point.ratio for point in points]
     low, high = min(LEAST, *values), max(MOST, *values)
     sources, bottom = [], 0
     for source in dict.fromkeys(point.source for point in points):
         of_source = [point for point in points if point.source == source]
-        n, taken = len(of_source), Counter[int]()
-        dots = []
-        for point in sorted(of_source, key=lambda point: point.ratio):
+        drawn, taken, dots = _equal_once(of_source), Counter[int](), []
+        for point in sorted(drawn, key=lambda point: point.ratio):
             x = (point.ratio - low) / (high - low)
             column = round(ROOM * x / DOT)
             dots.append((f"{100 * x:.2f}", taken[column], point))
             taken[column] += 1
         top, bottom = bottom + 22, bottom + 22 + DOT * max(taken.values()) + SPACE
         off = [point for point in of_source if not point.is_close]
+        n_close = len(of_source) - len(off)
         sources.append(
             {
-                "title": f"{source}: {n - len(off)} of {n} {of_source[0].must}",
+                "title": f"{source}: {n_close} of {len(of_source)} {of_source[0].must}",
                 "y": top - 8,
-                "reason": off[0].reason.split(";")[0] if off else "",
-                "n_off": len(off),
+                "reasons": _reasons(source, off),
                 "dots": [
                     {"x": x, "y": bottom - SPACE - DOT * place, "close": point.is_close,
-                     "title": f"{point.title}: {point.ratio:.3f}"
-                     + (f"; {point.reason}" if point.reason else "")}
+                     "n": point.n,
+                     "title": "; ".join(filter(None, (point.title, point.reason)))}
                     for x, place, point in dots
                 ],
             }
         )  # fmt: skip
     ticks = [n / 100 for n in range(50, 200, 5) if low <= n / 100 <= high]
-    close = sum(point.is_close for point in of_gpus)
+    training = [point for point in recorded if point.source != RECORDED["inference"]]
     return {
         "sources": sources,
         "high": bottom,
-        "has_classes": len(points) > len(of_gpus),
+        "has_classes": len(points) > len(of_gpus) + len(recorded),
+        "has_recorded": bool(recorded),
         "ticks": [
             {"x": f"{100 * (tick - low) / (high - low):.2f}", "text": f"{tick:.2f}",
              "is_one": tick == 1}
             for tick in ticks
         ],
-        "sentence": f"{count(close)} of {count(len(of_gpus))} readings of GPUs are {WITHIN} of the "
-        "prediction",
+        "sentence": _close(training, "training runs on an H100 peak as predicted, to the byte; ")
+        + _close(of_gpus, f"published readings of GPUs are {WITHIN} of the prediction"),
     }  # fmt: skip
+
+
+def _equal_once(points: list[Point]) -> list[Point]:
+    """Return the points, those that equal their prediction as one, and others with their ratio."""
+    equal = [point for point in points if point.must == EQUAL and point.is_close]
+    others = [
+        point._replace(title=f"{point.title}: {point.ratio:.3f}")
+        for point in points
+        if point not in equal
+    ]
+    if not equal:
+        return others
+    names = ", ".join(dict.fromkeys(point.title.partition(",")[0] for point in equal))
+    title = f"{len(equal)} equal: {names}"
+    return [equal[0]._replace(ratio=1.0, title=title, reason="", n=len(equal)), *others]
+
+
+def _reasons(source: str, off: list[Point]) -> list[str]:
+    """Return why points are off, each reason with the number of its points."""
+    reasons = Counter(point.reason.split(";")[0] for point in off if point.reason)
+    return [f"{n} of “{source}” differ{'s' * (n == 1)}: {why}" for why, n in reasons.items()]
+
+
+def _close(points: list[Point], what: str) -> str:
+    close = sum(point.is_close for point in points)
+    return f"{count(close)} of {count(len(points))} {what}" if points else ""
 
 
 def _of_gpu(row: Row, ratio: float) -> Point:

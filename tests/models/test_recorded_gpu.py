@@ -4,20 +4,19 @@ Recorded by benchmarks/once/record_cuda.py. Only these readings see a difference
 what stands in for one on a CPU: traces, emulated autocast, rules of kernels read from source.
 """
 
-import json
 import math
 from functools import cache
 
 import pytest
 import torch
 from helpers.catalogue import CATALOGUE
-from helpers.project import ROOT
 from helpers.tiers import some
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.compare import recorded_peaks
+from modelbudget.compare.recorded_peaks import TRAINING, peaks, recorded
 from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
@@ -37,20 +36,7 @@ from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
 from modelbudget.sweeps.sweep_file import Measure
 
-RECORDED = json.loads(
-    (ROOT / "tests" / "golden" / "cuda-nvidia-h100-80gb-hbm3-torch-2-11-0.json").read_text()
-)
-WITHOUT_REASON = {"batch", "length", "n_layer", "dtype"}
-DIFFERS = {
-    ("gpt-2-124m", "autocast", "recompute"): "1 MiB: cuBLASLt's workspace, made in the first step",
-    ("gpt-2-124m", "foreach", "optimizer"): "132 MiB: a product's workspace (132 multiprocessors)",
-    ("qwen-3-0.6b", "autocast"): "autocast of torch 2.11 leaves RMSNorm, that of 2.13 casts for it",
-    ("gemma-3-270m", "autocast"): "as Qwen 3",
-    ("falcon-7b", "autocast"): "gradients of a tied matrix add up in place; not in a trace",
-    ("mamba-130m",): "48 MiB: the workspace of cuDNN's convolution",
-    ("mamba-130m", "autocast"): "as without autocast",
-}  # fmt: skip
-"""Why the peaks of a row differ, by its model and what it sets: ours, not those of classes."""
+RECORDED = recorded()
 
 
 def of(section: str) -> list:
@@ -63,9 +49,7 @@ def name_of(row: dict) -> str:
 
 
 def run_of(row: dict, of_class: bool):
-    base = CATALOGUE[row["base"]]
-    fields = implementations()[TRANSFORMERS].of_class(base.transformers) if of_class else {}
-    return resolved(base, dict(fields) | row["settings"])
+    return recorded_peaks.run_of(CATALOGUE[row["base"]], row, of_class)
 
 
 @cache
@@ -79,44 +63,25 @@ def n_trained(a, run: RunConfig) -> int:
     return sum(p.requires_grad and not name.startswith(of_no_loss) for name, p in named)
 
 
-def on_the_host(a, run: RunConfig, phase: str) -> list[int]:
-    """Return bytes that predictions have in the device's memory, and torch in the host's.
-
-    AdamW's and Adafactor's count of steps of each tensor, unless a fused kernel reads it; and the
-    random state of memory-efficient attention, of which only some is live at a peak.
-    """
-    counts = 4 * n_trained(a, run)
-    has_counts = phase != "first.forward_backward" and run.optimizer.startswith("ada")
-    counts *= has_counts and not run.fused
-    efficient = run.attention_kernel == "efficient"
-    return [counts, counts + 16 * getattr(a, "n_layer", 0)] if efficient else [counts]
-
-
 @pytest.mark.parametrize(
-    ("of_class", "row"),
-    [(n > 0, row) for n, name in enumerate(("training", "classes", "peft")) for row in of(name)],
-    ids=lambda value: name_of(value) if isinstance(value, dict) else str(value),
+    ("section", "row"),
+    [(name, row) for name in TRAINING for row in of(name)],
+    ids=lambda value: name_of(value) if isinstance(value, dict) else value,
 )
-def test_a_step_requests_what_is_predicted(of_class, row):
+def test_a_step_requests_what_is_predicted(section, row):
     """Of our modules, of classes of `transformers`, and of these with the adapters of PEFT."""
-    a, run = run_of(row, of_class)
-    peaks = {name: term.total for name, term in predicted("peak_training_bytes", a, run).items()}
-    sets = tuple(sorted(row["settings"].keys() - WITHOUT_REASON))
-    equal = {
-        phase: peaks[phase] - requested in on_the_host(a, run, phase)
-        for phase, (requested, _, _) in row["peaks"].items()
-    }
-    differs = not of_class and (row["base"], *sets) in DIFFERS
-    assert all(equal.values()) is not differs, (equal, row["peaks"], peaks)
+    run = peaks(row, section, CATALOGUE)
+    assert all(map(run.is_equal, run.requested)) is not bool(run.reason), run
+    assert row["trained_tensors"] == n_trained(*run_of(row, section != "training"))
 
 
 @pytest.mark.parametrize("row", of("inference"), ids=name_of)
 def test_inference_requests_what_is_predicted(row):
     """But for partial results of a flash kernel that divides long keys of one new token."""
     a, run = run_of(row, of_class=False)
-    peaks = {name: term.total for name, term in predicted("peak_inference_bytes", a, run).items()}
-    assert row["peaks"]["prefill"][0] == peaks["prefill"]
-    assert 0 <= row["peaks"]["decode"][0] - peaks["decode"] < 2**18
+    of_phases = predicted("peak_inference_bytes", a, run)
+    assert row["peaks"]["prefill"][0] == of_phases["prefill"].total
+    assert 0 <= row["peaks"]["decode"][0] - of_phases["decode"].total < 2**18
     cache = sum(term.total for term in predicted("cache_bytes", a, run).values())
     assert row["cache_bytes"] == cache
 
@@ -126,8 +91,8 @@ def test_inference_of_a_class_requests_what_is_traced(row):
     a, run = run_of(row, of_class=True)
     kind = CATALOGUE[row["base"]].transformers
     traced = trace_class(kind, class_config(kind, a), run, {"peak_inference_bytes"})
-    peaks = traced.values["peak_inference_bytes"]
-    assert {phase: row["peaks"][phase][0] for phase in peaks} == peaks
+    of_phases = traced.values["peak_inference_bytes"]
+    assert {phase: row["peaks"][phase][0] for phase in of_phases} == of_phases
 
 
 @pytest.mark.parametrize("row", RECORDED["training"][:20:6], ids=name_of)

@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from helpers.catalogue import CATALOGUE
 
 from modelbudget.catalogue.published_readings import Reading, Source
 from modelbudget.compare.by_implementation import implementations
@@ -17,7 +18,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.bytes_by_implementation import charts_of_classes
 from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
 from modelbudget.report.page_results import Results, SweepResult
-from modelbudget.report.ratios import ratios
+from modelbudget.report.ratios import RECORDED, ratios, recorded_points
 from modelbudget.report.sections.verdicts import verdict_section
 from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
@@ -126,15 +127,41 @@ def test_the_plot_of_ratios_has_classes_beside_readings_of_gpus(sweep, tmp_path,
     assert plot["sentence"] == alone["sentence"]
     _, classes = plot["sources"]
     assert classes["title"] == "Classes of transformers, traced: 2 of 2 equal"
-    traces = of_class.classes.group_by("quantity").agg(
-        total=pl.sum("reference"), largest=pl.max("reference")
-    )
-    bytes_of = {quantity: row for quantity, *row in traces.iter_rows()}
-    assert {dot["title"] for dot in classes["dots"]} == {
-        f"small, activation_bytes, {bytes_of['activation_bytes'][0]:,} bytes traced: 1.000",
-        f"small, peak_training_bytes, {bytes_of['peak_training_bytes'][1]:,} bytes traced: 1.000",
-    }
+    assert [(dot["n"], dot["title"]) for dot in classes["dots"]] == [(2, "2 equal: small")]
     points = result.points.with_columns(implementation=pl.lit("transformers"))
     *_, ours = ratios(readings, [result._replace(points=points)])["sources"]
     assert ours["title"].endswith("traced: 0 of 2 equal")
     assert not any(dot["close"] for dot in ours["dots"])
+    traces = result.classes.group_by("quantity").agg(
+        total=pl.sum("reference"), largest=pl.max("reference")
+    )
+    bytes_of = {quantity: row for quantity, *row in traces.iter_rows()}
+    assert {dot["title"].rpartition(":")[0] for dot in ours["dots"]} == {
+        f"small, activation_bytes, {bytes_of['activation_bytes'][0]:,} bytes traced",
+        f"small, peak_training_bytes, {bytes_of['peak_training_bytes'][1]:,} bytes traced",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sections", "equal", "of_sources"),
+    [
+        (("peft", "inference"), "5 of 5", ["5 of 5", "8 of 8"]),
+        pytest.param(
+            (*RECORDED,), "125 of 130", ["100 of 105", "20 of 20", "5 of 5", "8 of 8"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_the_plot_of_ratios_counts_the_runs_of_an_h100(sections, equal, of_sources):
+    """As docs/measured.md does, from the recorded bytes. Only this sees a run that is left out."""
+    source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
+    reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
+    runs = recorded_points(CATALOGUE, sections)
+    plot = ratios([Row(source, "GPT-2", reading, 2.0, 2.0, "")], [], runs)
+    assert plot["sentence"].startswith(f"{equal} training runs on an H100 peak as predicted")
+    *rows, _ = plot["sources"]
+    assert [row["title"].rpartition(": ")[2] for row in rows] == [f"{n} equal" for n in of_sources]
+    for row, text in zip(rows, of_sources, strict=True):
+        n_equal, n = map(int, text.split(" of "))
+        assert [dot["n"] for dot in row["dots"] if dot["close"]] == [n_equal]
+        assert len([dot for dot in row["dots"] if not dot["close"]]) == n - n_equal

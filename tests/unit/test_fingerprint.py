@@ -22,6 +22,7 @@ IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 READ_BY_NAME = {
     "report/sections/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
+    "compare/recorded_peaks.py": ROOT / "configs" / "h100_readings.json",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",

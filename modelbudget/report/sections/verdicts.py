@@ -8,7 +8,7 @@ from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import most_of_classes, of_all_sweeps
 from modelbudget.report.page_results import Results, ordered
-from modelbudget.report.ratios import ratios
+from modelbudget.report.ratios import ratios, recorded_points
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.gpu_readings import readings_of
 from modelbudget.report.what_others_say import trust_section
@@ -21,7 +21,8 @@ def _contents(page: Page) -> list[dict]:
     shown = verdict_section(page.results, page.verdicts)
     if not (shown["trust"] and page.is_of_all):
         return [shown | {"ratios": None}]
-    return [shown | {"ratios": ratios(readings_of(page.catalogue), page.sweeps)}]
+    drawn = ratios(readings_of(page.catalogue), page.sweeps, recorded_points(page.catalogue))
+    return [shown | {"ratios": drawn}]
 
 
 def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
