@@ -12,9 +12,10 @@ from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_step import HALF
-from modelbudget.architecture.run_values import BYTES
+from modelbudget.architecture.run_values import BYTES, division
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
+from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_choices import (
@@ -29,7 +30,7 @@ from modelbudget.report.calculator_choices import (
     Settings,
 )
 from modelbudget.report.calculator_columns import RunColumns, as_steps
-from modelbudget.report.calculator_runs import Run, alone, run_of, runs, with_foreach
+from modelbudget.report.calculator_runs import Run, alone, is_whole, run_of, runs, with_foreach
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_programs import Categories, Programs
@@ -141,6 +142,8 @@ class Formulas:
         of_class = implementations()[TRANSFORMERS].of_class(class_name) if class_name else {}
         key = tuple(choices.items()), tuple(of_class.items())
         training = run_of(*key, divided=True)
+        if class_name:
+            training = _compared(class_name, run_of(*key, divided=False))
         if training is not None:
             training = training._replace(settings=with_foreach(record, training.settings))
         inference = run_of(*key, divided=False) if is_alone else None
@@ -151,7 +154,7 @@ class Formulas:
                 continue
             value = self._read(quantity, record, run.settings, sums)
             if of_class and is_alone and self.graph.constant(self.graph.node(value.holds)) == 0:
-                value, run = self._of_class(class_name, record, choices, key)
+                value, run = self._of_class(class_name, record, run)
             sums[quantity] = value.whole
             holds = self.graph.node(run.holds * value.holds)
             if self.graph.constant(holds) != 0:
@@ -163,12 +166,9 @@ class Formulas:
             budgets[STATES] = [self._budget(states, {}), budgets["optimizer_bytes"][1]]
         return budgets
 
-    def _of_class(
-        self, class_name: str, record, choices: Settings, key: tuple
-    ) -> tuple[_Value, Run]:
+    def _of_class(self, class_name: str, record, run: Run) -> tuple[_Value, Run]:
         """Return the peak of a class without a closed formula: of one device, by a fused kernel."""
-        run = run_of(*key, divided=False)
-        if run is None or run.settings.attention_kernel == "math":
+        if run.settings.attention_kernel == "math":
             return _Value(0, {}, 0), Run(SimpleNamespace())
         settings = with_foreach(record, run.settings)
         settings.foreach = bool(settings.foreach)
@@ -228,6 +228,17 @@ class Formulas:
     def _product(self, term: Term) -> list[int]:
         """Return the nodes of one instance, of the number of instances, and of the product."""
         return [self.graph.node(value) for value in (*term, term.total)]
+
+
+def _compared(class_name: str, run: Run | None) -> Run | None:
+    """Return a run where formulas were compared with a class: no device divides its matrices."""
+    if run is None:
+        return None
+    of_class = implementations()[TRANSFORMERS].classes[class_name]
+    values = vars(run.settings) | {"tensor_parallel": 1}
+    if division(SimpleNamespace(**values)) and not Expression(of_class.divided)(values):
+        return None
+    return run._replace(holds=is_whole())
 
 
 @cache  # takes seconds, and depends on no model's sizes and names

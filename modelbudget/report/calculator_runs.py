@@ -48,9 +48,13 @@ def run_of(chosen: tuple, of_class: tuple, divided: bool) -> Run | None:
     if divided and (run := _known(several | together)):
         return Run(_with_sizes(run, sizes.union(together)))
     if run := _known(several):
-        is_whole = 1 - positive(graph.field("tensor_parallel") - 1)
-        return Run(_with_sizes(run, sizes), is_whole if divided else 1)
+        return Run(_with_sizes(run, sizes), is_whole() if divided else 1)
     return None
+
+
+def is_whole():
+    """1 where each device has whole matrices, else 0."""
+    return 1 - positive(graph.field("tensor_parallel") - 1)
 
 
 def with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
