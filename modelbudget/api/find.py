@@ -16,8 +16,15 @@ from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
-_PAGE = re.compile(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree/main)?/?)?")
-"""The address of a model's page, with its name."""
+_PAGE = re.compile(
+    r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/main(?:/config\.json)?)?/?"
+)
+"""The address of a model's page, or of its config.json, with its name."""
+_NO_MODELS = {
+    "adapter_config.json": "an adapter; allowed: the model that it is of, with --adapter",
+    "model_index.json": "a pipeline of diffusers; allowed: a model that reads tokens",
+}
+"""Files of folders that have no config.json of a model."""
 GGUF = ".gguf"
 _TAGS = (":latest", ":mini", ":medium")
 """Tags of models at ollama.com that could be names of functions."""
@@ -95,6 +102,9 @@ def _config(name: str) -> Path | None:
     path = Path(name)
     if os.path.isdir(path):  # False for a name that no file can have
         path = path / "config.json"
+        for other, what in _NO_MODELS.items():
+            if not path.is_file() and path.with_name(other).is_file():
+                raise InputError([f"{path.with_name(other)}: {what}"])
     elif name.endswith((HEADER, INDEX)):
         _must_be_file(path, "an existing file")
         path = path.with_name("config.json")

@@ -162,6 +162,9 @@ def _load(path: Path) -> dict[str, Any]:
     config = _json(path)
     if not isinstance(config, dict):
         raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
+    if "model_type" not in config and "_class_name" in config:
+        named = f"{path}: _class_name = {show(config['_class_name'])}"
+        raise InputError([f"{named}: of diffusers; allowed: a model that reads tokens"])
     if not isinstance(config.get("model_type"), str):
         named = show(config["model_type"]) if "model_type" in config else "missing"
         raise InputError([f"{path}: model_type: {named}; allowed: a name such as llama or gpt2"])

@@ -78,7 +78,11 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --batch-size 2", "--batch-size: no such option; allowed: --batch"),
         ("llama-3-8b --precision 8", "--precision: no such option; allowed: --dtype"),
         ("llama-3-8b --hidden-size 8", "--hidden-size: no such option; allowed: --set d_model=…"),
-        ("llama-3-8b --qlora", "--qlora: no such option; allowed: --adapter"),
+        ("llama-3-8b --qlora", "no such option; allowed: --adapter lora --weights bnb-4bit"),
+        ("llama-3-8b --weights nf4", "--weights nf4: write bnb-4bit or bnb-4bit-double"),
+        ("llama-3-8b --weights q4_k_m", "allowed: --file gguf --format Q4_K_M"),
+        ("llama-3-8b --fit 24 GiB", "GiB: a unit alone; allowed: without a space, such as 24GiB"),
+        ("train llama-3-8b", "llama-3-8b: too many; MODEL = 'train' was read before"),
         ("llama-3-8b --lora-rank 8", "allowed: --set adapter_rank=…"),
         ("models --gpus 2", "No such option: --gpus"),
         ("llama-3-8b --length 32k", "--length 32k: write 32768 or 32000"),
@@ -93,6 +97,10 @@ def command(monkeypatch, capsys, tmp_path):
             "&& modelbudget config.json",
         ),
         ("https://huggingface.co/Qwen/Qwen9-8B/tree/main", "if huggingface.co has it: curl -fLO"),
+        (
+            "https://huggingface.co/Qwen/Qwen9-8B/blob/main/config.json",
+            "if huggingface.co has it: curl -fLO",
+        ),
         ("mygpt.py:build", "write mygpt:build"),
         ("./models/mygpt.py:build", "write models.mygpt:build"),
         ("measure /a/mygpt.py:build", "write mygpt:build, with PYTHONPATH=/a"),
@@ -108,6 +116,22 @@ def test_a_mistake_is_one_line_of_what_to_write(command, words, about):
     assert about in found.err
     assert len(found.err.splitlines()) == 1
     assert not [word for word in SWEEPS if word in found.err]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("adapter_config.json", {"peft_type": "LORA"}, "an adapter; allowed: the model that it is"),
+        ("model_index.json", {"unet": []}, "a pipeline of diffusers; allowed: a model that reads"),
+        ("config.json", {"_class_name": "UNet"}, "_class_name = 'UNet': of diffusers; allowed: a "),
+    ],
+)
+def test_a_folder_of_something_else_is_named(command, tmp_path, name, content, line):
+    """It was asked for a config.json, or for a model_type."""
+    (tmp_path / name).write_text(json.dumps(content))
+    found = command(str(tmp_path))
+    assert (found.code, found.out) == (2, "")
+    assert found.err.startswith(f"{tmp_path / name}: {line}")
 
 
 def test_what_is_not_known_of_a_model_is_said_once_and_not_in_words_of_sweeps(command):

@@ -42,7 +42,7 @@ def settings(
         "length": length and _count("length", length),
         "dtype": dtype,
         "implementation": implementation,
-        "weights": weights,
+        "weights": weights and _format(weights),
         "adapter": adapter,
         "adapter_rank": rank and _value(rank),
         "optimizer": optimizer,
@@ -77,8 +77,23 @@ def _count(option: str, text: str) -> bool | int | str:
     return _value(text)
 
 
+def _format(text: str) -> str:
+    """Return a format of weights. Raises InputError for words that llama.cpp or QLoRA has."""
+    if re.fullmatch(r"i?q\d_\w+", text.casefold()):
+        of_file = f"--file gguf --format {text.upper()}"
+        raise InputError([f"--weights {text}: of GGUF files; allowed: {of_file}"])
+    if text.casefold() == "nf4":
+        raise InputError([f"--weights {text}: write bnb-4bit or bnb-4bit-double"])
+    return text
+
+
 def other_name(error: Any) -> str | None:
-    """Return what to write for an option of another tool; None for another error, or unknown."""
+    """Return what to write for an option of another tool, or a word too many; None if unknown."""
+    if extra := re.search(r"extra arguments?(?:\(s\))? \((.*)\)", error.format_message()):
+        if re.fullmatch("[kMGT]i?B", extra[1], re.IGNORECASE):
+            return f"{extra[1]}: a unit alone; allowed: without a space, such as 24{extra[1]}"
+        model = error.ctx.params.get("name") if error.ctx else None
+        return model and f"{extra[1]}: too many; MODEL = {model!r} was read before"
     if not hasattr(error, "possibilities"):  # that there is no such option
         return None
     from modelbudget.architecture.adapter_methods import OF_LAYERS
@@ -96,6 +111,8 @@ def other_name(error: Any) -> str | None:
     near = [wanted[one] for one in nearest(name, wanted, 1, SAME_WORD)]
     if name in OF_LAYERS and "adapter" in wanted:
         near = [f"--adapter {name}"]
+    elif name == "qlora":
+        near = ["--adapter lora --weights bnb-4bit"]
     return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
 
 
