@@ -76,6 +76,9 @@ class Model(Provenance):
     reason: str | None = Field(
         None, description="why the printed size differs from the count by more than its tolerance"
     )
+    released_weights: str | None = Field(
+        None, description="the format in which weights were released, if it is no dtype"
+    )
     same_shape: list[str] = Field(
         [],
         description="names of models that have all sizes of this one, on huggingface.co with their "

@@ -15,8 +15,10 @@ import modelbudget as mb
 from modelbudget.api.command import app
 from modelbudget.api.find import find
 from modelbudget.api.predictions import QUANTITIES
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.catalogue import named_models
 from modelbudget.catalogue.named_models import Catalogue, as_spelled
+from modelbudget.common.paths import CONFIGS
 
 MODULE = """
 from torch import nn
@@ -314,6 +316,19 @@ def test_where_no_request_is_served_the_reason_is_given(command):
     assert "no request fits: weights and the rest need 145 GB of 78.1 GB" in weights.err
     cache = command("llama-3-70b", "--serve", "160GB", "--length", "100000")
     assert "one of 100,000 tokens needs 32.8 GB" in cache.err
+    assert "a shorter --length" in cache.err
+    assert "a shorter --length" not in weights.err
+
+
+def test_the_format_of_released_weights_is_named(command):
+    """gpt-oss 20B was said to fit no card of 24 GB, for which it was released in 12.8 GiB."""
+    whole = command("gpt-oss-20b", "--serve", "rtx-4090")
+    assert "counted in bfloat16, released in mxfp4: --weights mxfp4" in whole.err
+    found = command("gpt-oss-20b", "--serve", "rtx-4090", "--weights", "mxfp4", "--json")
+    assert json.loads(found.out)["requests"] > 0
+    assert not found.err
+    models = (base.model for base in Catalogue(CONFIGS / "models").bases.values() if base.model)
+    assert {model.released_weights for model in models} <= {None, *FORMATS}
 
 
 @pytest.mark.parametrize("name", ["4090", "RTX 4090", "rtx-4090-24gb"])

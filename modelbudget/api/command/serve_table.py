@@ -8,8 +8,10 @@ from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
 
 
-def show(serving: Serving, as_json: bool, as_csv: bool, as_markdown: bool) -> None:
-    """Print what is served, as a table or as data."""
+def show(
+    serving: Serving, released: str | None, as_json: bool, as_csv: bool, as_markdown: bool
+) -> None:
+    """Print what is served, as a table or as data; `released`: the format of published weights."""
     if as_json:
         output.print_json(serving.as_dict())
     elif as_csv:
@@ -19,6 +21,9 @@ def show(serving: Serving, as_json: bool, as_csv: bool, as_markdown: bool) -> No
         for term in serving.of_device.terms:
             if term.how == "read" or term.note.startswith(NOT_KNOWN):
                 output.print_note(f"{term.name}: {term.note}")
+        if released and serving.run.weights == "dtype":
+            of_run = f"counted in {serving.run.dtype}, released in {released}"
+            output.print_note(f"weights: {of_run}: --weights {released}")
         if not serving.requests:
             output.print_note(too_small(serving))
 
@@ -26,13 +31,14 @@ def show(serving: Serving, as_json: bool, as_csv: bool, as_markdown: bool) -> No
 def too_small(serving: Serving) -> str:
     """Return why no request is served."""
     of_device, length = serving.of_device, count(serving.run.length)
-    needed = sum(term.n_bytes for term in of_device.terms)
+    needed, helps = sum(term.n_bytes for term in of_device.terms), "--devices N, --weights FORMAT"
     if needed >= of_device.usable:
         why = f"weights and the rest need {si_bytes(needed)} of {si_bytes(of_device.usable)}"
     else:
         left, request = si_bytes(of_device.cache_bytes), si_bytes(of_device.request_bytes)
         why = f"the cache of one of {length} tokens needs {request}, and {left} are left"
-    return f"no request fits: {why}; what helps: --devices N, --weights, a shorter --length"
+        helps += ", a shorter --length"
+    return f"no request fits: {why}; what helps: {helps}"
 
 
 def of_serving(serving: Serving) -> Table:

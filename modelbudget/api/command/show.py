@@ -107,12 +107,10 @@ def run(
         )
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
-        serve_table.show(
-            model_with(name, settings, {}).serve(
-                serve, settings, devices, reserve, accelerators, draft
-            ),
-            as_json, as_csv, as_markdown,
-        )  # fmt: skip
+        model = model_with(name, settings, {})
+        serving = model.serve(serve, settings, devices, reserve, accelerators, draft)
+        released = model.base.model and model.base.model.released_weights
+        serve_table.show(serving, released, as_json, as_csv, as_markdown)
         return
     for option, value in of_trainer.items():
         if value is not None and trainer is None:
