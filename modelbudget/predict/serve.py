@@ -267,7 +267,7 @@ def served(
     most = max(usable - smallest, 0)
     room = _Room(_on_device(a, run), run, _of_draft(draft))
     shared = room.shared_bytes(run.shared_prefix)
-    pages = room.pages
+    pages = room.pages if room.is_one_group or not draft else None
     return Served(
         memory, usable, tuple(terms), room_left, most, room.request_bytes(run.length), shared,
         pages and pages.block_bytes, pages and pages.block_tokens,
@@ -343,11 +343,18 @@ def _forward(a: Architecture, run: RunConfig) -> Term:
 
 
 class _Room:
-    """What requests take of the cache: whole blocks of pages, or bytes."""
+    """What requests take of the cache: whole blocks of pages, or bytes.
+
+    A block has the tokens of model and draft where all layers keep all tokens (vLLM's
+    UniformTypeKVCacheSpecs).
+    """
 
     def __init__(self, of_model: list[Kind], run: RunConfig, of_draft: list[Kind]):
         self.run, self.kinds, self.draft = run, of_model, of_draft
-        self.pages = pages_of(of_model, run) if run.cache_layout == "paged" else None
+        both = [*of_model, *of_draft]
+        self.is_one_group = not any(kind.state or kind.window for kind in both)
+        of_pages = both if self.is_one_group else of_model
+        self.pages = pages_of(of_pages, run) if run.cache_layout == "paged" else None
 
     def request_bytes(self, length: int) -> int:
         """Return the bytes of one request, with those of its draft."""

@@ -115,6 +115,10 @@ def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     assert terms(drafted)["draft model"] == 2 * draft.parameters().total
     of_draft = draft.predict("cache_bytes", settings).total
     assert drafted.of_device.request_bytes == plain.of_device.request_bytes + of_draft
+    # Both models' layers are of one block: it was shown with the model's layers alone.
+    of_both = drafted.of_device
+    assert of_both.block_bytes - plain.of_device.block_bytes == 16 * 28 * 2 * 8 * 128 * 2
+    assert drafted.requests == of_both.blocks // of_both.request_blocks
     prefix = model.serve("h100", settings | {"shared_prefix": 1000})
     assert prefix.of_device.shared_bytes == 62 * prefix.of_device.block_bytes
     blocks = prefix.of_device.blocks
