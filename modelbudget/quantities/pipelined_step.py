@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -224,8 +225,8 @@ def _run_optimizer(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> 
 
 
 def _declare(passes: Passes, stage: Layers, run: RunConfig) -> None:
-    """Count parameters: those of a packed matrix one by one, unless it is divided as one."""
-    if not (is_sharded(run) or is_divided(run)):
+    """Count parameters: of a packed matrix one by one, unless it is divided or adapted as one."""
+    if not (is_sharded(run) or is_divided(run) or is_partial(run)):
         run = run.model_copy(update={"projections": "separate", "gate_and_up": "separate"})
     with running_on(tape_of(run, lists_allocations=False)) as tape:
         _make(tape, stage, run)

@@ -45,6 +45,7 @@ RUNS = [
     STAGES | {"weights": "bnb-4bit", "recompute": "full", "pipeline_rank": "last"},
     STAGES | SHARDS | {"pipeline_schedule": "gpipe", "adapter": "dora", "input_gradient": True},
     TURNS | {"adapter": "none", "trained": "attention norms"},
+    STAGES | {"projections": "packed"},
     TURNS | {"zero": 2, "data_parallel": 2, "weights": "bnb-4bit-double"},
 ]
 
