@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from modelbudget.architecture.operations import highest
 from modelbudget.operations.tape import Allocation
-from modelbudget.quantities.length import HasAllocations
+from modelbudget.quantities.length import OfPhases
 
-Result = TypeVar("Result", bound=HasAllocations)
+Result = TypeVar("Result", bound=OfPhases)
 
 
 class Shallow(NamedTuple):
@@ -72,8 +72,10 @@ def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
     }
     if None in peaks.values():
         return run(a)
+    for phase, (repeated, more) in short.repeats.items():
+        peaks[phase] = peaks[repeated] + runs.extended(more, long.repeats[phase][1])
     result = type(short)()
-    result.peaks = peaks
+    result.peaks = {phase: peaks[phase] for phase in short.peaks}
     for name, value in vars(short).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, value, getattr(long, name)))

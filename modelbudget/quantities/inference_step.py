@@ -8,15 +8,15 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, is_sharded
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Allocation, Tape, empty, running_on
+from modelbudget.operations.tape import Tape, empty, running_on
 from modelbudget.operations.views import narrow
-from modelbudget.quantities.length import of_any_length
+from modelbudget.quantities.length import OfPhases, of_any_length
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
 from modelbudget.quantities.training_step import check_devices
 
 
 @dataclass
-class Inference:
+class Inference(OfPhases):
     """Bytes of parameters and caches and FLOPs of one token by component, peaks by phase."""
 
     parameter_bytes: Counter[str] = field(default_factory=Counter)
@@ -24,9 +24,6 @@ class Inference:
     n_caches: Counter[str] = field(default_factory=Counter)
     """By component: how many equal caches its bytes are of; 1 where they differ."""
     flops_decode: Counter[str] = field(default_factory=Counter)
-    peaks: dict[str, Any] = field(default_factory=dict)
-    allocations: dict[str, list[Allocation]] = field(default_factory=dict)
-    """By phase, if they are listed."""
 
 
 def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> Inference:

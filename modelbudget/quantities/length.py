@@ -10,9 +10,10 @@ longer one has more; a run for which they are not computes all tokens.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import lcm
 from operator import index
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_config import RunConfig
@@ -20,14 +21,18 @@ from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation
 
 
-class HasAllocations(Protocol):
-    """What a run of a program gives: `TrainingStep` or `Inference`."""
+@dataclass
+class OfPhases:
+    """What a run of a program gives of its phases: its peaks, and its allocations if listed."""
 
-    allocations: dict[str, list[Allocation]]
-    peaks: dict
+    peaks: dict[Any, Any] = field(default_factory=dict)
+    allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
+    repeats: dict[Any, tuple[Any, Any]] = field(default_factory=dict, compare=False)
+    """Phases that allocate what another does, which are not listed: the other, and how many bytes
+    more are live."""
 
 
-Result = TypeVar("Result", bound=HasAllocations)
+Result = TypeVar("Result", bound=OfPhases)
 PADDED_QUERIES = 32
 """Queries to which the memory-efficient kernel pads its sums."""
 
@@ -101,9 +106,12 @@ def of_any_length(
     for name, value in vars(results[0]).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, [getattr(of_run, name) for of_run in results]))
-    result.peaks = {
-        phase: highest(*(x.live for x in listed)) for phase, listed in allocations.items()
-    }
+    peaks = {phase: highest(*(x.live for x in listed)) for phase, listed in allocations.items()}
+    for phase, (repeated, _) in results[0].repeats.items():
+        more = runs.extended()(*(of_run.repeats[phase][1] for of_run in results))
+        result.repeats[phase] = repeated, more
+        peaks[phase] = peaks[repeated] + more
+    result.peaks = {phase: peaks[phase] for phase in results[0].peaks}
     result.allocations = allocations if lists_allocations else {}
     return result
 

@@ -23,8 +23,9 @@ from modelbudget.architecture.run_values import (
 from modelbudget.devices.pipeline_schedules import Key, Pass, Saved, Schedule, Stage
 from modelbudget.operations.autograd import backward, make_leaf
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import BYTES, Allocation, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Tape, Tensor, empty, running_on
 from modelbudget.quantities.depth import of_any_depth
+from modelbudget.quantities.length import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -75,11 +76,9 @@ class Layers(NamedTuple):
 
 
 @dataclass
-class Passes:
+class Passes(OfPhases):
     """What a stage runs, by pass; bytes live before and after."""
 
-    peaks: dict[Any, Any] = field(default_factory=dict)
-    allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
     live: Counter[Any] = field(default_factory=Counter)
     results: Counter[Key] = field(default_factory=Counter)
     gradients_of_leaf: Counter[Key] = field(default_factory=Counter)
@@ -111,11 +110,9 @@ class Passes:
 
 
 @dataclass
-class Steps:
+class Steps(OfPhases):
     """Two steps of the optimizer of all stages; live: bytes before, and of gradients."""
 
-    peaks: dict[Any, Any] = field(default_factory=dict)
-    allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
     live: Counter[Any] = field(default_factory=Counter)
     gradient_bytes: Counter[str] = field(default_factory=Counter)
     optimizer_bytes: Counter[str] = field(default_factory=Counter)

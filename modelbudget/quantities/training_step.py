@@ -5,9 +5,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any
 
-from modelbudget.architecture.operations import highest
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
@@ -23,10 +21,10 @@ from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import BYTES, Allocation, Storage, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
-from modelbudget.quantities.length import of_any_length
+from modelbudget.quantities.length import OfPhases, of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -40,7 +38,7 @@ PHASES = (
 
 
 @dataclass
-class TrainingStep:
+class TrainingStep(OfPhases):
     """What a training step needs. Counts, bytes and FLOPs are by component, peaks by phase."""
 
     parameters: Counter[str] = field(default_factory=Counter)
@@ -50,9 +48,6 @@ class TrainingStep:
     saved: Counter[str] = field(default_factory=Counter)
     flops_forward: Counter[str] = field(default_factory=Counter)
     flops_backward: Counter[str] = field(default_factory=Counter)
-    peaks: dict[str, Any] = field(default_factory=dict)
-    allocations: dict[str, list[Allocation]] = field(default_factory=dict)
-    """By phase, if they are listed."""
 
 
 def training_step(
@@ -115,7 +110,10 @@ def _training_step(
                 _forward_backward(tape, step, model, run, (tokens, targets), preference)
                 _finish(tape, step, "second.forward_backward")
             elif number:  # the same, over the states of the optimizer
-                _repeat(step, tape.live - before)
+                first, second = PHASES[0], PHASES[2]
+                more = tape.live - before
+                step.peaks[second] = step.peaks[first] + more
+                step.repeats[second] = first, more
                 tape.restart("backward")
                 again(trained)
             tape.restart("optimizer")
@@ -124,7 +122,7 @@ def _training_step(
             if optimizer.is_known:
                 _finish(tape, step, f"{name}.optimizer")
     if n_steps and is_divided(run) and not has_parts_of_gradients(run):
-        step.peaks, step.allocations = {}, {}  # are not known
+        step.peaks, step.allocations, step.repeats = {}, {}, {}  # are not known
     return step
 
 
@@ -237,16 +235,6 @@ def gradients_again(trained: list[Tensor]) -> Callable[[list[Tensor]], None]:
             again.storage = storages[storage]
 
     return allocate
-
-
-def _repeat(step: TrainingStep, more) -> None:
-    """Let the second pass be the first one, over more live bytes."""
-    first, second = PHASES[0], PHASES[2]
-    if first not in step.allocations:
-        step.peaks[second] = step.peaks[first] + more
-        return
-    step.allocations[second] = [x._replace(live=x.live + more) for x in step.allocations[first]]
-    step.peaks[second] = highest(*(x.live for x in step.allocations[second]))
 
 
 def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:

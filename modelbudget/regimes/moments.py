@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,12 @@ LARGEST_INT64, EXACT_IN_FLOAT = 2**62, 2**53
 class Largest:
     """The maximum of polynomials, numbers, moments, and of other maxima."""
 
-    def __init__(self, of: Sequence[Any]):
-        self.of = of
+    def __init__(self, of: Sequence[Any], more: Any = 0):
+        """`more`: what is added to it."""
+        self.of, self.more = of, more
+
+    def __add__(self, n_bytes):
+        return Largest([self], n_bytes)
 
     @cached_property
     def kept(self) -> list[Size | int]:
@@ -42,16 +46,16 @@ class Largest:
         values = [
             x for value in self.of for x in (value.kept if isinstance(value, Largest) else [value])
         ]
-        return _undominated(*_matrix(values))
+        kept = _undominated(*_matrix(values))
+        if self.more.__class__ is int and not self.more:
+            return kept
+        (more,) = Largest([self.more]).kept
+        return [value + more for value in kept]
 
 
-class Part(NamedTuple):
-    """The first of some changes of live bytes, added up, times a factor."""
-
-    changes: list[tuple[Any, int]]
-    """Bytes, and 1 where they are allocated, -1 where they are freed."""
-    n: int
-    factor: Any
+Part = tuple[list[tuple[Any, int]], int, Any]
+"""Changes of live bytes (bytes, and 1 where they are allocated, -1 where they are freed), how many
+of them are added up, from the first on, and a factor of the sum."""
 
 
 class Moment:
@@ -63,33 +67,33 @@ class Moment:
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: tuple[Part, ...]):
+    def __init__(self, *parts: Part):
         self.parts = parts
 
     def __add__(self, other):
-        return Moment(self.parts + other.parts) if isinstance(other, Moment) else self._with(other)
+        return Moment(*self.parts, *other.parts) if other.__class__ is Moment else self._with(other)
 
     __radd__ = __add__
 
     def __sub__(self, other):
-        return self + other * -1 if isinstance(other, Moment) else self._with(other, -1)
+        return self + other * -1 if other.__class__ is Moment else self._with(other, -1)
 
     def __mul__(self, factor):
-        return Moment(tuple(Part(changes, n, factor * by) for changes, n, by in self.parts))
+        return Moment(*[(changes, n, factor * by) for changes, n, by in self.parts])
 
     __rmul__ = __mul__
 
     def _with(self, n_bytes, sign: int = 1) -> Moment:
         changes, n, factor = self.parts[0]
         if len(self.parts) > 1 or factor != 1 or n < len(changes):
-            return Moment((*self.parts, Part([(n_bytes, sign)], 1, 1)))
+            return Moment(*self.parts, ([(n_bytes, sign)], 1, 1))
         changes.append((n_bytes, sign))
-        return Moment((Part(changes, n + 1, 1),))
+        return Moment((changes, n + 1, 1))
 
 
 def nothing() -> Moment:
     """Return the live bytes of a tape before its first allocation."""
-    return Moment((Part([], 0, 1),))
+    return Moment(([], 0, 1))
 
 
 @highest_of.register(Moment)
@@ -100,7 +104,8 @@ def _(*values):
 
 
 def _undominated(rows: np.ndarray, monomials: Sequence[Monomial]) -> list[Size | int]:
-    rows = _distinct(rows)
+    is_below_next = (rows[1:] >= rows[:-1]).all(axis=1)
+    rows = _distinct(rows[~np.append(is_below_next, False)])
     values = Symbols.active.values
     of_monomials = [prod(values[name] for name in names) for names in monomials]
     rows = rows[np.argsort(-(rows.astype(float) @ np.array(of_monomials, float)), kind="stable")]
@@ -110,11 +115,9 @@ def _undominated(rows: np.ndarray, monomials: Sequence[Monomial]) -> list[Size |
     left = np.arange(len(rows))
     kept = []
     while len(left):
-        first = left[0]
-        kept.append(first)
+        kept.append(left[0])
         is_left = (bounds > bounds[0]).any(axis=1)
-        left = left[is_left]
-        bounds = bounds[1:] if len(left) == len(bounds) - 1 else bounds[is_left]
+        left, bounds = left[is_left], bounds[is_left]
     return [_size(rows[number], monomials, of_monomials) for number in kept]
 
 
@@ -140,38 +143,53 @@ def _size(row: np.ndarray, monomials: Sequence[Monomial], of_monomials: Sequence
 
 def _matrix(moments: Sequence[Any]) -> tuple[np.ndarray, list[Monomial]]:
     """Return live bytes as rows of coefficients, and the products of symbols of the columns."""
-    rows_of: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+    rows_of: dict[tuple, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     lists: dict[int, list] = {}
     factors: dict[int, Any] = {}
+    sizes: list[tuple[Any, int]] = []
     for row, moment in enumerate(moments):
-        parts = moment.parts if isinstance(moment, Moment) else (Part([(moment, 1)], 1, 1),)
+        if moment.__class__ is Moment:
+            parts = moment.parts
+        else:
+            sizes.append((moment, 1))
+            parts = (sizes, len(sizes), 1), (sizes, len(sizes) - 1, -1)
         for place, (changes, n, factor) in enumerate(parts):
             # Equal polynomials are one object.
             lists[id(changes)], factors[id(factor)] = changes, factor
-            rows_of[id(changes), id(factor), place].append((row, n))
+            rows, counts = rows_of[id(changes), id(factor), place]
+            rows.append(row)
+            counts.append(n)
     sums = {key: _sums(changes) for key, changes in lists.items()}
     pieces = [
-        (rows, sums[key][0], c, [joined(names, by) for names in sums[key][1]])
-        for (key, factor, _), rows in rows_of.items()
+        (of_rows, sums[key][0], c, [joined(names, by) for names in sums[key][1]])
+        for (key, factor, _), of_rows in rows_of.items()
         for by, c in terms_of(factors[factor]).items()
     ]
     places = _places(names for *_, monomials in pieces for names in monomials)
     largest = sum(abs(c) * float(np.abs(sums_).max(initial=0)) for _, sums_, c, _ in pieces)
     is_exact = all(sums_.dtype == np.int64 for _, sums_, *_ in pieces) and largest < LARGEST_INT64
     matrix = np.zeros((len(moments), len(places)), np.int64 if is_exact else object)
-    for pairs, sums_, c, monomials in pieces:
-        numbers, counts = np.array(pairs).T
+    for (rows, counts), sums_, c, monomials in pieces:
         columns = [places[names] for names in monomials]
-        matrix[np.ix_(numbers, columns)] += c * sums_[counts]
+        matrix[np.ix_(rows, columns)] += c * sums_[counts]
     return matrix, list(places)
 
 
 def _sums(changes: Sequence[tuple[Any, int]]) -> tuple[np.ndarray, list[Monomial]]:
     """Return the sums of the first changes, of none at first, and the products of symbols."""
-    rows = [{}, *(terms_of(n_bytes) for n_bytes, _ in changes)]
-    signs = [1, *(sign for _, sign in changes)]
-    places = _places(names for row in rows for names in row)
-    return (_filled(rows, places) * np.array(signs)[:, None]).cumsum(axis=0), list(places)
+    results, key = Symbols.active.results, ("sums", id(changes), len(changes))
+    if key not in results:
+        distinct = {id(n_bytes): terms_of(n_bytes) for n_bytes, _ in changes}
+        numbers = {key: number for number, key in enumerate(distinct, 1)}
+        places = _places(names for terms in distinct.values() for names in terms)
+        of_sizes = _filled([{}, *distinct.values()], places)
+        if float(np.abs(of_sizes).max(initial=0)) * len(changes) >= LARGEST_INT64:
+            of_sizes = of_sizes.astype(object)
+        rows = of_sizes[[0, *(numbers[id(n_bytes)] for n_bytes, _ in changes)]]
+        signs = np.array([1, *(sign for _, sign in changes)])
+        sums = (rows * signs[:, None]).cumsum(axis=0), list(places)
+        results[key] = changes, sums  # as long as these are there, no other list has their id
+    return results[key][1]
 
 
 def _places(monomials: Iterable[Monomial]) -> dict[Monomial, int]:
