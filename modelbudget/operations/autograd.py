@@ -219,6 +219,6 @@ def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
 
 def _has_layout_of(x: Tensor, y: Tensor) -> bool:
     return x.strides is y.strides or all(
-        size == 1 or mine == other
+        mine == other or size == 1
         for size, mine, other in zip(x.shape, x.strides, y.strides, strict=True)
     )

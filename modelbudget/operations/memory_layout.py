@@ -8,6 +8,9 @@ reshape copies. Source: c10/core/MemoryFormat.h, aten/src/ATen/TensorIterator.cp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from modelbudget.operations.tape import Shape, Tensor, empty
 
 _WIDTH = {
@@ -27,27 +30,35 @@ def at_least_float32(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def is_contiguous(x: Tensor) -> bool:
+def is_one(size) -> bool:
+    """Return whether a dimension has size 1, with any stride.
+
+    A symbol has not, though a batch may be 1: enough where only strides follow, not copies.
+    """
+    return isinstance(size, int) and size == 1
+
+
+def is_contiguous(x: Tensor, is_one: Callable[[Any], bool] = lambda size: size == 1) -> bool:
     step = 1
     for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
-        if size == 1:
-            continue
-        if stride is not step and stride != step:
+        if stride is step or stride == step:
+            step = step * size
+        elif not is_one(size):
             return False
-        step = step * size
     return True
 
 
 def is_dense(x: Tensor) -> bool:
     """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
-    if is_contiguous(x):
+    if is_contiguous(x, is_one):
         return True
     step = 1
-    dimensions = [pair for pair in zip(x.strides, x.shape, strict=True) if pair[1] != 1]
+    dimensions = reversed(list(zip(x.strides, x.shape, strict=True)))
     for stride, size in sorted(dimensions, key=lambda pair: pair[0]):
-        if stride != step:
+        if stride is step or stride == step:
+            step = step * size
+        elif not is_one(size):
             return False
-        step = step * size
     return True
 
 
@@ -91,7 +102,7 @@ def memory_order(shape, strides_of_operands) -> list[int]:
             if step == 0 or step_of_other == 0:  # broadcast: the next operand decides
                 continue
             if step is step_of_other or step == step_of_other:
-                if shape[dim] > shape[other]:
+                if (is_one(shape[other]) and not is_one(shape[dim])) or shape[dim] > shape[other]:
                     return 1
                 continue
             return 1 if step > step_of_other else -1
@@ -118,7 +129,10 @@ def broadcast(*shapes) -> Shape:
     sizes = []
     for i in range(-max(map(len, shapes)), 0):
         candidates = [shape[i] for shape in shapes if len(shape) >= -i]
-        wide = [size for size in candidates if not (isinstance(size, int) and size == 1)]
+        if all(size is candidates[0] for size in candidates):
+            sizes.append(candidates[0])
+            continue
+        wide = [size for size in candidates if not is_one(size)]
         sizes.append(next((size for size in wide if size != 1), 1))
     return tuple(sizes)
 
@@ -142,7 +156,7 @@ def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
         if all(x.strides is first.strides or x.strides == first.strides for x in others):
             if is_dense(first):
                 return empty(shape, dtype, first.strides)
-        elif all(map(is_contiguous, operands)):
+        elif all(is_contiguous(x, is_one) for x in operands):
             return empty(shape, dtype)
     else:
         shape = broadcast(*(x.shape for x in operands))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import clone_contiguous, contiguous
-from modelbudget.operations.memory_layout import is_contiguous
+from modelbudget.operations.memory_layout import is_contiguous, is_one
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     Shape,
@@ -23,16 +23,17 @@ from modelbudget.operations.tape import (
 
 def strides_for(x: Tensor, shape) -> Shape | None:
     """Return the strides with which x has another shape; None if it must be copied for that."""
-    if is_contiguous(x):
+    if is_contiguous(x, is_one):
         return contiguous_strides(shape)
+    if x.shape and shape and x.shape[0] is shape[0] and not is_one(shape[0]):
+        inner = strides_for(view_of(x, x.shape[1:], x.strides[1:]), shape[1:])
+        return None if inner is None else (x.strides[0], *inner)
     # Merge the dimensions of x that follow each other in memory, innermost first.
     blocks: list[list] = []  # [size, stride of the innermost dimension]
     for size, stride in reversed(list(zip(x.shape, x.strides, strict=True))):
-        if size == 1:
-            continue
         if blocks and stride == blocks[-1][1] * blocks[-1][0]:
             blocks[-1][0] = blocks[-1][0] * size
-        else:
+        elif size != 1:
             blocks.append([size, stride])
     # Each block must be a product of sizes of the new shape.
     strides: list = [0] * len(shape)

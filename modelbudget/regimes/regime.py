@@ -21,6 +21,7 @@ from modelbudget.quantities.length import short
 from modelbudget.regimes.moments import Largest, nothing
 from modelbudget.regimes.symbolic_sizes import (
     LEAST,
+    LEAST_OF,
     DividedError,
     Form,
     Monomial,
@@ -63,8 +64,9 @@ class Regime:
             holds = holds * is_number
         for name, (of_record, (base, factors, _)) in self.symbols.fields.items():
             whole = values.step(factors) * values.monomial((name,)) + base
-            least = self.least.get(name, LEAST)
-            holds = holds * positive(values.monomial((name,)) + (1 - least))
+            if name not in LEAST_OF:
+                least = self.least.get(name, LEAST)
+                holds = holds * positive(values.monomial((name,)) + (1 - least))
             if factors:
                 holds = holds * _is_zero(values.without_remainder(of_record) - whole)
         for name in self.symbols.remainders:
@@ -250,7 +252,7 @@ def _sizes(a, run, forms: Mapping[str, Form]) -> dict[str, Any]:
                 step = (size(factor) if is_field else factor) * step
                 value //= fields[factor] if is_field else factor
             symbol_name = "/".join(map(str, (name, *factors)))
-            if value < LEAST:
+            if value < LEAST_OF.get(symbol_name, LEAST):
                 sizes[name] = fields[name]
             else:
                 Symbols.active.fields[symbol_name] = name, forms[name]

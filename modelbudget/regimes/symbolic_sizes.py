@@ -3,7 +3,7 @@
 A `Size` is a polynomial of symbols, and its value in one example. Where a program asks whether two
 sizes are equal, or which is larger, the example answers, and the question is kept as a guard: the
 polynomials hold wherever the guards have the same answers (as torch's SymInt). A symbol is at least
-2, since fields of 0 and 1 are numbers: so most questions have one answer.
+2, since fields of 0 and 1 are numbers (but for a batch of 1): so most questions have one answer.
 
 Coefficients are integers. Where a program halves a field that is even in the example, the field
 becomes twice a symbol (`DividedError`), and the run begins again.
@@ -24,6 +24,8 @@ Monomial = tuple[str, ...]
 Terms = dict[Monomial, int]
 LEAST = 2
 """The least value of a symbol."""
+LEAST_OF = {"batch": 1}
+"""Symbols whose least value is another: of a run of one sequence, which mostly asks the same."""
 
 
 class Form(NamedTuple):
@@ -295,11 +297,12 @@ def above_least(terms: Terms) -> Terms:
 @lru_cache(maxsize=65_536)
 def shifted(names: Monomial) -> tuple[tuple[Monomial, int], ...]:
     """Multiply out (LEAST + x) (LEAST + y) …"""
+    least = LEAST_OF.get(names[0], LEAST) if names else LEAST
     if not names:
         return (((), 1),)
     product: Terms = {}
     for others, c in shifted(names[1:]):
-        for more, d in ((others, LEAST * c), (joined(names[:1], others), c)):
+        for more, d in ((others, least * c), (joined(names[:1], others), c)):
             product[more] = product.get(more, 0) + d
     return tuple(product.items())
 
