@@ -1,7 +1,9 @@
 """The largest batch, length or depth that fits into a device's memory, solved from formulas."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -153,8 +155,9 @@ def solve(
 ) -> Solution | None:
     """Find the largest value of `field` that fits into `room` bytes; None without a formula.
 
-    Memory is monotonic in each field, so the search doubles and then bisects, in multiples of what
-    the run divides the field by. `at` gives the model with another value.
+    Memory is monotonic in each field, and mostly a line: the search takes the value at which the
+    line through two others meets the room, and sometimes the middle, in multiples of what the run
+    divides the field by. `at` gives the model with another value.
     """
     if field == "n_layer" and not hasattr(model[0], field):
         return None
@@ -164,29 +167,41 @@ def solve(
     if needed(at(model, field, least), purpose) is None:
         return None
 
-    def bound(value: int) -> Literal["model", "formula"] | None:
-        there = at(model, field, value)
-        if value >= ENDLESS or run_mistake(*there):
-            return "model"
-        return "formula" if needed(there, purpose) is None else None
+    def is_allowed(value: int) -> bool:
+        return value < ENDLESS and not run_mistake(*at(model, field, value))
 
-    def holds(value: int) -> bool:
-        there = at(model, field, value)
-        if value >= ENDLESS or run_mistake(*there):
-            return False
-        n_bytes = needed(there, purpose)
-        return n_bytes is not None and n_bytes <= room
+    @cache
+    def n_bytes(value: int) -> int | float:
+        known = needed(at(model, field, value), purpose) if is_allowed(value) else None
+        return math.inf if known is None else known
 
-    if not holds(least):
+    def meets_room(x: int, y: int) -> int:
+        """Return where the line through two values meets the room; without one, the middle."""
+        more = n_bytes(y) - n_bytes(x)
+        if not 0 < more < math.inf:
+            return (x + y) // 2
+        return x + int((room - n_bytes(x)) * (y - x) // more)
+
+    if n_bytes(least) > room:
         return Solution(0, least)
-    low, high = least, 2 * least
-    while holds(high):
-        low, high = high, 2 * high
+    own = (vars(model[0]) | vars(model[1]))[field] // step * step
+    before, low, high = least, least, max(2 * least, own)
+    while n_bytes(high) <= room:
+        beyond = min(meets_room(low, high) // step * step + step, 8 * high)
+        before, low, high = low, high, max(2 * high, beyond)
+    turns = itertools.cycle(("between", "beyond", "between", "beyond", "middle"))
     while high - low > step:
-        middle = low + (high - low) // step // 2 * step
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    stopped = bound(high)
-    return Solution(low, None if stopped else high, stopped)
+        turn = next(turns)
+        guess = low + (high - low) // 2
+        if turn == "between":
+            guess = meets_room(low, high)
+        elif turn == "beyond" and before < low:
+            guess = meets_room(before, low)
+        guess = min(max(low + (guess - low) // step * step, low + step), high - step)
+        before, low, high = (low, guess, high) if n_bytes(guess) <= room else (before, low, guess)
+    if not is_allowed(high):
+        return Solution(low, None, "model")
+    return Solution(low, None, "formula") if n_bytes(high) == math.inf else Solution(low, high)
 
 
 def cells(

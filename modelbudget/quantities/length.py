@@ -21,7 +21,7 @@ from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation
 
 
-@dataclass
+@dataclass(kw_only=True)
 class OfPhases:
     """What a run of a program gives of its phases: its peaks, and its allocations if listed."""
 

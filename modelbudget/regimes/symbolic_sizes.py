@@ -69,31 +69,42 @@ class Symbols:
     sizes: dict[frozenset, Size] = field(default_factory=dict)
     """Equal polynomials are one object, so that each result is computed once."""
     results: dict[tuple, Any] = field(default_factory=dict)
-    """By the operation and the identities of its arguments."""
+    """Answers to questions, and sums of changes, by the identities of what they are about."""
 
     active: ClassVar[Symbols]
 
     def forget(self) -> None:
         """Drop what only a run needs."""
+        for size in self.sizes.values():
+            size.results = _no_results()
         self.sizes, self.results = {}, {}
 
 
 Symbols.active = Symbols()
 
 
-def _once(operation: Callable) -> Callable:
-    """Let each operation on the same objects be computed once."""
-    name = operation.__name__
+N_OPERATIONS = 6
 
-    def run(self, other):
-        results = Symbols.active.results
-        key = (name, id(self), id(other)) if other.__class__ is Size else (name, id(self), 0, other)
-        result = results.get(key)
-        if result is None:
-            result = results[key] = operation(self, other)
-        return result
 
-    return run
+def _no_results() -> tuple[dict, ...]:
+    return tuple({} for _ in range(N_OPERATIONS))
+
+
+def _once(number: int) -> Callable:
+    """Let an operation on the same objects be computed once; `number`: of the operation."""
+
+    def of(operation: Callable) -> Callable:
+        def run(self, other):
+            results = self.results[number]
+            key = other.mark if other.__class__ is Size else other
+            result = results.get(key)
+            if result is None:
+                result = results[key] = operation(self, other)
+            return result
+
+        return run
+
+    return of
 
 
 class Size:
@@ -101,12 +112,16 @@ class Size:
 
     is_symbolic = True
 
-    __slots__ = ("terms", "value")
+    __slots__ = ("mark", "results", "terms", "value")
 
     def __init__(self, terms: Terms, value: int):
         self.terms, self.value = terms, value
+        self.results = _no_results()
+        """By the number of an operation: results by the other argument, or its mark."""
+        self.mark = object()
+        """The size as a key; as keys, sizes themselves may be equal."""
 
-    @_once
+    @_once(0)
     def __add__(self, other):
         if not isinstance(other, Size | int):
             return NotImplemented
@@ -121,14 +136,14 @@ class Size:
     def __neg__(self):
         return self * -1
 
-    @_once
+    @_once(1)
     def __sub__(self, other):
         return self + -other
 
     def __rsub__(self, other):
         return -self + other
 
-    @_once
+    @_once(2)
     def __mul__(self, other):
         if not isinstance(other, Size | int):
             return NotImplemented
@@ -160,18 +175,18 @@ class Size:
     def __rmod__(self, other):
         return other - self * (other // self)
 
-    @_once
+    @_once(3)
     def __eq__(self, other):
         return self is other or (isinstance(other, Size | int) and asked(self - other, "="))
 
     def __ne__(self, other):
         return not self == other
 
-    @_once
+    @_once(4)
     def __gt__(self, other):
         return asked(self - other, ">")
 
-    @_once
+    @_once(5)
     def __lt__(self, other):
         return asked(other - self, ">")
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain, product
 from math import lcm
 from types import SimpleNamespace
@@ -124,7 +124,7 @@ class Programs:
         n_changed *= trace is not _training
         for a in chain(examples, *map(_changed, examples[:n_changed])):
             for length, batch in product(_lengths(a), BATCHES):
-                run = RunConfig.model_validate(settings | {"batch": batch, "length": length})
+                run = _run(tuple((settings | {"batch": batch, "length": length}).items()))
                 numbers = dict(a) | dict(run) | _padded(a)
                 # Each field that extends a regime was tried alone: with another it is tried too.
                 holding = [
@@ -135,7 +135,7 @@ class Programs:
                 is_known = any(
                     len(lower) < 2 or (id(earlier), lower) in tried for earlier, lower in holding
                 )
-                if run_mistake(a, run) or is_known:
+                if is_known or run_mistake(a, run):
                     continue
                 like = [
                     earlier
@@ -160,6 +160,11 @@ class Programs:
                 else:
                     tried.add((id(wider), below(wider, numbers)))
         return regimes
+
+
+@cache  # most models have the same runs
+def _run(settings: tuple[tuple[str, Any], ...]) -> RunConfig:
+    return RunConfig.model_validate(dict(settings))
 
 
 def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:

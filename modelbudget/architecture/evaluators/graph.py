@@ -148,18 +148,18 @@ class Graph:
         so formulas that use the same nodes in the same order have equal rows, which are there once
         (`repeats.py`).
         """
-        rows = [
-            row
-            if row.operation in (FIELD, CONSTANT)
-            else Node(row.operation, *(_reference(number, operand) for operand in row[1:]))
-            for number, row in enumerate(self._rows)
-        ]
+        rows = []
+        for number, (operation, left, right) in enumerate(self._rows):
+            if operation not in (FIELD, CONSTANT):
+                left = number - left if number - left < NEAR else -left
+                right = number - right if number - right < NEAR else -right
+            rows.append((operation, left, right))
         new, copies = without_repeats(rows)
         return {
             "fields": self.fields,
-            "operations": "".join(rows[i].operation for i in new),
-            "left": [rows[i].left for i in new],
-            "right": [rows[i].right for i in new],
+            "operations": "".join(rows[i][0] for i in new),
+            "left": [rows[i][1] for i in new],
+            "right": [rows[i][2] for i in new],
             "copies": [list(column) for column in zip(*copies, strict=True)] or [[], [], []],
         }
 
@@ -201,10 +201,6 @@ class Graph:
         if number == len(self._rows):
             self._rows.append(node)
         return number
-
-
-def _reference(number: int, operand: int) -> int:
-    return number - operand if number - operand < NEAR else -operand
 
 
 @ceil_div.register
