@@ -105,7 +105,7 @@ class Formulas:
         sizes = []
         for quantity, (name, words) in OTHERS.items():
             for word in words:
-                r = SimpleNamespace(**vars(RunConfig(**{"dtype": HALF[0], name: word})))  # pyright: ignore[reportCallIssue, reportArgumentType]
+                r = _run_with(name, word)
                 is_format = name == "weights"
                 holds = self.graph.node(
                     Decoder.stores_all(a, r)
@@ -239,6 +239,11 @@ def _compared(class_name: str, run: Run | None) -> Run | None:
     if division(SimpleNamespace(**values)) and not Expression(of_class.divided)(values):
         return None
     return run._replace(holds=is_whole())
+
+
+@cache  # the same for all groups of models
+def _run_with(name: str, word: str) -> SimpleNamespace:
+    return SimpleNamespace(**vars(RunConfig.model_validate({"dtype": HALF[0], name: word})))
 
 
 @cache  # takes seconds, and depends on no model's sizes and names

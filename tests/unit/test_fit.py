@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -31,6 +32,7 @@ from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.predict import largest_that_fits
 from modelbudget.predict.counts_by_convention import BY_NAME, relative_error
 from modelbudget.predict.largest_that_fits import (
     ENDLESS,
@@ -107,6 +109,17 @@ def test_every_room_has_its_batch():
         expected = sum(size <= room for size in sizes)
         if expected < len(sizes):
             assert solve(model, "batch", "training", room) == Solution(expected, expected + 1)
+
+
+def test_few_predictions_find_the_largest(catalogue, monkeypatch):
+    """A search that halves needs about thirty, each the run of a program for a class."""
+    n_bytes = Mock(side_effect=needed)
+    monkeypatch.setattr(largest_that_fits, "needed", n_bytes)
+    model = named_architecture(catalogue["llama-3-8b"]), RunConfig(length=1024, **FLASH)
+    for field in ("batch", "length"):
+        solve(model, field, "training", 192 * GB)
+        assert n_bytes.call_count <= 12
+        n_bytes.reset_mock()
 
 
 IN_STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "gpipe", "n_microbatch": 6, "batch": 6}

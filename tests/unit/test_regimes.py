@@ -32,7 +32,10 @@ def without_zeros(values) -> dict:
 
 @st.composite
 def larger(draw, a, run):
-    """The same model with sizes that are multiples of its own, and no other number 0 or 1."""
+    """The same model with sizes that are multiples of its own, and no other number 0 or 1.
+
+    But of one sequence or several, where a run may have any number of them.
+    """
     times = st.integers(1, 4)
     of_heads = draw(times)
     kept = ("d_head", "d_rotary", "n_dense_layer", "n_layer")
@@ -42,6 +45,8 @@ def larger(draw, a, run):
     fields["n_ctx"] = 4 * a.n_ctx
     of_run = {name: getattr(run, name) for name in ("batch", "length")}
     of_run = {name: n * draw(times) if n > 1 else n for name, n in of_run.items()}
+    if run.n_microbatch == run.loss_chunks == 1:
+        of_run["batch"] = draw(st.sampled_from([1, 2 * run.batch, 3 * run.batch]))
     return a.model_copy(update=fields), run.model_copy(update=of_run)
 
 
@@ -66,6 +71,24 @@ def test_a_regime_equals_runs_of_the_program_with_numbers(data):
             continue
         expected = quantities(use, *example)
         assert without_zeros(read) == without_zeros(expected)
+
+
+@pytest.mark.parametrize(("name", "kernel", "holds"), [("llama-3-8b", "flash", 1),
+                                                       ("gpt-2-124m", "math", 0)])  # fmt: skip
+def test_one_sequence_is_a_regime_of_its_own_only_where_it_copies_otherwise(name, kernel, holds):
+    """A view of the heads of one sequence is contiguous. Only this sees runs in vain."""
+    a = named_architecture(CATALOGUE[name])
+    run = RunConfig(batch=3, length=64, dtype="bfloat16", attention_kernel=kernel)
+    varying = {*Decoder.numeric(), "batch"}
+    regime = traced(lambda a, run: quantities("inference", a, run), a, run, varying)
+    alone = run.model_copy(update={"batch": 1})
+    fields = dict(a) | dict(alone)
+    assert regime.holds(fields) == holds
+    if holds:
+        peaks = regime.quantities["peak_inference_bytes"]
+        values = regime.read(fields)
+        expected = quantities("inference", a, alone)["peak_inference_bytes"]
+        assert {phase: values.of(size) for phase, size in peaks.items()} == expected
 
 
 def test_texts_of_chunks_are_two_regimes_and_not_one_for_each_remainder():
