@@ -94,21 +94,28 @@ def changes(
                 helpful.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
                 )
+    # What alters something, in the order of the file: LoRA before QLoRA, which needs less.
+    in_turn = sorted(
+        helpful, key=lambda change: (change.alters, 0 if change.alters else change.needed)
+    )
     helpful.sort(key=lambda change: change.needed)
-    texts, fields, least, alters = [], dict[str, Any](), now, False
-    for change in sorted(helpful, key=lambda change: change.alters):
+    of_changes, fields, least, alters = dict[str, Any](), dict[str, Any](), now, False
+    for change in in_turn:
         if least <= (room if change.alters else room_with_margins):
             break
         n_bytes = _needed(model, {**kept, **fields, **change.fields})
         if n_bytes is not None and n_bytes < least:
             fields |= change.fields
             least, alters = n_bytes, alters or change.alters
-            texts.append(change.text)
+            instead = (x for x, of in of_changes.items() if of.items() <= change.fields.items())
+            for text in [*instead]:
+                del of_changes[text]
+            of_changes[change.text] = change.fields
     pair = _pair(model, {**kept, **fields})
-    if len(texts) < 2 or pair is None:
+    if len(of_changes) < 2 or pair is None:
         return helpful, None
     largest = dict(_largest(pair, room))
-    return helpful, Change(", ".join(texts), fields, least, now - least, alters, largest)
+    return helpful, Change(", ".join(of_changes), fields, least, now - least, alters, largest)
 
 
 def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:

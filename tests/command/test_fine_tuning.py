@@ -74,6 +74,17 @@ def test_full_training_has_changes_too():
     assert not fit.together.alters
 
 
+def test_a_model_that_one_card_trains_in_4_bits_alone_has_that_as_its_answer():
+    """Of full training of Llama 3 8B on 24 GB nothing fitted; where LoRA fits it stays."""
+    small, large = (
+        mb.model("llama-3-8b").fit(card, training=True).together for card in ("rtx-4090", "a100")
+    )
+    assert "QLoRA" in small.text
+    assert "LoRA" not in small.text.split(", ")
+    assert small.needed < 24 * 10**9
+    assert large.text.split(", ")[-1] == "LoRA"
+
+
 def test_what_fits_needs_no_change():
     fit = mb.model("gpt-2-124m").fit("h100-80gb", {"batch": 1})
     assert fit.grade == "fits"
