@@ -126,10 +126,11 @@ def _equal_once(points: list[Point]) -> list[Point]:
     return [equal[0]._replace(ratio=1.0, title=title, reason="", n=len(equal)), *others]
 
 
-def _reasons(source: str, off: list[Point]) -> list[str]:
-    """Return why points are off, each reason with the number of its points."""
+def _reasons(source: str, off: list[Point]) -> str:
+    """Return why points are off, each of several reasons with the number of its points."""
     reasons = Counter(point.reason.split(";")[0] for point in off if point.reason)
-    return [f"{n} of “{source}” differ{'s' * (n == 1)}: {why}" for why, n in reasons.items()]
+    texts = [f"{why} ({n})" if len(reasons) > 1 else why for why, n in reasons.items()]
+    return f"Of “{source}” {len(off)} differ: {'; '.join(texts)}." if texts else ""
 
 
 def _close(points: list[Point], what: str) -> str:

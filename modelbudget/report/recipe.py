@@ -44,6 +44,12 @@ def precision(run: Mapping[str, Any]) -> str:
     return f"{run['dtype']} throughout"
 
 
+def each(n_bytes: int, n: int) -> str:
+    """Return bytes a parameter, with one digit after the point or two below one byte."""
+    value = n_bytes / n
+    return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
+
+
 def placed(pieces: list[dict], most: int) -> list[dict]:
     """Return the pieces of a bar with their places in percent of the most bytes."""
     ends = accumulate((100 * piece["bytes"] / most for piece in pieces), initial=0.0)

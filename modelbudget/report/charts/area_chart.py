@@ -89,14 +89,14 @@ def stack(
         exact = {name: name for name in ("value", "total") if name in rows.columns}
         tooltip = theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"})
         marks = base.mark_bar(**look)
-        layers = [marks.encode(x=_few(axis, rows, x_title), tooltip=tooltip, **encoded)]
+        layers = [marks.encode(x=few(axis, rows, x_title), tooltip=tooltip, **encoded)]
     width = theme.panel_width(columns, MARGIN)
     return alt.layer(*layers).properties(
         title=theme.panel_title(title, width), width=width, height=260
     )
 
 
-def _few(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
+def few(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
     """Return the horizontal channel of few values, or of texts in their order."""
     label = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
     marks = alt.Axis(labelExpr=label, labelAngle=0, labelSeparation=2, ticks=False, grid=False)
@@ -185,7 +185,7 @@ def amounts_along(
     x_title = field_title(x) if columns < 3 else x
     is_size = kept[x].dtype.is_integer()
     encoded: dict[str, Any] = {
-        "x": size(x, kept, x_title) if is_size else _few(x, kept, x_title),
+        "x": size(x, kept, x_title) if is_size else few(x, kept, x_title),
         "y": _amount(kept, quantity, reaches),
     }
     names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined

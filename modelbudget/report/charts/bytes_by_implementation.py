@@ -10,6 +10,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import UNITS, capitalized, si_bytes, times
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
+NAME = "one-step"
 PEAK, SAVED = "peak_training_bytes", "activation_bytes"
 OURS, THEIRS = "our module", "transformers"
 SHOWN = 0.005
@@ -62,7 +63,7 @@ def charts_of_classes(
         "The peak is of two training steps; formulas are our module’s.",
         MARGIN,
     )
-    return {"one-step": drawn}
+    return {NAME: drawn}
 
 
 def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
@@ -71,7 +72,12 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     return charts_of_classes(tables.points, tables.comparison, tables.traces)
 
 
-CHART = Chart(_draw, lambda tables: tables.traces is not None and not tables.traces.is_empty())
+def _is_wanted(tables: SweepTables) -> bool:
+    """Whether the chart answers the sweep, or is its only one: a table has all ratios anyway."""
+    return NAME in tables.summary.get("answered_by", ()) or not tables.drawn
+
+
+CHART = Chart(_draw, _is_wanted)
 
 
 def _groups(comparison: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.area_chart import FEW, size, stack
+from modelbudget.report.charts.area_chart import FEW, few, size, stack
 from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
@@ -97,17 +97,6 @@ def _is_band(rows: pl.DataFrame) -> bool:
     return rows["value"].dtype.is_integer() and rows["value"].n_unique() > FEW
 
 
-def _x(rows: pl.DataFrame, axis: str) -> alt.X:
-    if not _is_band(rows):
-        in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
-        plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_LABEL)
-        return alt.X("value:O", title=axis, sort=in_order, axis=plain)
-    return size("value", rows, axis)
-
-
-_LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
-
-
 def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
     low, high = least_and_most(rows, "least", "most")
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
@@ -122,7 +111,8 @@ def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.L
     drawn = rows.filter(pl.col("least") > 0).select(
         "index", "value", "models", "least", "slice", "most"
     )
-    base = alt.Chart(drawn).encode(x=_x(rows, axis), tooltip=tooltip)
+    x = size("value", rows, axis) if _is_band(rows) else few("value", rows.sort("index"), axis)
+    base = alt.Chart(drawn).encode(x=x, tooltip=tooltip)
     y = alt.Y("least:Q", title=None, scale=scale, axis=marks)
     on_slice = alt.Y("slice:Q", title=None, scale=scale, axis=marks)
     if _is_band(rows):

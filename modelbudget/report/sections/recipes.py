@@ -9,7 +9,7 @@ from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
-from modelbudget.report.recipe import placed, recipe
+from modelbudget.report.recipe import each, placed, recipe
 from modelbudget.report.section import Page, Section
 
 STATES = ("parameters", "optimizer states", "gradients", "temporary")
@@ -105,28 +105,22 @@ def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
         "label": point["label"],
         "bytes": total,
         "is_unknown": is_unknown,
-        "each": _each(total, n),
-        "kept": _each(total - by_group.get("temporary", 0), n),
+        "each": each(total, n),
+        "kept": each(total - by_group.get("temporary", 0), n),
         "number": total / n,
         "temporary": by_group.get("temporary", 0) / n,
         "total": si_bytes(total),
         "peak": si_bytes(int(parts["worst"][0])),
         "cells": [
-            "–" if name == UNKNOWN and is_unknown else _each(by_group.get(name, 0), n)
+            "–" if name == UNKNOWN and is_unknown else each(by_group.get(name, 0), n)
             for name in STATES
         ],
         "pieces": [
             {"class": variable_of_group(name), "bytes": by_group[name],
-             "title": f"{name}: {by_group[name]:,} bytes, {_each(by_group[name], n)} a parameter"}
+             "title": f"{name}: {by_group[name]:,} bytes, {each(by_group[name], n)} a parameter"}
             for name in MEMORY if by_group.get(name)
         ],
     }  # fmt: skip
-
-
-def _each(n_bytes: int, n: int) -> str:
-    """Return bytes a parameter, with one digit after the point or two below one byte."""
-    value = n_bytes / n
-    return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
 
 
 def _title(rows: list[dict]) -> str:

@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.recipe import device_lines, recipe
+from modelbudget.report.recipe import device_lines, each, recipe
 from modelbudget.report.section import Page, Section
 
 STEP = ("training_step/step.json", "training_step/allocations.parquet")
@@ -225,10 +225,6 @@ def _kept(peak: dict) -> int:
     return sum(peak["parts"][name] for name in ("parameters", "optimizer states", "gradients"))
 
 
-def _each(n_bytes: int, n: int) -> str:
-    return f"{n_bytes / n:.1f}".removesuffix(".0")
-
-
 def _title(peaks: list[dict], label: str) -> str:
     """Name the peak of the whole step, and the part of it that is more than half or the largest."""
     worst = max(peaks, key=lambda peak: peak["bytes"])
@@ -249,13 +245,13 @@ def _finding(peaks: list[dict], n: int) -> str:
     logits = worst["parts"][LOGITS]
     text = f"Logits and loss are {si_bytes(logits)} of the peak. " if logits else ""
     text += (
-        f"The step of AdamW has {_each(last['bytes'], n)} bytes a parameter, "
-        f"{_each(_kept(last), n)} of them from step to step"
+        f"The step of AdamW has {each(last['bytes'], n)} bytes a parameter, "
+        f"{each(_kept(last), n)} of them from step to step"
     )
     cause = _largest(last["live"].filter(group="temporary"), ["operation"]).head(1)
     if cause.height and cause["bytes"][0] >= n // 10:
         how = " (foreach=True, torch’s default on a GPU)"
-        text += f"; the temporary of {cause['operation'][0]} has {_each(cause['bytes'][0], n)}" + (
+        text += f"; the temporary of {cause['operation'][0]} has {each(cause['bytes'][0], n)}" + (
             how if "_foreach_" in cause["operation"][0] else ""
         )
     return f"{text}."
@@ -282,7 +278,7 @@ def _described(peak: dict, n: int) -> dict:
         "title": {"optimizer": "step of AdamW"}.get(peak["phase"], f"{peak['phase']} pass"),
         "text": si_bytes(peak["bytes"]),
         "exact": f"{count(peak['bytes'])} bytes",
-        "each": _each(peak["bytes"], n),
+        "each": each(peak["bytes"], n),
         "at": peak["at"],
         "operation": peak["operation"],
     }
