@@ -13,6 +13,7 @@ import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 from helpers.forked_jobs import forked_jobs
 from helpers.tiers import ALL
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     ["helpers.forked_jobs", "altair", "pandas", "polars", "psutil", "pyarrow", "pydantic",
-     "rich.progress", "snakemake.cli", "sympy", "torch", "torch._dynamo", "yaml"]
+     "rich.progress", "snakemake.cli", "sympy", "torch", "torch._dynamo",
+     "transformers.models.gpt2.modeling_gpt2", "yaml"]
 )  # fmt: skip
 
 
@@ -49,7 +51,8 @@ def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, tim
         run = SERVER.Process(
             target=_run, args=(program, folder, arguments, of_run, printed, Path(scratch))
         )
-        run.start()
+        with patch.dict(os.environ, HF_HUB_OFFLINE="1"):  # for transformers in the server
+            run.start()
         run.join(timeout_s)
         if run.exitcode is None:
             run.kill()
