@@ -34,6 +34,10 @@ BERT = {
     "model_type": "distilbert", "architectures": ["DistilBertModel"], "vocab_size": 100, "dim": 32,
     "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
 }  # fmt: skip
+VIT = {
+    "model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 32,
+}  # fmt: skip
 CLASSIFIER = BERT | {"architectures": ["DistilBertForSequenceClassification"]}
 TRAINING = {"flops_forward", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
 INFERENCE = {"cache_bytes", "flops_decode", "peak_inference_bytes"}
@@ -113,6 +117,11 @@ REFUSED = [
     (T5, INFERENCE, "ValueError: an encoder and a decoder: inference is traced of a decoder alone"),
     (BERT, TRAINING, "has no logits; a language model has (batch, length, n_vocab)"),
     (BERT, INFERENCE, "DistilBertModel returns no cache: none of past_key_values"),
+    (
+        VIT,
+        INFERENCE,
+        "ViTForImageClassification reads pixel_values; a language model reads tokens (input_ids)",
+    ),
     (CLASSIFIER, TRAINING, "DistilBertForSequenceClassification is trained by a loss ForSequence"),
 ]
 

@@ -38,7 +38,8 @@ def of_trainer(trained: Trained) -> Table:
         rows.append((f"{trained.grade}", si_bytes(trained.needed), of))
     if trained.largest_batch is not None:
         rows.append(("largest batch", count(trained.largest_batch), "without margins"))
-    unit = "pairs of texts" if trained.trainer == "dpo" else "answers"
+    plural = "s" * (trained.run.batch > 1)
+    unit = f"pair{plural} of texts" if trained.trainer == "dpo" else f"answer{plural}"
     title = f"{trained.model}, {trained.trainer.upper()} of {count(trained.run.batch)} {unit}; "
     return Table(
         title + line_of_settings(trained.run), ("", "bytes", "what"), rows, texts=("what",)

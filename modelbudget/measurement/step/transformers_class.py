@@ -147,7 +147,14 @@ def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Te
 
 
 def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
-    """Call the model without the arguments that its class does not have."""
+    """Call the model without the arguments that its class does not have.
+
+    Raises ValueError if it reads no tokens.
+    """
+    if (reads := getattr(model, "main_input_name", "input_ids")) != "input_ids":
+        raise ValueError(
+            f"{type(model).__name__} reads {reads}; a language model reads tokens (input_ids)"
+        )
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     with _without_checks() if is_transformers_class(model) else nullcontext():
