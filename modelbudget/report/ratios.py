@@ -41,12 +41,13 @@ class Point(NamedTuple):
 
 @cache  # takes seconds, and is the same for all pages of a process
 def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point, ...]:
-    """Return the dots of the runs that an H100 recorded."""
+    """Return the dots of the runs that an H100 recorded, of the models that the catalogue has."""
     recorded = recorded_peaks.recorded()
     return tuple(
         _recorded(RECORDED[section], recorded_peaks.peaks(row, section, catalogue))
         for section in sections
         for row in recorded[section]
+        if row["base"] in catalogue.bases
     )
 
 
