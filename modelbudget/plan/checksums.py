@@ -54,12 +54,6 @@ def changed_results(results: Iterable[str | Path]) -> list[Path]:
     return [path for path in there if not _is_unchanged(path)]
 
 
-def results() -> list[Path]:
-    """Return the results that have a checksum, as far as they exist."""
-    named = (file.relative_to(CHECKSUMS).with_suffix("") for file in CHECKSUMS.rglob("*.json"))
-    return [RESULTS / name for name in named if (RESULTS / name).exists()]
-
-
 def are_current(rule, wildcards) -> bool:
     """Whether all results of a job are there, unchanged, and made with what it reads now."""
     params = {

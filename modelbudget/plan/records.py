@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,12 +54,16 @@ def remove_damaged() -> None:
                 record.unlink()
 
 
-def remove_changed_without_record() -> None:
-    """Remove results that have changed and have no record, by which Snakemake sees a change."""
+def remove_changed_without_record(is_result: Callable[[str], bool]) -> None:
+    """Remove results that have no record, by which Snakemake sees a change, and may have changed.
+
+    Without a checksum nobody knows. `is_result`: whether a job makes a path.
+    """
     recorded = {result for _, result in _records()}
-    for result in checksums.results():
-        if result not in recorded and checksums.changed_results([result]):
-            shutil.rmtree(result) if result.is_dir() else result.unlink()
+    without = [path for path in RECORDS.parent.rglob("*") if path not in recorded]
+    for path in filter(lambda path: is_result(str(path)), without):
+        if checksums.changed_results([path]):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def restore_times() -> None:

@@ -70,13 +70,18 @@ class Run:
         records.remove_damaged()
         records.restore_times()
         if not is_plan:
-            records.remove_changed_without_record()
             lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
             for line in filter(None, lines):
                 logger.warning(line)
 
     def track(self, rules: Iterable[Any], inputs: Callable, state: Callable) -> None:
         """Let the results of rules be recomputed if their code, input or the results changed."""
+        rules = list(rules)
+        if self.is_alone and not self.workflow.output_settings.dryrun:
+            patterns = [pattern for rule in rules for pattern in rule.output]
+            records.remove_changed_without_record(
+                lambda path: any(pattern.match(path) for pattern in patterns)
+            )
         for rule in rules:
             rule.set_params(
                 code=code(Path(rule.script).stem), inputs=inputs, state=partial(state, rule)

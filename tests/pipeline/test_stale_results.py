@@ -157,12 +157,16 @@ def test_what_changed_is_noticed_without_the_folder_of_snakemake(carried, file, 
 def test_a_missing_result_is_made_although_a_job_before_it_runs(carried):
     """As after a kill while classes were being traced: Snakemake looks for no reason of a job of
     which it knows that one before it runs.
+
+    A result that was edited and has lost all that says so is as one that is missing.
     """
-    results = carried.folder / "results"
-    (results / "small" / "comparison.csv").unlink()
+    results, before = carried.folder / "results", contents(carried)
+    damage(results / "small" / "comparison.csv", "edited")
+    (results / ".checksums" / "small" / "comparison.csv.json").unlink()
+    (results / ".records" / urlsafe_b64encode(TARGETS[1].encode()).decode()).unlink()
     (results / "measured" / "1-of-1.json").unlink()
     run(carried, *TARGETS)
-    assert (results / "small" / "comparison.csv").exists()
+    assert contents(carried) == before
 
 
 def test_a_lock_of_a_killed_run_is_removed(carried):
