@@ -23,7 +23,7 @@ from modelbudget.components.adapter_products import PRODUCTS, Layer
 from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
 from modelbudget.operations.hadamard import hadamard_product
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.reductions import vector_norm
 from modelbudget.operations.tape import Active, Base, Tensor, empty
@@ -56,7 +56,7 @@ class Adapters:
             return base.forward
         widths = {"d_in": base.d_in, "d_out": base.d_out, "feedforward": int(base.name == "down")}
         if why := self.method.why_not(self.sizes | widths):
-            raise NoProgramError(f"adapter: {self.r.adapter}: {why}")
+            raise NotComputedError(f"adapter: {self.r.adapter}: {why}")
         for name, width in (("most_in", base.d_in), ("most_out", base.d_out)):
             self.sizes[name] = max(self.sizes[name], width)
         self.has_layers = True
@@ -66,7 +66,7 @@ class Adapters:
             name: empty(self.method.shape(name, values), "int64") for name in self.method.indices
         }
         if base.is_stored and (why := why_not_over_stored(self.r)):
-            raise NoProgramError(why)
+            raise NotComputedError(why)
         drop = make_part("lora_dropout", lambda: self._dropout)
         match self.method.forward:
             case "low_rank":
@@ -101,27 +101,27 @@ class Adapters:
         if self.method is None:
             return
         if not (self.has_layers or self.has_experts or self.r.adapter in OF_MODEL):
-            raise NoProgramError(f"adapter_targets: {self.r.adapter_targets}, which no layer is")
+            raise NotComputedError(f"adapter_targets: {self.r.adapter_targets}, which no layer is")
         for name in self.method.shared:
             self.shared[name] = self._declare(name, self.sizes, is_trained=False)
         if self.r.adapter in OF_MODEL:
             if {"mla"} & {*a.mixers.split()} and self.r.adapter == "prefix":
-                raise NoProgramError("adapter: prefix: of latent attention")
+                raise NotComputedError("adapter: prefix: of latent attention")
             names = ("d_model", "d_emb", "n_layer", "n_kv_head", "d_head")
             sizes = self.sizes | {name: getattr(a, name) for name in names}
             if why := self.method.why_not(sizes):
-                raise NoProgramError(f"adapter: {self.r.adapter}: {why}")
+                raise NotComputedError(f"adapter: {self.r.adapter}: {why}")
             make_part("adapter", self._of_model, sizes)
 
     def check_forward(self) -> None:
         """Raise NoProgramError if it is not known how the products are computed."""
         if self.has_experts:
-            raise NoProgramError(
+            raise NotComputedError(
                 f"adapter: {self.r.adapter}: memory with stacked experts; allowed: "
                 "adapter_targets: names of linear layers, such as 'query value'"
             )
         if why := why_not_run(self.r):
-            raise NoProgramError(why)
+            raise NotComputedError(why)
 
     def _is_target(self, name: str) -> bool:
         layer = Active.tape.layer
@@ -222,7 +222,7 @@ class Adapters:
 
 
 def _uncomputed(x):
-    raise NoProgramError("adapter: only its parameters are known")
+    raise NotComputedError("adapter: only its parameters are known")
 
 
 def _hadamard(base: Base, *matrices: Tensor) -> Callable:

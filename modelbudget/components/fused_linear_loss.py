@@ -9,7 +9,7 @@ from modelbudget.architecture.operations import ceil_div
 from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.elementwise import compare
 from modelbudget.operations.operation import operation
-from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.part import NotComputedError
 from modelbudget.operations.reductions import sum_over
 from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import flatten
@@ -27,9 +27,9 @@ def rows_of_chunk(n, d_model, n_vocab):
 
 
 def program(model, tokens: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of all tokens. Raises NoProgramError if the head is no product alone."""
+    """Return the loss of all tokens. Raises NotComputedError if the head is no product alone."""
     if not model.head.is_product:
-        raise NoProgramError("loss_kernel: fused_linear: a head with more than one matrix")
+        raise NotComputedError("loss_kernel: fused_linear: a head with more than one matrix")
     states = model.states(tokens)
     return fused_linear_loss(flatten(states, 0, 1), model.head.weight, flatten(targets, 0, 1))
 

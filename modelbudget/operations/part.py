@@ -94,3 +94,7 @@ def path_of(*names: str) -> str:
 
 class NoProgramError(ValueError):
     """A part of a model, or a setting of a run, has no program."""
+
+
+class NotComputedError(NoProgramError):
+    """Our modules refuse a part or a setting, too, so that nothing measures it."""

@@ -1,11 +1,11 @@
 """What is predicted of one architecture and run, or the reason why nothing is."""
 
-from modelbudget.architecture.adapter_methods import method_of
+from modelbudget.architecture.adapter_methods import why_not_run
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE
-from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import Terms
+from modelbudget.operations.part import NotComputedError
 from modelbudget.predict.cache_bytes import is_of_engine, why_not_of_engine
 from modelbudget.predict.formula import formula
 from modelbudget.predict.of_program import without_program
@@ -43,6 +43,6 @@ def terms_or_reason(
     if quantity in OF_CACHE and is_of_engine(run):
         return {}, f"{why_not_of_engine(architecture, run)}"
     reason = without_program(quantity, architecture, run)
-    is_measured = run.adapter == "none" or method_of(run.adapter).forward
-    measured = f"; {MEASURED}" if is_measured and reason != OF_STORED_EXPERTS else ""
+    is_computed = not isinstance(reason, NotComputedError) and why_not_run(run) is None
+    measured = f"; {MEASURED}" if is_computed else ""
     return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}{measured}"

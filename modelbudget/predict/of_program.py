@@ -72,12 +72,12 @@ def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | 
         return None
 
 
-def without_program(quantity: str, a: Architecture, run: RunConfig) -> str | None:
+def without_program(quantity: str, a: Architecture, run: RunConfig) -> NoProgramError | None:
     """Return which part or setting has no program, if that is why a quantity has no terms."""
     try:
         _terms(quantity, a, run)
     except NoProgramError as error:
-        return str(error)
+        return error
     return None
 
 

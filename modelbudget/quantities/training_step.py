@@ -20,7 +20,7 @@ from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
-from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
@@ -146,7 +146,7 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     if optimizer_named(run.optimizer).updates_in == "backward":
         raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
     if not trained:
-        raise NoProgramError(f"trained: {run.trained}, which no part is")
+        raise NotComputedError(f"trained: {run.trained}, which no part is")
     return step, trained
 
 

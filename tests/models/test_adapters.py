@@ -208,10 +208,20 @@ def test_stacked_experts_are_counted_and_their_memory_is_refused_by_name():
         mixtral.predict("peak_training_bytes", run)
 
 
-def test_a_layer_that_is_not_there_is_named():
-    run = {"adapter": "lora", "adapter_targets": "gate"}
-    why = mb.model("gpt-2-124m").why_not("gradient_bytes", run)
-    assert "adapter_targets: gate, which no layer is" in why
+@pytest.mark.parametrize(
+    ("model", "run", "reason"),
+    [("mixtral-8x7b", {"adapter": "lora"}, "adapter: lora: memory with stacked experts"),
+     ("gpt-2-124m", {"adapter": "lora", "adapter_targets": "gate"},
+      "adapter_targets: gate, which no layer is"),
+     ("gpt-2-124m", {"trained": "head"}, "trained: head, which no part is")],
+)  # fmt: skip
+def test_what_modules_refuse_is_not_said_to_be_measured(model, run, reason):
+    """Of each reason the module itself is asked, not a list of reasons."""
+    run = {"n_layer": 1, "length": 8, **run}
+    why = mb.model(model).why_not("activation_bytes", run)
+    assert reason in why
+    assert "measures it" not in why
+    assert mb.model(model).measure(run, ["activation_bytes"]).failed
 
 
 @pytest.mark.parametrize("method", ["shira", "prompt"])

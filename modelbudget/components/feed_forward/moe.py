@@ -43,7 +43,7 @@ from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear, stored_parameters
 from modelbudget.operations.memory_layout import at_least_float32
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import NotComputedError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
 from modelbudget.operations.tape import Active, empty
@@ -577,7 +577,7 @@ def _router(a: Fields):
 
     def normalise(logits):
         if selects:
-            raise NoProgramError("expert_kernel: gathered with router_bias: selection")
+            raise NotComputedError("expert_kernel: gathered with router_bias: selection")
         weights, chosen = topk(softmax(logits), a.n_expert_per_token)
         return div(weights, sum_over(weights, [-1], keepdim=True)), chosen
 
@@ -602,7 +602,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
 
         def forward(x, ends=None):
             if Active.tape.records_graph:
-                raise NoProgramError(OF_STORED_EXPERTS)
+                raise NotComputedError(OF_STORED_EXPERTS)
             dtype, x = x.dtype, to(x, weight.dtype)
             cast = None if shift is None else to(shift, weight.dtype)
             return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)

@@ -26,7 +26,7 @@ from modelbudget.operations.elementwise import add, mul, relu, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
 from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import sum_over, topk
 from modelbudget.operations.tape import Active
@@ -394,7 +394,7 @@ def _indexer(a: Fields, r: Run):
     Training sets the indexer by a loss of its own, so that no gradient flows through it.
     """
     if Active.tape.cache_length is not None:
-        raise NoProgramError("n_index_head: the cache of an indexer's keys")
+        raise NotComputedError("n_index_head: the cache of an indexer's keys")
     if r.attention_kernel not in ("math", "written_out"):
         raise NoProgramError(f"attention_kernel: {r.attention_kernel} of selected tokens")
     index_query = make_linear("index_query", a.q_lora_rank, a.n_index_head * a.d_index)
