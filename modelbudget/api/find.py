@@ -108,6 +108,8 @@ def _config(name: str) -> Path | None:
     elif name.endswith((HEADER, INDEX)):
         _must_be_file(path, "an existing file")
         path = path.with_name("config.json")
+        if not path.is_file():
+            raise InputError([f"{name}: needs the model's config.json: {path}: no such file"])
     elif path.suffix != ".json":
         return None
     _must_be_file(path, "a config.json or a folder with one")

@@ -94,7 +94,8 @@ class Adapter(Record):
 
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
-        "dtype in ('bfloat16', 'float16') and zero == 0 and vocabulary_dtype == 'dtype'",
+        "dtype in ('bfloat16', 'float16') and zero == 0 and vocabulary_dtype == 'dtype' and "
+        "pipeline_schedule == 'none'",
         # Shards of one group have one dtype.
         "adapter_dtype": "adapter != 'none' and zero in (2, 3) and 'dtype' or 'float32'",
         # PEFT's function turns both on with its default arguments.

@@ -101,6 +101,15 @@ def test_shards_that_are_not_there_are_said_without_an_index(llama, tmp_path):
     assert found.refusal in command(last.name, cwd=tmp_path).stderr
 
 
+def test_weights_without_a_config_name_both_files(tmp_path):
+    """Only config.json was named, which nobody had written on the command line."""
+    (tmp_path / "own.safetensors").touch()
+    found = command("own.safetensors", cwd=tmp_path)
+    assert found.returncode == 2
+    needed = "own.safetensors: needs the model's config.json: config.json: no such file"
+    assert found.stderr.strip() == needed
+
+
 def test_a_header_of_fine_grained_experts_is_read(tmp_path):
     """Spaces after it, as the format allows, make it as long as that of 50,000 tensors."""
     folder = with_tensors(tmp_path, lambda tensors: None)

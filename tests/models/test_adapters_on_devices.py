@@ -13,6 +13,7 @@ from helpers.devices import measured, predicted, programmed
 from helpers.divided import LLAMA, SMALL
 from helpers.training import without_zeros
 
+import modelbudget as mb
 from modelbudget.architecture.run_adapter import WITH_SHARDS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -101,3 +102,9 @@ def test_a_part_of_the_states_has_weights_in_the_dtype(stored):
 def test_what_is_not_known_is_refused(settings, reason):
     with pytest.raises(InputError, match=reason):
         RunConfig(**LORA | SHARDS | settings)
+
+
+@pytest.mark.parametrize(("division", "is_prepared"), [({}, True), (STAGES, False)])
+def test_what_is_not_known_of_stages_is_not_their_default(division, is_prepared):
+    _, run = mb.model("gpt-2-124m").with_run(LORA | division | {"weights": "bnb-4bit"})
+    assert run.prepare_for_kbit_training == is_prepared
