@@ -6,7 +6,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.of_program import terms_by_program
-from modelbudget.serving.cache_formats import UNKNOWN, check_in_llama, state_numbers
+from modelbudget.serving.cache_formats import ENGINES, state_bytes
 from modelbudget.serving.cache_layouts import cache_terms
 from modelbudget.serving.layers_by_cache import Kind, kinds_of
 
@@ -34,22 +34,14 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
         return of_model
 
     of_model = kinds_of(a, run, terms)
-    return _of_llama(of_model, a) if run.cache_layout == "cells" else of_model
-
-
-def _of_llama(found: list[Kind], a: Architecture) -> list[Kind]:
-    """Return kinds of layers with the states that llama.cpp keeps. Raises ValueError."""
-    states = [kind for kind in found if kind.state]
-    if not states:
-        return found
-    mixers = {*getattr(a, "mixers", a.name()).split()} - {"attention", "sliding_attention", "mla"}
-    check_in_llama({a.name(), *mixers})
-    if len(mixers) != 1:
-        raise ValueError(UNKNOWN.format(", ".join(sorted(mixers))))
-    (mixer,) = mixers
+    states = [kind for kind in of_model if kind.state]
+    if not states or run.cache_layout not in ENGINES:
+        return of_model
+    of_layers = vars(a).get("mixers", a.name()).split()
+    mixers = {*of_layers} - {"attention", "sliding_attention", "mla"}
     every = max(states, key=lambda kind: kind.n_layer)  # others have states of one layer alone
-    of_llama = every._replace(state=4 * sum(state_numbers(mixer, vars(a))))
-    return [*(kind for kind in found if not kind.state), of_llama]
+    of_engine = every._replace(state=state_bytes(a.name(), mixers, vars(a), run))
+    return [*(kind for kind in of_model if not kind.state), of_engine]
 
 
 def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:

@@ -1,20 +1,24 @@
 """Bytes of keys and values in a cache's format, from `configs/cache_formats.yaml`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from functools import cache
 from typing import Any
 
 from pydantic import Field
 
 from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
+FLOAT32 = 4
 PATH = CONFIGS / "cache_formats.yaml"
-UNKNOWN = "cache_layout = cells: llama.cpp's recurrent states are not known of {}"
-NOT_THERE = "cache_layout = cells: llama.cpp (00395eb) has no model with {}"
+UNKNOWN = "cache_layout = {}: {}'s recurrent states are not known of {}"
+NOT_THERE = "cache_layout = {}: {} has no model with {}"
+ENGINES = {"cells": "llama.cpp (00395eb)", "paged": "vLLM (0002bff)"}
+"""Engines by the layout of their caches, and the versions whose models were read."""
 
 
 class CacheFormat(Strict):
@@ -35,11 +39,13 @@ class CacheFormat(Strict):
 
 
 class CacheFormatsFile(Strict):
-    """The file: formats by name, and the numbers of llama.cpp's recurrent states."""
+    """The file: formats by name, and the numbers of engines' recurrent states."""
 
     formats: dict[str, CacheFormat]
-    llama_states: dict[str, list[str]]
+    states: dict[str, list[str]]
     not_in_llama: list[str]
+    not_in_vllm: list[str]
+    float32_in_vllm: list[str]
 
 
 @cache
@@ -53,20 +59,28 @@ def cache_formats() -> dict[str, CacheFormat]:
 
 
 def state_numbers(name: str, sizes: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of llama.cpp's two states of a layer and a sequence, in float32.
+    """Return the numbers of an engine's two states of a layer and a sequence.
 
-    `name`: of a family, or of a mixer. Raises ValueError if it has none there.
+    `name`: of a family, or of a mixer of the file.
     """
-    if name not in _file().llama_states:
-        raise ValueError(UNKNOWN.format(name))
-    of_convolution, of_recurrence = map(Expression, _file().llama_states[name])
+    of_convolution, of_recurrence = map(Expression, _file().states[name])
     return of_convolution(sizes), of_recurrence(sizes)
 
 
-def check_in_llama(names: Iterable[str]) -> None:
-    """Raise ValueError if a family or a mixer is of no model of llama.cpp."""
-    for name in sorted({*names} & {*_file().not_in_llama}):
-        raise ValueError(NOT_THERE.format(name))
+def state_bytes(family: str, mixers: Set[str], sizes: Mapping[str, Any], run: RunConfig) -> int:
+    """Return the bytes of an engine's states of a layer and a sequence. Raises ValueError."""
+    file, of_engine = _file(), (run.cache_layout, ENGINES[run.cache_layout])
+    in_llama = run.cache_layout == "cells"
+    not_there = file.not_in_llama if in_llama else file.not_in_vllm
+    for name in sorted({family, *mixers} & {*not_there}):
+        raise ValueError(NOT_THERE.format(*of_engine, name))
+    name = family if family in file.states else ", ".join(sorted(mixers))
+    if name not in file.states:
+        raise ValueError(UNKNOWN.format(*of_engine, name))
+    of_convolution, of_recurrence = state_numbers(name, sizes)
+    size = FLOAT32 if in_llama else bytes_of(run.dtype)
+    is_float32 = name in file.float32_in_vllm or run.state_dtype == "float32"
+    return size * of_convolution + (FLOAT32 if is_float32 else size) * of_recurrence
 
 
 def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> int:

@@ -128,15 +128,51 @@ def test_another_format_leaves_states_where_they_are():
     assert hybrid.measure(run, ["cache_bytes"]).agrees
 
 
-def test_a_state_of_kimi_linear_in_llama_cpp():
+def test_a_state_of_kimi_linear_in_two_engines():
     """Two comments of llama-hparams.cpp: 3 convolutions of 4,096 channels, 524,288 numbers."""
     shape = {"n_layer": 4, "mixers": "kimi_delta kimi_delta kimi_delta attention"}
     sizes = {"n_linear_head": 32, "n_linear_key_head": 32, "d_linear_convolution": 4}
     channels = {"d_linear_key": 128, "d_linear_value": 128}
     a = mb.model("gpt-2-124m").architecture.model_copy(update=shape | sizes | channels)
-    run = RunConfig(cache_layout="cells", dtype="bfloat16", length=256)
-    (state,) = (kind for kind in kinds(a, run) if kind.state)
-    assert (state.n_layer, state.state) == (3, 4 * (3 * 3 * 4096 + 524_288))
+    for layout, of_convolution in ("cells", 4), ("paged", 2):  # vLLM: kda_state_dtype
+        run = RunConfig(cache_layout=layout, dtype="bfloat16", length=256)
+        (state,) = (kind for kind in kinds(a, run) if kind.state)
+        assert (state.n_layer, state.state) == (3, of_convolution * 3 * 3 * 4096 + 4 * 524_288)
+
+
+MIXED = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_head": 24}
+DELTA = {"n_linear_head": 48, "n_linear_key_head": 16, "d_linear_key": 128,
+         "d_linear_value": 128, "d_linear_convolution": 4}  # fmt: skip
+
+
+def test_pages_of_states_are_as_long_as_vllm_prints():
+    """480 tokens, 1.27 % of them padding: syv-ai/qwen38-27b-rtx3090, issue 102.
+
+    It drafted 15 tokens, which the convolution keeps too. Only this sees that vLLM keeps one token
+    fewer than a convolution spans, and a recurrence in the dtype, where our module has float32.
+    """
+    shape = MIXED | DELTA | {"mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}
+    a = mb.model("qwen3-next-80b-a3b").architecture.model_copy(update=shape)
+    run = RunConfig(**PAGED)
+    of_tokens, of_states = kinds(a, run)
+    page, each = of_states.state + 15 * 2 * (2 * 16 + 48) * 128, of_tokens.token_bytes(run)
+    assert -(-page // (16 * each)) * 16 == 480
+    assert f"{480 * each / page - 1:.2%}" == "1.27%"
+    in_float32 = kinds(a, run.model_copy(update={"state_dtype": "float32"}))
+    assert pages_of(in_float32, run).block_tokens == 784  # Qwen3.8 27B without a draft
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "n_bytes"),
+    [("mamba-2-2.7b", {}, 64 * 2 * (3 * (5120 + 2 * 128) + 80 * 64 * 128)),
+     ("mamba-2-2.7b", {"state_dtype": "float32"}, 64 * (2 * 3 * 5376 + 4 * 80 * 64 * 128)),
+     ("falcon-mamba-7b", {}, 64 * 2 * (3 * 8192 + 16 * 8192)),
+     ("zamba2-2.7b", {}, 9 * 48 * 2 * 2 * 32 * 160)],
+)  # fmt: skip
+def test_blocks_of_state_space_models_by_hand(model, settings, n_bytes):
+    """By the calculators of vLLM's mamba_utils.py (02d7108) and the published sizes."""
+    run = RunConfig(**PAGED | settings)
+    assert pages_of(kinds_named(model, run), run).block_bytes == n_bytes
 
 
 def test_vllms_latent_format_has_656_bytes_a_token():
@@ -167,6 +203,7 @@ def test_a_request_is_one_sequence_of_the_batch():
             "blocks of 64 do not divide a head of 80 channels",
         ),
         ("zamba2-1.2b", {"cache_layout": "cells"}, "has no model with zamba2"),
+        ("rwkv-7-0.1b", {"cache_layout": "paged"}, "vLLM .* has no model with rwkv7"),
         ("gpt-2-124m", {"cache_dtype": "fp8", "cache_layout": "static"}, "have the dtype"),
     ],
 )
