@@ -10,7 +10,7 @@ from modelbudget.report.vega import vega
 
 
 class Assets(NamedTuple):
-    """Vega with vega-embed as one script, and the context of the calculator's template.
+    """Vega as one script, and the context of the calculator's template.
 
     In the context, `packed` has the data of the calculator's script, and `nodes` the numbers of its
     graph. None: a page without it.

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping
 
+import vl_convert
+
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
 
@@ -47,13 +49,17 @@ class Charts:
         }
 
     def data(self) -> dict:
-        """Return all specs and datasets for a script.
+        """Return all specs, those that Vega draws, and datasets for a script.
 
         A dataset has the numbers of its columns, each of which is there once: rows would take
         40 % more.
         """
         columns = [json.loads(text) for text in self._columns]
-        return {"specs": self.specs, "datasets": self._datasets, "columns": columns}
+        compiled = {name: _compiled(spec) for name, spec in self.specs.items()}
+        return {
+            "specs": self.specs, "compiled": compiled, "datasets": self._datasets,
+            "columns": columns,
+        }  # fmt: skip
 
     def _dataset(self, digest: str, rows: list[dict]) -> str:
         """Add a dataset that is not there yet, and return its short name."""
@@ -66,6 +72,12 @@ class Charts:
                 for field, text in texts.items()
             }
         return self._names[digest]
+
+
+def _compiled(spec: dict) -> dict:
+    """Return the spec of Vega, of which a script sets the width: it needs no Vega-Lite."""
+    compiled = vl_convert.vegalite_to_vega(spec)
+    return {name: value for name, value in compiled.items() if name not in ("$schema", "usermeta")}
 
 
 def _rounded(value):

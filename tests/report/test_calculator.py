@@ -603,7 +603,7 @@ def test_a_print_has_the_answer_or_nothing_of_the_calculator(open_page, address,
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     tab.wait_for_selector("#calculator:not([aria-busy])")
     assert "H100" in tab.inner_text("#fit-answer")
-    assert tab.evaluate("typeof vegaEmbed") == "undefined"
+    assert tab.evaluate("typeof vega") == "undefined"
     assert tab.messages == []
 
 

@@ -179,8 +179,8 @@ def test_nothing_is_fetched(page):
     )
     assert "default-src &#39;none&#39;" in page
     assert "unsafe" not in re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
-    assert "vegaEmbed=" not in page
-    assert unpacked(page, "vega").count("vegaEmbed=") == 1
+    assert "window.vega=" not in page
+    assert unpacked(page, "vega").count("window.vega=") == 1
 
 
 def test_a_title_is_text(one, catalogue):

@@ -8,15 +8,6 @@ const charts = (() => {
   let drawings = Promise.resolve(); // one after another
   const data = () => (unpacking ??= unpack("charts").then(withRows));
   const places = [...document.querySelectorAll("[data-chart]")];
-  const OPTIONS = {
-    mode: "vega",
-    renderer: "svg",
-    ast: true, // no eval: the page's policy forbids it
-    actions: false,
-    defaultStyle: false,
-    tooltip: { disableDefaultStyle: true },
-  };
-
   // Rows of each dataset, of which the page has the columns.
   function withRows({ datasets, columns, ...others }) {
     const rows = (dataset) => {
@@ -26,24 +17,28 @@ const charts = (() => {
     return { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, one]) => [name, rows(one)])) };
   }
 
-  function fitted({ specs, datasets }, name, width, excess) {
-    const copy = structuredClone(specs[name]);
-    const { columns, gap, margin, datasets: used } = copy.usermeta;
+  // Vega's spec at a width, of which the build compiled one: with panels in fewer columns, if it is narrow.
+  function fitted({ specs, compiled, datasets }, name, width, excess) {
+    const copy = structuredClone(compiled[name]);
+    const { columns, gap, margin } = specs[name].usermeta;
     if (width < NARROW) stackLegends(copy);
-    copy.datasets = Object.fromEntries(used.map((one) => [one, datasets[one]]));
-    const inRow = copy.concat ? Math.min(columns, width < NARROW ? 1 : columns) : 1;
+    const inRow = specs[name].concat && width >= NARROW ? columns : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
-    if (copy.concat) {
-      copy.columns = inRow;
-      for (const panel of copy.concat) panel.width = inner;
-    } else {
-      copy.width = inner;
-    }
-    return copy;
+    if (copy.layout) copy.layout.columns = inRow;
+    const shared = copy.signals?.find((one) => one.name === "childWidth"); // of panels in a row
+    if (shared) shared.value = inner;
+    else copy.width = inner;
+    return filled(copy, datasets);
+  }
+
+  // Vega adds fields to rows: each drawing has its own.
+  function filled(spec, datasets) {
+    for (const one of spec.data) if (datasets[one.name]) one.values = datasets[one.name].map((row) => ({ ...row }));
+    return spec;
   }
 
   function stackLegends(node) {
-    if (node?.legend?.columns) node.legend.columns = 1;
+    for (const legend of node?.legends ?? []) legend.columns = 1;
     if (node && typeof node === "object") Object.values(node).forEach(stackLegends);
   }
 
@@ -70,10 +65,9 @@ const charts = (() => {
     reserve(place, found.specs[place.dataset.chart]);
     let excess = 0;
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const result = await embed(place, fitted(found, place.dataset.chart, width, excess), OPTIONS);
+      place.view?.finalize();
+      place.view = await embed(place, fitted(found, place.dataset.chart, width, excess));
       const overflow = place.querySelector("svg").getBoundingClientRect().width - width;
-      place.finalize?.();
-      place.finalize = () => result.finalize();
       if (overflow <= 0) break;
       excess += Math.ceil(overflow) + 2;
     }
@@ -102,17 +96,20 @@ const charts = (() => {
 
   // -- A chart as a file, in the light colours, with its title, its finding and the source.
 
-  async function saved(figure) {
-    const { specs, datasets, palette, source } = await data();
+  async function saved(figure, kind) {
+    const { specs, compiled, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
-    const text = JSON.stringify(specs[name]).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]);
-    const spec = JSON.parse(text);
-    const subtitle = [figure.querySelector("figcaption p").textContent, `Source: ${source}`];
-    spec.title = { text: figure.querySelector("h3").textContent, subtitle };
-    spec.datasets = Object.fromEntries(spec.usermeta.datasets.map((one) => [one, datasets[one]]));
-    spec.config.background = palette["var(--paper)"];
-    spec.config.padding = 12;
-    return spec;
+    const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
+    const lite = light(specs[name]);
+    const text = figure.querySelector("h3").textContent;
+    const title = { text, subtitle: [figure.querySelector("figcaption p").textContent, `Source: ${source}`] };
+    const style = { background: palette["var(--paper)"], padding: 12 };
+    if (kind === "json") {
+      const used = Object.fromEntries(lite.usermeta.datasets.map((one) => [one, datasets[one]]));
+      return { ...lite, title, datasets: used, config: { ...lite.config, ...style } };
+    }
+    const { anchor, offset } = lite.config.title; // which compiling moves to the title
+    return filled({ ...light(compiled[name]), title: { ...title, anchor, offset }, ...style }, datasets);
   }
 
   const FILES = {
@@ -124,9 +121,7 @@ const charts = (() => {
     },
   };
 
-  async function undrawn(spec) {
-    return (await embed(document.createElement("div"), spec, OPTIONS)).view;
-  }
+  const undrawn = (spec) => embed(document.createElement("div"), spec);
 
   const NAMES = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
 
@@ -135,7 +130,7 @@ const charts = (() => {
     const buttons = Object.entries(NAMES).map(([kind, textContent]) => {
       const button = story.made("button", { type: "button", className: "link", textContent });
       button.dataset.file = kind;
-      button.addEventListener("click", async () => story.save(await FILES[kind](await saved(figure)), `${figure.id}.${kind}`));
+      button.addEventListener("click", async () => story.save(await FILES[kind](await saved(figure, kind)), `${figure.id}.${kind}`));
       return button;
     });
     figure.append(story.made("p", { className: "files" }, ...buttons.flatMap((one) => [one, " "])));
