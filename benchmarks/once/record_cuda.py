@@ -189,9 +189,11 @@ def _train(make: Callable[[], torch.nn.Module], run: RunConfig) -> dict:
     torch.cuda.memory._record_memory_history(
         "all", context="alloc", stacks="python", max_entries=10**7
     )
-    model = make()
+    model, trained = make(), set()
     for phase in two_steps(model, run):
         meter.read(phase)
+        if phase == "first.forward_backward":
+            note_gradients(model, trained)
     live = at_peak(meter.ends)
     del model
     _clear()
@@ -200,7 +202,17 @@ def _train(make: Callable[[], torch.nn.Module], run: RunConfig) -> dict:
         torch.cuda.synchronize()
         times.append(time.monotonic() - start)
     step_ms = round(1000 * (times[3] - times[1]), 2)
-    return {"run": run.model_dump(), "peaks": meter.peaks, "step_ms": step_ms, "at_peak": live}
+    return {
+        "run": run.model_dump(), "peaks": meter.peaks, "step_ms": step_ms, "at_peak": live,
+        "trained_tensors": len(trained),
+    }  # fmt: skip
+
+
+def note_gradients(model: torch.nn.Module, trained: set[str]) -> None:
+    """Add the name of each parameter that gets a gradient from now on, also one freed at once."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: trained.add(name))
 
 
 def at_peak(ends: dict[str, float]) -> dict[str, list[list]]:

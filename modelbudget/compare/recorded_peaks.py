@@ -12,8 +12,8 @@ from modelbudget.predict.of_point import predicted
 from modelbudget.sweeps.derive import resolved
 
 READINGS = CONFIGS / "h100_readings.json"
-"""Recorded by benchmarks/once/record_cuda.py; `trained_tensors` and the reason of a run whose
-peaks are others, `differs`, were added."""
+"""Recorded by benchmarks/once/record_cuda.py; the reason of a run whose peaks are others,
+`differs`, was added."""
 TRAINING, INFERENCE = ("training", "classes", "peft"), "inference"
 """Steps of our modules, of classes of transformers, and of these with adapters of PEFT; and
 prompts of our modules."""

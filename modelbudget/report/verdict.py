@@ -15,8 +15,8 @@ _DEVICES = {
     "cpu": "on CPU, with storage",
     "cuda": "on CUDA, with storage",
     "meta": "on meta, without storage",
-    "fake process group": "on meta, as one device of a fake process group: torch's own parallel "
-    "code allocates, and collectives move nothing",
+    "fake process group": "on meta, as one device of many (a fake process group): torch's own "
+    "parallel code allocates, and collectives move nothing",
     "simulated": "on meta, simulated from a trace",
     "not measured": "not measured: failed",
 }

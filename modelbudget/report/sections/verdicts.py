@@ -95,12 +95,12 @@ def _beyond(lines: list, shown: int) -> str | None:
     return count(len(lines) - shown) if len(lines) > shown else None
 
 
-def _devices(verdicts: list[verdict.Verdict]) -> str:
-    where = [
-        f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_text(device)}"
+def _devices(verdicts: list[verdict.Verdict]) -> list[tuple[str, str]]:
+    """Return the number of models that were measured in each way, and the way."""
+    return [
+        (f"{count(n)} {'model' if n == 1 else 'models'}", verdict.device_text(device))
         for device, n in verdict.models_by_device(verdicts).items()
     ]
-    return f"Measured: {', '.join(where)}."
 
 
 def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
