@@ -6,6 +6,7 @@ import zlib
 
 import polars as pl
 import pytest
+import vl_convert
 from helpers.built import module_trees, printed_modules
 from helpers.page import DRAWN, Text, scroll_and_wait, start, unfold, violations
 from helpers.results import LEDGER, PARTS, result
@@ -426,6 +427,8 @@ def check_charts(tab, places: list, shipped: Results) -> None:
         assert place.evaluate("p => p.scrollWidth <= p.clientWidth"), place.get_attribute(
             "data-chart"
         )
+        # Only this sees a chart that keeps the width at which it was compiled.
+        assert box["width"] > 0.9 * place.bounding_box()["width"]
         label = place.query_selector("svg").get_attribute("aria-label") or place.get_attribute(
             "aria-label"
         )
@@ -577,14 +580,22 @@ def test_the_acts_need_no_script_and_print_at_once(open_page, address):
 
 
 def test_a_chart_is_saved_with_its_title_and_its_source(opened):
+    """Only this draws the Vega-Lite file, whose compiler the page lacks: it has the same marks."""
     tab = opened(1280)
     tab.evaluate("location.hash = '#hybrid-shares'")
-    for kind in ("svg", "png"):
+    n_path = 0
+    for kind in ("svg", "png", "json"):
         with tab.expect_download() as download:
             tab.click(f"#hybrid-shares [data-file={kind}]")
         content = download.value.path().read_bytes()
         assert download.value.suggested_filename == f"hybrid-shares.{kind}"
-        if kind == "svg":
+        if kind == "json":
+            drawn = vl_convert.vegalite_to_svg(content.decode())
+            assert drawn.count("<path") == n_path > 10
+            assert "Source: modelbudget, commit 0123abc" in drawn
+            assert "var(--" not in drawn
+        elif kind == "svg":
+            n_path = content.decode().count("<path")
             assert tab.inner_text("#hybrid-shares h3") in content.decode()
             assert "Source: modelbudget, commit 0123abc" in content.decode()
             assert b"var(--" not in content
