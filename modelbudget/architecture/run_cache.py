@@ -36,6 +36,11 @@ class ServedCache(Record):
     cache_block: Count = Field(
         16, description="cache_layout: paged: tokens of a block, the least that an engine allocates"
     )
+    cached_state_dtype: Literal["dtype", "float32"] = Field(
+        "dtype",
+        description="cache_layout: paged: the states of recurrences in the dtype or in float32 "
+        "(mamba_ssm_cache_dtype of vLLM); those of its Kimi Linear are in float32 anyway",
+    )
     cache_unquantised: Size = Field(
         0,
         description="cache_dtype: last tokens that are kept in the dtype (the residual part of "

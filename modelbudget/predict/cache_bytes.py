@@ -37,8 +37,8 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
     states = [kind for kind in of_model if kind.state]
     if not states or run.cache_layout not in ENGINES:
         return of_model
-    of_layers = vars(a).get("mixers", a.name()).split()
-    mixers = {*of_layers} - {"attention", "sliding_attention", "mla"}
+    parts = {part for kind in states for part in kind.name.split(".")}
+    mixers = parts & {*vars(a).get("mixers", "").split()} or {a.name()}
     every = max(states, key=lambda kind: kind.n_layer)  # others have states of one layer alone
     of_engine = every._replace(state=state_bytes(a.name(), mixers, vars(a), run))
     return [*(kind for kind in of_model if not kind.state), of_engine]

@@ -79,7 +79,7 @@ def state_bytes(family: str, mixers: Set[str], sizes: Mapping[str, Any], run: Ru
         raise ValueError(UNKNOWN.format(*of_engine, name))
     of_convolution, of_recurrence = state_numbers(name, sizes)
     size = FLOAT32 if in_llama else bytes_of(run.dtype)
-    is_float32 = name in file.float32_in_vllm or run.state_dtype == "float32"
+    is_float32 = name in file.float32_in_vllm or run.cached_state_dtype == "float32"
     return size * of_convolution + (FLOAT32 if is_float32 else size) * of_recurrence
 
 

@@ -1,6 +1,7 @@
 """Caches as engines allocate them, against what the engines allocate, plan or print."""
 
 import csv
+import json
 
 import pytest
 from helpers.project import ROOT
@@ -140,32 +141,45 @@ def test_a_state_of_kimi_linear_in_two_engines():
         assert (state.n_layer, state.state) == (3, of_convolution * 3 * 3 * 4096 + 4 * 524_288)
 
 
-MIXED = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_head": 24}
-DELTA = {"n_linear_head": 48, "n_linear_key_head": 16, "d_linear_key": 128,
-         "d_linear_value": 128, "d_linear_convolution": 4}  # fmt: skip
+@pytest.mark.parametrize(
+    ("n_head", "settings", "drafted", "tokens", "padding"),
+    [(48, {}, 15, 480, "1.27%"), (32, {"cached_state_dtype": "float32"}, 0, 528, "0.76%")],
+)
+def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, drafted, tokens, padding):
+    """Qwen3.8 27B (syv-ai/qwen38-27b-rtx3090, issue 102), Qwen3.5 9B (vllm, pull request 37467).
 
-
-def test_pages_of_states_are_as_long_as_vllm_prints():
-    """480 tokens, 1.27 % of them padding: syv-ai/qwen38-27b-rtx3090, issue 102.
-
-    It drafted 15 tokens, which the convolution keeps too. Only this sees that vLLM keeps one token
-    fewer than a convolution spans, and a recurrence in the dtype, where our module has float32.
+    A convolution keeps drafted tokens, too. Only this sees that it has one token fewer than it
+    spans, and a recurrence in the dtype, where our module has float32.
     """
-    shape = MIXED | DELTA | {"mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}
+    shape = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_linear_head": n_head,
+             "mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}  # fmt: skip
     a = mb.model("qwen3-next-80b-a3b").architecture.model_copy(update=shape)
-    run = RunConfig(**PAGED)
+    of_tokens, of_states = kinds(a, run := RunConfig(**PAGED | settings))
+    page = of_states.state + drafted * 2 * (2 * 16 + n_head) * 128
+    with_draft = [of_tokens, of_states._replace(state=page)]
+    assert pages_of(with_draft, run).block_tokens == tokens
+    assert f"{tokens * of_tokens.token_bytes(run) / page - 1:.2%}" == padding
+
+
+def test_a_config_says_in_what_vllm_keeps_states(tmp_path):
+    """Nemotron-H, by hand: three rows of 10,240 channels, 128 heads of 64 by 128 in float32; also
+    only here: layers with neither attention nor a state.
+    """
+    config = {"model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"],
+              "mamba_ssm_cache_dtype": "float32", "num_hidden_layers": 4,
+              "layers_block_type": ["mamba", "mlp", "attention", "mamba"]}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    a, run = mb.model(tmp_path).with_run(PAGED)
     of_tokens, of_states = kinds(a, run)
-    page, each = of_states.state + 15 * 2 * (2 * 16 + 48) * 128, of_tokens.token_bytes(run)
-    assert -(-page // (16 * each)) * 16 == 480
-    assert f"{480 * each / page - 1:.2%}" == "1.27%"
-    in_float32 = kinds(a, run.model_copy(update={"state_dtype": "float32"}))
-    assert pages_of(in_float32, run).block_tokens == 784  # Qwen3.8 27B without a draft
+    assert of_tokens.token_bytes(run) == 2 * 2 * 8 * 128
+    assert (of_states.n_layer, of_states.state) == (2, 2 * 3 * 10_240 + 4 * 128 * 64 * 128)
+    assert pages_of([of_tokens, of_states], run).block_tokens == 1040
 
 
 @pytest.mark.parametrize(
     ("model", "settings", "n_bytes"),
     [("mamba-2-2.7b", {}, 64 * 2 * (3 * (5120 + 2 * 128) + 80 * 64 * 128)),
-     ("mamba-2-2.7b", {"state_dtype": "float32"}, 64 * (2 * 3 * 5376 + 4 * 80 * 64 * 128)),
+     ("mamba-2-2.7b", {"cached_state_dtype": "float32"}, 64 * (2 * 3 * 5376 + 4 * 80 * 64 * 128)),
      ("falcon-mamba-7b", {}, 64 * 2 * (3 * 8192 + 16 * 8192)),
      ("zamba2-2.7b", {}, 9 * 48 * 2 * 2 * 32 * 160)],
 )  # fmt: skip
