@@ -17,9 +17,11 @@ from modelbudget.common import store
 from modelbudget.common.files import replacing
 from modelbudget.common.fingerprint import code, code_of, digest
 from modelbudget.common.paths import files_in
+from modelbudget.compare.readings_of_gpus import rows
 from modelbudget.report import page
 from modelbudget.report.assets import Assets, assets
 from modelbudget.report.assets import calculator as calculator_of_page
+from modelbudget.report.sections import gpu_readings
 from modelbudget.report.vega import vega
 
 PART = "part.pickle"
@@ -65,6 +67,22 @@ def static_parts(catalogue, kept):
         return Assets(kept(*VEGA), calculator)
 
     return of_catalogue
+
+
+@pytest.fixture(scope="session", autouse=True)
+def readings_once(catalogue, kept):
+    """Let all processes predict the published readings of GPUs once: 13 CPU s of a whole page."""
+
+    def rows_of(readings, other):
+        if other is not catalogue:
+            return rows(readings, other)
+        files = *files_in(ROOT / "configs" / "models"), gpu_readings.READINGS
+        made_of = store.key(code("report"), digest(files))
+        return kept("readings", partial(rows, readings, catalogue), made_of)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gpu_readings, "rows", rows_of)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
