@@ -6,6 +6,10 @@ nothing is saved, in the first and the last. Between these, live bytes are affin
 the next, so that a peak lies at one end. Two runs, one period apart, therefore give any depth.
 Their allocations must be the same but for those of the period that one of them has more; a model
 for which they are not runs as deep as it is.
+
+Of numbers, one period at each end mostly is enough: what a period adds to what is live later must
+be the same all the time. It is not where layers read the same tensor, whose first gradient may be a
+view of something larger, while the sums of several are not.
 """
 
 from collections import Counter
@@ -15,7 +19,7 @@ from operator import index
 from typing import Any, NamedTuple, TypeVar
 
 from modelbudget.architecture.operations import highest
-from modelbudget.operations.tape import Allocation
+from modelbudget.operations.tape import Active, Allocation
 from modelbudget.quantities.length import OfPhases
 
 Result = TypeVar("Result", bound=OfPhases)
@@ -31,6 +35,15 @@ class Shallow(NamedTuple):
     period: int
     n_left_out: int
     """Periods that the model has more than the first."""
+
+    @property
+    def own(self) -> range:
+        """The layers that the second has more."""
+        return range(self.first, self.first + self.period)
+
+    def periods_after(self, layer: int | None) -> int | None:
+        """Return by how many periods a layer is after those."""
+        return None if layer is None else (layer - self.first) // self.period
 
     def extended(self, value, value_of_second):
         """Return what is affine in the depth."""
@@ -61,17 +74,29 @@ def shallow(a, n_end: int = 2) -> Shallow | None:
 
 
 def of_any_depth(run: Callable[[Any], Result], a, n_end: int = 2) -> Result:
-    """Return the quantities of an architecture; `run` gives them with lists of allocations."""
-    runs = shallow(a, n_end)
-    if runs is None:
-        return run(a)
+    """Return the quantities of an architecture; `run` gives them with lists of allocations.
+
+    With numbers, whose live bytes can be compared, one period at each end is tried first.
+    """
+    for n in range(1 if Active.zero is int else n_end, n_end + 1):
+        runs = shallow(a, n)
+        result = runs and _of_shallow(run, a, runs, _live_of_few if n < n_end else _live)
+        if result is not None:
+            return result
+    return run(a)
+
+
+def _of_shallow(run: Callable[[Any], Result], a, runs: Shallow, live: Callable) -> Result | None:
+    """Return the quantities from two runs; None if they differ in more than one period."""
     short, long = (run(_of_depth(a, n)) for n in (runs.n_layer, runs.n_layer + runs.period))
-    peaks = {
-        phase: _peak(runs, allocations, long.allocations[phase])
-        for phase, allocations in short.allocations.items()
-    }
-    if None in peaks.values():
-        return run(a)
+    peaks = {}
+    for phase, allocations in short.allocations.items():
+        if not _differ_in_one_period(runs, allocations, long.allocations[phase]):
+            return None
+        of_phase = live(runs, allocations, long.allocations[phase])
+        if of_phase is None:
+            return None
+        peaks[phase] = highest(*of_phase)
     for phase, (repeated, more) in short.repeats.items():
         peaks[phase] = peaks[repeated] + runs.extended(more, long.repeats[phase][1])
     result = type(short)()
@@ -91,16 +116,43 @@ def _counter(runs: Shallow, short: Counter, long: Counter) -> Counter:
     return Counter({name: runs.extended(short[name], n) for name, n in long.items()})
 
 
-def _peak(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> Any:
-    """Return the peak of a phase; None if the runs differ in more than one period."""
-    end = runs.first + runs.period
-    others = [x for x in long if x.layer is None or not runs.first <= x.layer < end]
+def _differ_in_one_period(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> bool:
+    others = [x for x in long if x.layer not in runs.own]
     if len(others) != len(short):
-        return None
-    live = []
+        return False
     for x, y in zip(short, others, strict=True):
         layer = y.layer if y.layer is None or y.layer < runs.first else y.layer - runs.period
         if x[:1] + x[2:5] != y[:1] + y[2:5] or x.layer != layer:
+            return False
+    return True
+
+
+def _live(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> list:
+    """Return the live bytes at the allocations of both runs."""
+    others = (x.live for x in long if x.layer not in runs.own)
+    return [runs.extended(x.live, live) for x, live in zip(short, others, strict=True)]
+
+
+def _live_of_few(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> list | None:
+    """Return the live bytes at the allocations of both runs, and of the first and last period more.
+
+    Where those run, the others of them add what one adds right before it, or right after it. None
+    where that is not the same from one time that it runs to the next: what a period leaves is then
+    not what others leave. A step of the optimizer frees it in between.
+    """
+    live, of_period, before = [], [], None
+    more, unread = long[0].live - short[0].live, iter(short)
+    for y in long:
+        if y.layer in runs.own:
+            of_period.append(y.live)
+            continue
+        of_one = y.live - next(unread).live
+        if of_one != more and not of_period and y.phase != "optimizer":
             return None
-        live.append(runs.extended(x.live, y.live))
-    return highest(*live)
+        if of_period:
+            if {runs.periods_after(before), runs.periods_after(y.layer)} != {-1, 1}:
+                return None
+            live += [n + (runs.n_left_out - 1) * m for n in of_period for m in (more, of_one)]
+        live.append(y.live + (runs.n_left_out - 1) * of_one)
+        more, before, of_period = of_one, y.layer, []
+    return None if of_period else live

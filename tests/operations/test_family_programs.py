@@ -59,6 +59,27 @@ def test_shallow_and_short_runs_are_a_deep_and_long_one(name):
         assert replace(step, allocations={}) == _inference(program, a, run, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_layers"), [("RoBERTa", [2, 3]), ("Transformer-XL", [2, 3, 4, 5])]
+)
+def test_one_period_at_each_end_is_enough_unless_layers_share_a_tensor(name, n_layers):
+    """Layers of Transformer-XL read the same positions, whose first gradient is a view.
+
+    Catches a peak in the first layer that is computed without the sum of their gradients.
+    """
+    sizes = {"n_vocab": 8, "d_model": 2, "n_head": 4, "d_head": 3, "d_ff": 3, "tied": False}
+    a, run = deep(DEEP[name]).model_copy(update=sizes), RunConfig(length=1, backend="cpu")
+    depths = []
+
+    def step(a):
+        depths.append(a.n_layer)
+        return training_step(type(a).program(), a, run, True)
+
+    of_few = of_any_depth(step, a)
+    assert of_few.peaks == _training_step(type(a).program(), a, run, False, 2).peaks
+    assert depths == n_layers
+
+
 def deep(a):
     names = {"n_layer", "n_distinct"} & type(a).model_fields.keys()
     return a.model_copy(update=dict.fromkeys(names, 20))
