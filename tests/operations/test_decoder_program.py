@@ -8,7 +8,9 @@ from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.decoder_program import program
+from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import inference
@@ -43,3 +45,15 @@ def test_two_shallow_runs_are_a_deep_one(decoder_and_run, n_layer):
         from_two = of_any_depth(shallow, a, n_end)
         assert replace(from_two, allocations={}) == replace(whole, allocations={})
         assert len(n_layers) == 1 or max(n_layers) < n_layer
+
+
+def test_a_peak_in_a_layer_between_the_first_and_the_last():
+    """Only here is the peak in a layer that two shallow runs leave out: in the second.
+
+    Gradients of MLPs add up backwards, and the first layer's attention, being frozen, needs none.
+    """
+    sizes = {"n_vocab": 5, "d_model": 8, "n_head": 2, "n_kv_head": 2, "d_head": 8, "d_ff": 64}
+    a = Decoder(**sizes, n_layer=12, n_ctx=16, tied=False)
+    run = RunConfig(length=16, trained="mlp", recompute="full", attention_kernel="math")
+    of_few = of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
+    assert of_few.peaks == training_step(program, a, run).peaks
