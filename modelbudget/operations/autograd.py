@@ -7,6 +7,7 @@ tools/autograd/derivatives.yaml. A rule that is not obvious says what it is abou
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -108,7 +109,8 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         buffers.setdefault(output.node, [None] * output.node.n_outputs)[output.output] = gradient
     del output, gradient  # the caller of loss.backward() holds them
     missing = _count_readers(list(buffers))
-    ready = [(-node.number, id(node), node) for node in buffers if not missing[node]]
+    turn = itertools.count()  # among parameters, those whose gradients came first
+    ready = [(-node.number, next(turn), node) for node in buffers if not missing[node]]
     heapq.heapify(ready)
     while ready:
         _, _, node = heapq.heappop(ready)
@@ -143,7 +145,7 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
                 buffer = None
             missing[reader] -= 1
             if not missing[reader]:
-                heapq.heappush(ready, (-reader.number, id(reader), reader))
+                heapq.heappush(ready, (-reader.number, next(turn), reader))
             reader = edge = None
         node = outputs = None
     tape.node = None
