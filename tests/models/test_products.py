@@ -75,7 +75,8 @@ def test_random_products_are_predicted(seed):
     assert formulas.items() <= found.items(), run
     by_program_alone = {"copied", "sliced", "complex", "in_place", "interleaved_1f1b"}
     is_by_program = by_program_alone & {*dict(run).values()} or run.gate_and_up == "packed"
-    assert "peak_training_bytes" in formulas or is_by_program
+    keeps_outputs = run.pipeline_parallel > 1 and run.outputs == "kept"
+    assert "peak_training_bytes" in formulas or is_by_program or keeps_outputs
 
 
 @pytest.mark.parametrize("name", ["GPT-2", "PaLM", "Gemma 2"])
@@ -159,6 +160,7 @@ def test_a_part_of_the_states_by_program(optimizer, rank):
 def test_columns_equal_integers():
     for seed in (1, 2, 7):
         a, run = random_device(seed)
+        run = run.model_copy(update={"outputs": "freed"})  # kept by a stage: by program alone
         row = {"architecture": "it", "run": "so", "family": "decoder"}
         row |= a.model_dump() | run.model_dump()
         another = {"architecture": "another", "n_layer": 12, "batch": 8, "d_model": 40}
