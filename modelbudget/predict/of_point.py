@@ -42,7 +42,8 @@ def terms_or_reason(
         return terms, None
     if quantity in OF_CACHE and is_of_engine(run):
         return {}, f"{why_not_of_engine(architecture, run)}"
-    reason = without_program(quantity, architecture, run)
-    is_computed = not isinstance(reason, NotComputedError) and why_not_run(run) is None
+    error = without_program(quantity, architecture, run)
+    reason = f" ({error})" if error and f"{error}" else ""
+    is_computed = not isinstance(error, NotComputedError) and why_not_run(run) is None
     measured = f"; {MEASURED}" if is_computed else ""
-    return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}{measured}"
+    return {}, f"{NO_FORMULA}{reason}{measured}"
