@@ -29,7 +29,7 @@ def _constraints(when: str = "", **rule: Any) -> Iterator[Constraint]:
     if "holds" in rule:
         yield Constraint(rule["holds"], rule["message"], when)
     for name, values in rule.get("known_with", {}).items():
-        allowed = tuple(one for value in values for one in GROUPS.get(value, (value,)))
+        allowed = tuple(known for value in values for known in GROUPS.get(value, (value,)))
         yield Constraint(
             f"not {name}" if allowed == (False,) else f"{name} in {allowed}",
             f"{rule['setting']}: not known yet with {name}: {{{name}}}; allowed: "

@@ -37,7 +37,7 @@ class Shallow(NamedTuple):
     """Periods that the model has more than the first."""
 
     @property
-    def own(self) -> range:
+    def more_layers(self) -> range:
         """The layers that the second has more."""
         return range(self.first, self.first + self.period)
 
@@ -117,7 +117,7 @@ def _counter(runs: Shallow, short: Counter, long: Counter) -> Counter:
 
 
 def _differ_in_one_period(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> bool:
-    others = [x for x in long if x.layer not in runs.own]
+    others = [x for x in long if x.layer not in runs.more_layers]
     if len(others) != len(short):
         return False
     for x, y in zip(short, others, strict=True):
@@ -129,7 +129,7 @@ def _differ_in_one_period(runs: Shallow, short: list[Allocation], long: list[All
 
 def _live(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> list:
     """Return the live bytes at the allocations of both runs."""
-    others = (x.live for x in long if x.layer not in runs.own)
+    others = (x.live for x in long if x.layer not in runs.more_layers)
     return [runs.extended(x.live, live) for x, live in zip(short, others, strict=True)]
 
 
@@ -143,7 +143,7 @@ def _live_of_few(runs: Shallow, short: list[Allocation], long: list[Allocation])
     live, of_period, before = [], [], None
     more, unread = long[0].live - short[0].live, iter(short)
     for y in long:
-        if y.layer in runs.own:
+        if y.layer in runs.more_layers:
             of_period.append(y.live)
             continue
         of_one = y.live - next(unread).live
