@@ -3,6 +3,7 @@
 from functools import wraps
 
 import pytest
+import torch
 from helpers.one_operation import UNREPEATED, Case, differences
 from helpers.small_programs import (
     MLP,
@@ -19,7 +20,9 @@ from helpers.small_programs import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.trace import emulated_autocast as emulated
 from modelbudget.operations.autocast import Autocast
-from modelbudget.operations.tape import Active
+from modelbudget.operations.autograd import backward, make_leaf
+from modelbudget.operations.norms import layer_norm
+from modelbudget.operations.tape import Active, Tape, empty, running_on
 
 BFLOAT16 = RunConfig(batch=1, length=1, autocast="bfloat16")
 
@@ -107,3 +110,21 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_backward_pass_does_what_torchs_does(case):
     assert not list(differences(case))
+
+
+def test_parameters_of_one_operation_are_updated_as_torch_updates_them():
+    """Both gradients are there at once: the order was that of addresses in memory."""
+    layer = torch.nn.LayerNorm(4)
+    wanted = []
+    for name, parameter in layer.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: wanted.append(name))
+    layer(torch.ones(2, 4)).sum().backward()
+    for _ in range(20):
+        updated = []
+        with running_on(Tape()) as tape:
+            tape.update = lambda leaf, updated=updated: updated.append(leaf.name)
+            bias, weight = (make_leaf(empty((4,))) for _ in range(2))
+            weight.name, bias.name = "weight", "bias"
+            y = layer_norm(empty((2, 4)), 1, weight, bias)
+            backward((y, empty((2, 4))))
+        assert updated == wanted
