@@ -26,7 +26,7 @@ from modelbudget.measurement.step.train import train
 from modelbudget.modules import in_place_loss
 from modelbudget.modules.feed_forward import mlp
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import named_architecture
 
 sys.modules |= {name: MagicMock(__version__="3.4.0") for name in ("triton", "triton.language")}

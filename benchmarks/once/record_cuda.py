@@ -41,7 +41,7 @@ from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import resolved
-from modelbudget.sweeps.quantities import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 CASES = Path(__file__).with_name("cuda_cases.yaml")
 CATALOGUE = Catalogue(Path("configs/models"))

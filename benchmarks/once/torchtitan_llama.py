@@ -21,7 +21,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.measurement.step.train import train
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import named_architecture
 
 sys.modules["torchtitan.distributed.minimal_async_ep.kernels"] = MagicMock()

@@ -13,7 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.predict import counts_by_convention, of_point
+from modelbudget.predict import counts_by_convention, prediction_or_reason
 from modelbudget.predict.counts_by_convention import (
     BY_NAME,
     CONVENTIONS,
@@ -87,7 +87,7 @@ class Counts(Frames):
 
 def counts(label: str, a: Architecture, run: RunConfig) -> Counts:
     """Count by formula. Raises InputError if the model has none."""
-    if why := of_point.why_not("parameters", a, run):
+    if why := prediction_or_reason.why_not("parameters", a, run):
         raise InputError([f"{label}: parameters: {why}"])
     missing = {
         convention.name: why for convention in CONVENTIONS if (why := convention.why_not(type(a)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from modelbudget.api.explained import Line, judged
 from modelbudget.api.log_context import LogContext
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.files.log_lines import Number
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.serving.cache_formats import cache_formats, state_numbers

@@ -18,7 +18,7 @@ from modelbudget.common.byte_sizes import EXAMPLES, size
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import show
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _not_solved(
     model: ChosenModel, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
 ) -> str | None:
     """Return why no formula says what a run needs; None if one does."""
-    if why := of_point.why_not(quantity, *pair):
+    if why := prediction_or_reason.why_not(quantity, *pair):
         return f"{quantity} on {devices} devices: {why}" if devices > 1 else f"{quantity}: {why}"
     why = not_compared_at(quantity, model.base.transformers, model.base.config, *pair)
     solved = f"and what fits is solved by formula; allowed: implementation: {OURS}"

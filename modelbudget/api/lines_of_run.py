@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (

@@ -23,7 +23,7 @@ from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
-from modelbudget.sweeps.quantities import OF_PARAMETERS
+from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from modelbudget.api import of_class
+from modelbudget.api import class_answers
 from modelbudget.api.arguments import checked
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
@@ -31,7 +31,7 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.sweeps.device_defaults import KERNEL, why_math
 
@@ -56,8 +56,8 @@ OF_SERVING = ("request_bytes",)
 def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) -> str | None:
     """Return why a run is not allowed, if it is because of a field among `given`."""
     chosen = {**model.chosen, **fields_of(settings)}
-    if of_class.leads(model, chosen):
-        return of_class.wrong_run(model, chosen, given)
+    if class_answers.leads(model, chosen):
+        return class_answers.wrong_run(model, chosen, given)
     architecture, run = model.with_run(settings)
     of_run = run_constraints(type(architecture)) if architecture.is_language_model() else ()
     about_given = (constraint for constraint in of_run if constraint.names & set(given))
@@ -67,7 +67,7 @@ def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) ->
 def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str | None:
     """Return why a quantity has no prediction for a run, None if it has one."""
     _known([quantity])
-    return of_point.why_not(quantity, *model.with_run(settings))
+    return prediction_or_reason.why_not(quantity, *model.with_run(settings))
 
 
 def host_bytes(a: Architecture, run: RunConfig) -> int | None:
@@ -75,7 +75,7 @@ def host_bytes(a: Architecture, run: RunConfig) -> int | None:
     if optimizer_named(run.optimizer).host is None:
         return None
     there = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
-    return of_model("optimizer_bytes", of_point.predicted("optimizer_bytes", a, there))
+    return of_model("optimizer_bytes", prediction_or_reason.predicted("optimizer_bytes", a, there))
 
 
 def predictions(
@@ -88,14 +88,16 @@ def predictions(
     """
     _known(quantities)
     chosen = {**model.chosen, **fields_of(settings)}
-    answer = of_class.answer(model, quantities, chosen)
-    if isinstance(answer, of_class.NotOfClass):
+    answer = class_answers.answer(model, quantities, chosen)
+    if isinstance(answer, class_answers.NotOfClass):
         ours = predictions(model, quantities, {**chosen, "implementation": OURS})
         return replace(ours, notes=(answer.line,))._with_settings(chosen)
     if answer:
         return Predictions(model, *answer)._with_settings(chosen)
     a, run = model.with_run(settings)
-    terms_of = {quantity: of_point.terms_or_reason(quantity, a, run) for quantity in quantities}
+    terms_of = {
+        quantity: prediction_or_reason.terms_or_reason(quantity, a, run) for quantity in quantities
+    }
     missing = {quantity: why for quantity, (_, why) in terms_of.items() if why}
     breakdowns = {
         quantity: of_terms(model.label, quantity, terms)
@@ -103,7 +105,7 @@ def predictions(
         if not why
     }
     notes = (
-        *of_class.line_of_ours(model, chosen),
+        *class_answers.line_of_ours(model, chosen),
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
         *line_of_latents(breakdowns),
@@ -131,7 +133,7 @@ class Predictions(Frames):
     def whose(self) -> str:
         """The implementation that the memory and the FLOPs are about, and its class."""
         name = self.run.implementation
-        return f"{name} ({of_class.class_of(self.model)})" if name == TRANSFORMERS else name
+        return f"{name} ({class_answers.class_of(self.model)})" if name == TRANSFORMERS else name
 
     @property
     def notes_of_file(self) -> list[str]:
@@ -203,7 +205,7 @@ def _file_bytes(architecture: Architecture, run: RunConfig) -> int | None:
     """Return the bytes of the tensors in a file of quantised weights, if they are known."""
     if run.weights == "dtype":
         return None
-    terms, why = of_point.terms_or_reason("file_bytes", architecture, run)
+    terms, why = prediction_or_reason.terms_or_reason("file_bytes", architecture, run)
     return None if why else total(terms)
 
 

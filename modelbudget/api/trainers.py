@@ -34,7 +34,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.of_program import pass_of, peak_of_step
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _Others:
         yield Part("policy: its step", step, of_texts, True)
 
     def _total(self, quantity: str, a: Any, run: RunConfig) -> int:
-        terms, why = of_point.terms_or_reason(quantity, a, run)
+        terms, why = prediction_or_reason.terms_or_reason(quantity, a, run)
         if why:
             raise InputError([f"{self.policy.name}: {quantity}: {why}"])
         return of_model(quantity, terms)
@@ -305,7 +305,7 @@ class _Others:
         """
         a: Any = model.with_run()[0]
         plain = _frozen(run).model_copy(update={"weights": "dtype"})
-        terms, why = of_point.terms_or_reason("parameter_bytes", a, plain)
+        terms, why = prediction_or_reason.terms_or_reason("parameter_bytes", a, plain)
         if why or not hasattr(a, "d_model"):
             raise InputError([f"--reward {model.name}: {why or 'no hidden size'}"])
         head = sum(term.total for name, term in terms.items() if name == "head")

@@ -78,7 +78,7 @@ def predicted(vector: Vector) -> int | None:
     The vectors are not made by these: `pytest --vectors modelbudget.api.vectors:predicted` holds
     both together.
     """
-    from modelbudget.api.of_class import as_class, by_formula
+    from modelbudget.api.class_answers import as_class, by_formula
     from modelbudget.architecture.run_values import bytes_of
     from modelbudget.catalogue.implementations import OURS
     from modelbudget.huggingface.known_difference import known_difference

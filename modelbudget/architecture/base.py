@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from modelbudget.architecture import counting_conventions
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import (

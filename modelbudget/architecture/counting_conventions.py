@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.formula_arguments import Fields
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.stored_formats import value_of
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.common.files import load_yaml

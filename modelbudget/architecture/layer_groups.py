@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.formula_arguments import Fields
-from modelbudget.architecture.operations import ceil_div, largest, positive
 
 
 class LayerGroup(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 

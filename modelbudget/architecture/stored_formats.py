@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.common.expressions import Expression
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS

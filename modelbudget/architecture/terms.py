@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import largest, same
+from modelbudget.architecture.arithmetic import largest, same
 
 GROUP_TITLES = (
     "token embedding", "head", "positions", "attention", "cross-attention", "recurrence",

@@ -9,7 +9,7 @@ from modelbudget.compare.measured_by_convention import with_conventions
 from modelbudget.compare.uncompared import hidden, without_empty
 from modelbudget.measurement.measured_table import SIMULATED
 from modelbudget.measurement.not_measured import NO_FAILURES, NO_ROOM
-from modelbudget.sweeps.quantities import OF_CONVENTION
+from modelbudget.sweeps.quantity_names import OF_CONVENTION
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.predict.largest_that_fits import Cell, Model, depth, totals
-from modelbudget.sweeps.quantities import FITS
+from modelbudget.sweeps.quantity_names import FITS
 from modelbudget.sweeps.sweep_file import Measure
 
 MOST_LAYERS = 128

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.catalogue.published_readings import Reading, Readings, Source
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 
 GIB = 2**30
@@ -84,7 +84,7 @@ def _predicted(base: Base, settings: dict[str, Any]) -> float:
         named = ", ".join(f"{name}: {settings[name]}" for name in sorted(unknown))
         raise ValueError(f"no setting yet for {named}")
     runs = (resolved(base, settings | rank) for rank in _ranks(settings))
-    return max(of_model(PEAK, of_point.predicted(PEAK, *run)) for run in runs)
+    return max(of_model(PEAK, prediction_or_reason.predicted(PEAK, *run)) for run in runs)
 
 
 def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import resolved
 
 READINGS = CONFIGS / "h100_readings.json"

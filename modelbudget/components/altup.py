@@ -8,9 +8,9 @@ projections of the token embedding, and end with projections whose mean the head
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.operations.elementwise import add, clamp, div, mul, power, sqrt, sub, tanh

@@ -11,8 +11,8 @@ tokens: for one sequence, where tokens are joined.
 
 from types import SimpleNamespace
 
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads

@@ -4,10 +4,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,

@@ -5,8 +5,8 @@ another one their results back (Lepikhin et al. 2021, §3.2). Rows arrive by dev
 by expert: they are copied from one order to the other, before the experts and after them.
 """
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import has_part_of_experts
 from modelbudget.memory.timeline import Allocation, Timeline, times
 

@@ -5,7 +5,7 @@ As Liger-Kernel's `fused_linear_cross_entropy` on a GPU of capability 8.0 or mor
 chunks of the tokens, in which a kernel writes their gradient. No logits are saved.
 """
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.elementwise import compare
 from modelbudget.operations.operation import operation

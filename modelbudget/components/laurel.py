@@ -6,9 +6,9 @@ Menghani et al. 2024 (LAuReL), §2.2 (low rank); transformers, models/gemma3n/mo
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.operations.elementwise import add

@@ -1,7 +1,7 @@
 """Cross-entropy over the logits of all tokens, as the run computes it."""
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import INDEX, bytes_of, divides, exact_bytes, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, times
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import norm

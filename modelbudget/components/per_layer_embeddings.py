@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.components import embedding, norm
 from modelbudget.components.feed_forward import mlp
 from modelbudget.memory.parameter_tensors import Tensor, matrix

@@ -1,6 +1,6 @@
 """Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
-from modelbudget.architecture.operations import positive
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.memory.timeline import Allocation, Timeline
 from modelbudget.operations.elementwise import add, contiguous, mul, neg, sub, to, without_gradient

@@ -7,7 +7,7 @@ values where these are in half precision. The fused kernels never hold a score i
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.run_values import bytes_of, context_rank, exact_bytes, tokens
 from modelbudget.devices import exchanged_heads, ring_blocks
 from modelbudget.memory.timeline import Allocation, Timeline, change, times

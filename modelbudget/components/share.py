@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import has_part_of_experts, is_divided
 from modelbudget.components import embedding, layer
 

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest
 from modelbudget.components import kv_cache, multi_head, norm, rope, scaled_dot_product
 from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import mlp

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS, OF_RUN, divides, sizes_of, value_of
 from modelbudget.operations.part import NoProgramError

@@ -9,7 +9,7 @@ torch/distributed/fsdp/_fully_shard: `_fsdp_param_group.py`, `_fsdp_collectives.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     has_part_of_experts,

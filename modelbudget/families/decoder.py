@@ -4,11 +4,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_rules import content
 from modelbudget.architecture.run_values import (

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import (
     altup,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from modelbudget.measurement.measured import Measured
-from modelbudget.sweeps.quantities import OF_PARAMETERS
+from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 
 SCHEMA = {
     "architecture": pl.String,

@@ -30,7 +30,7 @@ from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.not_with_quantised_weights import refused
-from modelbudget.sweeps.quantities import (
+from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,

@@ -19,8 +19,8 @@ are reduced at its end, those of the experts first, which frees what the layer a
 
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
 from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
 from modelbudget.memory.shards import with_padding

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from modelbudget.architecture.operations import largest, positive
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.optimizers import (
     SINGLE,
     Sizes,

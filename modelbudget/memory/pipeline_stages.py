@@ -18,8 +18,8 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     is_pipelined,

@@ -8,8 +8,8 @@ reduces one group after the other, first the parameters outside of layers (torch
 
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.memory.fsdp import (
     Layer,
     copied_in_forward,

@@ -5,8 +5,8 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 (`_fsdp_param.py`: `_init_sharded_param`, `reset_sharded_param`).
 """
 
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_values import (
     index_among_experts,
     own_numbers,

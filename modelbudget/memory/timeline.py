@@ -6,7 +6,7 @@ Live bytes are the running sum. The peaks of training are computed from timeline
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.run_values import divides, parts_of_length
 
 

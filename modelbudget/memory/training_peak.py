@@ -7,9 +7,9 @@ and the peak is in the first or in the last of them.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.layer_groups import LayerGroup
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,

@@ -8,7 +8,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.measurement.process.limits import limits
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.expand import Expanded
-from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_RUN, OF_TRAINING
+from modelbudget.sweeps.quantity_names import OF_ALLOCATOR, OF_RUN, OF_TRAINING
 
 
 def out_of_reach(sweep: Expanded) -> list[str]:

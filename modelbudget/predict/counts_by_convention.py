@@ -13,7 +13,7 @@ from modelbudget.architecture.counting_conventions import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import total
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 
 __all__ = ["BY_NAME", "CONVENTIONS", "FLOPS", "PARAMETERS", "Convention", "counts", "executed"]
 
@@ -34,7 +34,7 @@ def executed(a: Architecture, run: RunConfig) -> Fraction | None:
 
     Traces of the module confirm the formula. None without one.
     """
-    flops = [of_point.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
+    flops = [prediction_or_reason.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
     if any(why for _, why in flops):
         return None
     return Fraction(sum(total(terms) for terms, _ in flops), tokens(run))

@@ -19,7 +19,7 @@ from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
 from modelbudget.sweeps.device_defaults import KERNEL, device_defaults
 from modelbudget.sweeps.points_table import Row
-from modelbudget.sweeps.quantities import FITS
+from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search; beyond it, the value is unlimited."""

@@ -11,7 +11,7 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.predict import by_regime, factored
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.sweeps.quantities import Quantity
+from modelbudget.sweeps.quantity_names import Quantity
 
 NONE = 0, 0
 """A value that holds nowhere."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
@@ -17,7 +17,7 @@ from modelbudget.components import layer
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.components.weight_formats import format_of
 from modelbudget.predict.cache_bytes import kinds
-from modelbudget.predict.of_point import terms_or_reason
+from modelbudget.predict.prediction_or_reason import terms_or_reason
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.layers_by_cache import Kind
 

@@ -26,7 +26,7 @@ from modelbudget.predict.named_values import column, fields_of, value_of, values
 from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, Point, point_at, where
-from modelbudget.sweeps.quantities import Quantity
+from modelbudget.sweeps.quantity_names import Quantity
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Bound, Solve, Sweep, Value
 

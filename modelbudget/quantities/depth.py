@@ -18,7 +18,7 @@ from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
-from modelbudget.architecture.operations import highest
+from modelbudget.architecture.arithmetic import highest
 from modelbudget.operations.tape import Active, Allocation
 from modelbudget.quantities.length import OfPhases
 

@@ -15,7 +15,7 @@ from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
-from modelbudget.architecture.operations import highest
+from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation

@@ -1,6 +1,6 @@
 """The tape of a run: its dtype, the format of weights, and what is trained."""
 
-from modelbudget.architecture.operations import highest
+from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_divided, is_sharded

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from modelbudget.architecture.operations import highest_of
+from modelbudget.architecture.arithmetic import highest_of
 from modelbudget.regimes.symbolic_sizes import (
     Monomial,
     Size,

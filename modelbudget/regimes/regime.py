@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.record import Record
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active

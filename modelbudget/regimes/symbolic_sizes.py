@@ -17,7 +17,7 @@ from functools import lru_cache
 from math import gcd
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 
 Monomial = tuple[str, ...]
 """Names of symbols in order, each as often as it is a factor."""

@@ -6,10 +6,10 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.run_values import BYTES, division

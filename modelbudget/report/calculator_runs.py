@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_step import HALF
 from modelbudget.families.decoder import Decoder

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from modelbudget.architecture.arithmetic import highest, largest
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.operations import highest, largest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import Term, Terms

@@ -8,7 +8,7 @@ from modelbudget.report.chart_specs import Charts
 from modelbudget.report.charts.format import count
 from modelbudget.report.page_results import PredictedResult
 from modelbudget.report.sweep_facts import facts, implementer, question
-from modelbudget.sweeps.quantities import OF_RUN
+from modelbudget.sweeps.quantity_names import OF_RUN
 
 
 def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:

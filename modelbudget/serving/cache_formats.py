@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.expressions import Expression

@@ -8,7 +8,7 @@ Sources: transformers 5.23, `cache_utils.py`; vLLM 0.32, `v1/core/kv_cache_utils
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.architecture.terms import Term, Terms, merged

@@ -9,7 +9,7 @@ from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.common.strict import Strict
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.sweeps.quantities import Quantity
+from modelbudget.sweeps.quantity_names import Quantity
 
 OF_QUANTITY = "shares", "total", "models", "every-point", "vocabulary"
 """Names of charts of one quantity, beside those of its groups of components: that of parameters has

@@ -9,7 +9,7 @@ from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS, division, is_pipelined
-from modelbudget.sweeps.quantities import (
+from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_CONVENTION,
     OF_INFERENCE,

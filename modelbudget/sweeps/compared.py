@@ -17,7 +17,7 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import Translation, translations
 from modelbudget.sweeps.class_config import class_config
-from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
+from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_PARAMETERS
 
 OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
 """Quantities that do not depend on who computes."""

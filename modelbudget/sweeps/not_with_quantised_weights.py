@@ -6,7 +6,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE, OF_QUANTISED
 from modelbudget.architecture.stored_formats import FORMATS, file_is_known
-from modelbudget.sweeps.quantities import (
+from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_CONVENTION,
     OF_INFERENCE,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from modelbudget.catalogue.named_models import Base
-from modelbudget.sweeps.quantities import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN
+from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN
 from modelbudget.sweeps.sweep_file import Sweep
 
 TRAINING = OF_RUN - OF_INFERENCE | {"resident_peak_bytes"}

@@ -9,7 +9,7 @@ from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.sweeps.quantities import OF_CONVENTION, OF_RUN
+from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_RUN
 
 Model = tuple[Architecture, RunConfig]
 

@@ -11,7 +11,7 @@ from modelbudget.architecture.base import Count, Size
 from modelbudget.common.strict import Strict
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.chart_choice import ChartChoice, answer_mistakes, chart_mistakes
-from modelbudget.sweeps.quantities import (
+from modelbudget.sweeps.quantity_names import (
     FITS,
     OF_CONVENTION,
     OF_DEVICE,

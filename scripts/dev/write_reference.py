@@ -38,7 +38,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
 from scripts.dev.json_schemas import OUTPUTS, schema
 
 DOCS = Path(__file__).parents[2] / "docs"

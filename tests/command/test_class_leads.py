@@ -8,7 +8,7 @@ import pytest
 from helpers.small_classes import COMMON, OTHERS, SMALL
 
 import modelbudget as mb
-from modelbudget.api import of_class
+from modelbudget.api import class_answers
 from modelbudget.api.command.show import as_dict, class_in_room, of_components, of_fits, of_totals
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig
@@ -16,7 +16,7 @@ from modelbudget.architecture.terms import Term, is_peak, of_model
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.reference.class_trace import trace_class
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 
 MEMORY = ("cache_bytes", "peak_inference_bytes", "activation_bytes", "peak_training_bytes")
 RUN = {"batch": 2, "length": 12, "dtype": "bfloat16", "foreach": False}
@@ -112,11 +112,11 @@ def test_a_formula_that_is_not_that_of_the_class_does_not_answer_for_it(
     run = RUN | settings | {"implementation": "transformers"}
     if kind != "Gemma2ForCausalLM":
         run["attention_kernel"] = "math"
-    one = of_class.as_class(mb.model(file_of(tmp_path, kind, keys)), run)
-    traced = trace_class(kind, keys, of_class.class_run(kind, one.run), {quantity})
-    assert of_class._not_by_formula(one, quantity)
-    if not of_point.why_not(quantity, one.architecture, one.run):
-        terms = of_point.predicted(quantity, one.architecture, one.run)
+    one = class_answers.as_class(mb.model(file_of(tmp_path, kind, keys)), run)
+    traced = trace_class(kind, keys, class_answers.class_run(kind, one.run), {quantity})
+    assert class_answers._not_by_formula(one, quantity)
+    if not prediction_or_reason.why_not(quantity, one.architecture, one.run):
+        terms = prediction_or_reason.predicted(quantity, one.architecture, one.run)
         by_formula = {name: term.total for name, term in terms.items()}
         values = traced.values[quantity]
         if is_peak(quantity):
@@ -136,7 +136,7 @@ def test_a_model_without_a_class_is_refused_as_one(name):
 def test_without_torch_an_answer_is_of_our_modules_and_says_so(tmp_path, monkeypatch):
     path = file_of(tmp_path, "GraniteForCausalLM", COMMON)
     monkeypatch.setattr(
-        of_class, "find_spec", lambda name: name != "torch" and util.find_spec(name)
+        class_answers, "find_spec", lambda name: name != "torch" and util.find_spec(name)
     )
     found = mb.model(path).memory(RUN)
     ours = mb.model(path).memory(RUN | {"implementation": "modelbudget"})

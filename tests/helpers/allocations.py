@@ -16,7 +16,7 @@ from modelbudget.measurement.trace.step_trace import StepTrace
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.quantities.inference_step import Inference, inference
 from modelbudget.quantities.training_step import training_step
-from modelbudget.sweeps.quantities import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 
 class ListingTrace(StepTrace):

@@ -13,7 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import resolved
 
 MIB = 2**20

@@ -10,7 +10,7 @@ from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import constraints_of_cache
-from modelbudget.sweeps.quantities import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 
 def measured_inference(a, run: RunConfig) -> dict[str, dict[str, int]]:

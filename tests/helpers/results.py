@@ -17,7 +17,7 @@ from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.class_config import FIELDS
 from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.quantities import OF_CONVENTION
+from modelbudget.sweeps.quantity_names import OF_CONVENTION
 from modelbudget.sweeps.sweep_json import summary, swept_fields
 
 

@@ -20,7 +20,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.predict.of_point import why_not
+from modelbudget.predict.prediction_or_reason import why_not
 
 LORA = {"batch": 2, "length": 8, "dtype": "bfloat16", "attention_kernel": "math"}
 LORA |= {"adapter": "lora", "adapter_dtype": "dtype"}

@@ -16,7 +16,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, predicted
 from modelbudget.sweeps.expand import expand
-from modelbudget.sweeps.quantities import OF_CONVENTION
+from modelbudget.sweeps.quantity_names import OF_CONVENTION
 from modelbudget.sweeps.read import read
 
 NAMES = tuple(BY_NAME)

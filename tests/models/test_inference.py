@@ -27,7 +27,7 @@ from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.quantities import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
 SIZES |= {"d_ff": 48, "n_ctx": 24}

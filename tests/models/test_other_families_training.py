@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.trace.module_trace import Trace
-from modelbudget.predict.of_point import why_not
+from modelbudget.predict.prediction_or_reason import why_not
 from modelbudget.sweeps.derive import named_architecture
 
 

@@ -19,7 +19,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, Point, expand
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.quantities import OF_PROCESS
+from modelbudget.sweeps.quantity_names import OF_PROCESS
 from modelbudget.sweeps.sweep_file import Measure
 
 NO_ROOM = Room(cpu=0, cuda=0)

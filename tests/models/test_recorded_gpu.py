@@ -30,10 +30,10 @@ from modelbudget.measurement.trace.attention_dispatch import (
 )
 from modelbudget.memory.caching_allocator import Layout, layout
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import resolved
-from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
+from modelbudget.sweeps.quantity_names import OF_ALLOCATOR, OF_DEVICE
 from modelbudget.sweeps.sweep_file import Measure
 
 RECORDED = recorded()

@@ -28,7 +28,7 @@ from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.adapters import Adapted
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.quantities.inference_step import inference
 
 ANY_SHAPE = [

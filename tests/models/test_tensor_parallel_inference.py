@@ -20,7 +20,7 @@ from modelbudget.measurement.parallel.rank import distribute, mesh_of, of_rank
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.quantities import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2, "inner_norm": True}
 """With four devices, two have the same head of keys and values."""

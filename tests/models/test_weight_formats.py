@@ -23,9 +23,9 @@ from modelbudget.measurement import one_model
 from modelbudget.measurement.count import count
 from modelbudget.measurement.process.device import Room
 from modelbudget.modules.weight_formats import quantise
-from modelbudget.predict import of_point
-from modelbudget.predict.of_point import terms_or_reason
+from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.predict import predict
+from modelbudget.predict.prediction_or_reason import terms_or_reason
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -266,7 +266,9 @@ def test_a_grid_of_formats_is_predicted_as_its_points(sweep):
             pl.col("run") == point.run.digest(),
         )
         for quantity in quantities:
-            terms, why = of_point.terms_or_reason(quantity, point.architecture, point.run)
+            terms, why = prediction_or_reason.terms_or_reason(
+                quantity, point.architecture, point.run
+            )
             values = of_point_alone.filter(pl.col("quantity") == quantity)["predicted"]
             n_refused += bool(why)
             if why:

@@ -9,7 +9,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.tape import Tape, running_on
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.quantities.inference_step import inference
 from modelbudget.quantities.training_step import training_step
 from modelbudget.sweeps.derive import named_architecture

@@ -12,7 +12,7 @@ from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.step.train import train
-from modelbudget.predict.of_point import predicted
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.quantities.training_step import training_step
 from modelbudget.sweeps.derive import named_architecture
 

@@ -136,7 +136,7 @@ def test_results_carry_what_they_were_made_of(carried):
     ("file", "old", "new", "planned"),
     [
         ("configs/sweeps/small.yaml", "[8, 16]", "[8, 24]", "Write out the points"),
-        ("modelbudget/architecture/operations.py", "-(-x // y)", "-(-x // y) + 1",
+        ("modelbudget/architecture/arithmetic.py", "-(-x // y)", "-(-x // y) + 1",
          "small: predict, compare and draw charts"),
         ("configs/accelerators.yaml", "80_000_000_000", "81_000_000_000",
          "Write the formulas of the report's calculator"),
@@ -266,7 +266,7 @@ def test_a_sweep_edited_while_a_run_is_going_on(make_project):
 def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
     """It reaches predictions, and with them the verdict."""
     project, target = copy_of_reported("other"), "results/other/comparison.parquet"
-    operations = project.folder / "modelbudget/architecture/operations.py"
+    operations = project.folder / "modelbudget/architecture/arithmetic.py"
     operations.write_text(operations.read_text().replace("-(-x // y)", "-(-x // y) + 1"))
     run(project, target)
     table = pl.read_parquet(project.folder / target)

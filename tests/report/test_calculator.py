@@ -28,8 +28,8 @@ from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.translate import fields_of, keys_by_field
 from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
-from modelbudget.predict.of_point import predicted
 from modelbudget.predict.of_program import terms_by_program
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_choices import (
     ABSENT,
     CHOICES_OF_RUN,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.families.decoder import Decoder

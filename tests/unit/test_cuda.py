@@ -14,7 +14,7 @@ from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.step.operations_of_step import operations_of_device
 from modelbudget.memory.caching_allocator import Layout
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.quantities import OF_ALLOCATOR
+from modelbudget.sweeps.quantity_names import OF_ALLOCATOR
 from modelbudget.sweeps.sweep_file import Measure
 
 

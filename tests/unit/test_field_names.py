@@ -11,7 +11,7 @@ from modelbudget.common.suggestions import did_you_mean, field_names
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.huggingface.classes import shared_keys
-from modelbudget.sweeps.quantities import Quantity
+from modelbudget.sweeps.quantity_names import Quantity
 
 TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 

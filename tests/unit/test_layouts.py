@@ -24,7 +24,7 @@ from modelbudget.predict.layouts import (
     pareto,
     smallest,
 )
-from modelbudget.predict.of_point import NO_FORMULA
+from modelbudget.predict.prediction_or_reason import NO_FORMULA
 from modelbudget.report.layout_table import layouts_section
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read

@@ -21,7 +21,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts import frontier as charts
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.points_table import points_table
-from modelbudget.sweeps.quantities import OF_CONVENTION, Quantity
+from modelbudget.sweeps.quantity_names import OF_CONVENTION, Quantity
 from modelbudget.sweeps.read import CheckedSweep, read
 
 DOCS = ROOT / "docs"

@@ -12,8 +12,8 @@ from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.evaluators import graph, intervals
-from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError

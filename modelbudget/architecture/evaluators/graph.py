@@ -8,8 +8,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive
 from modelbudget.architecture.evaluators.repeats import without_repeats
-from modelbudget.architecture.operations import ceil_div, largest_of, positive
 
 EXACT_BELOW = 2**53
 """JavaScript reads larger whole numbers inexactly."""

@@ -6,7 +6,7 @@ integers, intermediate results included.
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.operations import ceil_div, largest_of, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive
 from modelbudget.architecture.record import MAX_COUNT
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.architecture.operations import ceil_div, largest_of, positive, same
+from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive, same
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
-from modelbudget.architecture.operations import ceil_div, largest_of, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive
 from modelbudget.architecture.terms import Term
 
 CONDITIONS = sympy.Piecewise, sympy.Heaviside

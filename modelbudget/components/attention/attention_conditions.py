@@ -1,7 +1,7 @@
 """Conditions of attention's formulas: 1 where one holds, else 0 (`valid_if`)."""
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import MASKS, bytes_of, exact_bytes, is_sharded
 from modelbudget.components.attention.attention_layout import (
     d_rotary,

@@ -1,7 +1,7 @@
 """How a run lays out attention: positions, RoPE, packed projections, scores."""
 
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.components import norm, scaled_dot_product
 
 

@@ -1,7 +1,7 @@
 """Bytes that attention saves for backward, and its KV cache."""
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.attention_conditions import SAVED_IF, no_mask_on_scores

@@ -1,8 +1,8 @@
 """What the model makes once for all layers: tables of RoPE, positions."""
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.components import rope
 from modelbudget.components.attention.attention_layout import (

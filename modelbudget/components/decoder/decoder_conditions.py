@@ -1,8 +1,8 @@
 """Conditions of a decoder's closed formulas; where none holds, its program answers."""
 
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import is_interleaved, is_sharded, stays_gathered
 from modelbudget.components import layer, multi_token_prediction
 from modelbudget.components.decoder.decoder_terms import all_tensors

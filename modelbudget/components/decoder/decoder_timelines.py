@@ -1,8 +1,8 @@
 """What surrounds a decoder's layers in time: ends of the passes, neighbours in the optimizer."""
 
+from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
     has_part_of_experts,

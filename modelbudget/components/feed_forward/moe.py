@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,

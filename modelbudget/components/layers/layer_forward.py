@@ -1,8 +1,8 @@
 """Timeline of a layer's forward pass in training."""
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.components import norm
 from modelbudget.components.layers.by_component import shared_norm, sublayer

@@ -4,9 +4,9 @@ import operator
 from collections.abc import Callable
 from functools import reduce
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_fields import PACKED

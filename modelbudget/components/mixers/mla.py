@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, tokens
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_conditions import (

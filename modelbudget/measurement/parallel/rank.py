@@ -57,7 +57,7 @@ from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.pipeline_stage import stages
-from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
 
 
 def of_rank(

@@ -15,7 +15,7 @@ from modelbudget.measurement.one_model import infers, measure_one, trains
 from modelbudget.measurement.process.device import Room, room
 from modelbudget.measurement.process.processor import use_one_core
 from modelbudget.measurement.trace.module_trace import import_compiler
-from modelbudget.sweeps.quantities import (
+from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,

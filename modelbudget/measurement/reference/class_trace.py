@@ -13,7 +13,7 @@ from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.step.transformers_class import REPLACED
 from modelbudget.sweeps.not_with_quantised_weights import refused
-from modelbudget.sweeps.quantities import OF_PARAMETERS
+from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 
 
 class Traced(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _device_dtype_check_for_fused
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.optimizers import OptimizerData, optimizer_named, sizes_of
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import rank, replicas

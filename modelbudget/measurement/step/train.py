@@ -34,7 +34,7 @@ from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
-from modelbudget.sweeps.quantities import OF_ALLOCATOR
+from modelbudget.sweeps.quantity_names import OF_ALLOCATOR
 
 Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""

@@ -23,7 +23,7 @@ from modelbudget.report.step_by_step import steps
 from modelbudget.report.sweep_facts import facts, implementer, question
 from modelbudget.report.verdict import Verdict, device_text, sentence
 from modelbudget.report.zoo_tables import zoo_section
-from modelbudget.sweeps.quantities import OF_RUN
+from modelbudget.sweeps.quantity_names import OF_RUN
 
 PRINTED, WALKTHROUGHS = "module_trees/modules.json", "module_trees/walkthroughs.json"
 MOST_FAILED = 50

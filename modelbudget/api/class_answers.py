@@ -17,7 +17,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.class_run import class_run
-from modelbudget.predict import of_point
+from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
@@ -200,7 +200,7 @@ def _not_by_formula(of_class: OfClass, quantity: str) -> str | None:
         return f"no formula covers {of_class.kind}"
     return not_compared(
         quantity, of_class.kind, of_class.config, of_class.architecture, of_class.run
-    ) or of_point.why_not(quantity, of_class.architecture, of_class.run)
+    ) or prediction_or_reason.why_not(quantity, of_class.architecture, of_class.run)
 
 
 def by_formula(of_class: OfClass, quantity: str) -> Breakdown | None:
@@ -215,7 +215,7 @@ def _predicted(of_class: OfClass, quantities) -> dict[str, Breakdown]:
         q: of_terms(
             of_class.model.label,
             q,
-            of_point.predicted(q, of_class.architecture, of_class.run)
+            prediction_or_reason.predicted(q, of_class.architecture, of_class.run)
             | _of_class_alone(of_class, q),
         )
         for q in quantities
@@ -296,7 +296,7 @@ def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
     a, run = one.model.with_run({**one.chosen, "implementation": OURS})
     ratios = {}
     for quantity, of_class in traced.items():
-        terms, why = of_point.terms_or_reason(quantity, a, run)
+        terms, why = prediction_or_reason.terms_or_reason(quantity, a, run)
         if of_class.total and not why:
             ratios[quantity] = of_terms("", quantity, terms).total / of_class.total
     return ", ".join(
