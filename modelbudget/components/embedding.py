@@ -221,11 +221,16 @@ def saved(a: Fields, r: Run) -> dict:
     return {
         "embedding.token": INDEX * n,
         "embedding.position": _position_indices(a, r),
-        "embedding.projection": size * n * a.d_emb,
-        "head.projection": positive(a.d_emb) * size * n * a.d_model,
+        "embedding.projection": size * _tokens_projected(a, r) * a.d_emb,
+        "head.projection": positive(a.d_emb) * size * tokens(of_states(r)) * a.d_model,
         "head": size * n * width(a),
         "loss": loss.saved(r, rows(a)),
     }
+
+
+def _tokens_projected(a: Fields, r: Run):
+    """Tokens whose embedding a device projects: all, if positions are added to them afterwards."""
+    return tokens(r if a.position in ("learned", "sinusoidal") else of_states(r))
 
 
 def _position_indices(a: Fields, r: Run):
@@ -296,10 +301,10 @@ def flops(a: Fields, r: Run) -> dict:
 
     A tied head is a matrix product too; an embedding lookup is none.
     """
-    projection = 2 * tokens(r) * a.d_emb * a.d_model
+    projection = 2 * a.d_emb * a.d_model
     return {
-        "embedding.projection": projection,
-        "head.projection": projection,
+        "embedding.projection": _tokens_projected(a, r) * projection,
+        "head.projection": tokens(of_states(r)) * projection,
         "head": 2 * tokens(r) * width(a) * rows(a),
     }
 

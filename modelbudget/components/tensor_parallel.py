@@ -7,6 +7,7 @@ positions, biases of row-parallel matrices, and keys and values of a single head
 
 from typing import Any
 
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     MASKS,
@@ -92,8 +93,8 @@ def known_peak(a: Fields, r: Run):
     buffer and shards have parts of them. Without a norm before it, a part gathers the length of the
     residual stream itself. The gradient of the only head of keys is transposed where neither RoPE
     nor a fused kernel copies it; its own copy is then of a sum over devices, which is divided
-    before it meets others. Shifted labels, MLA, biases of scores and divided
-    experts have a program alone.
+    before it meets others. Shifted labels, MLA, biases of scores, divided
+    experts and factorised embeddings have a program alone.
     """
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
@@ -102,4 +103,5 @@ def known_peak(a: Fields, r: Run):
     has_formula = r.targets == "given" and a.position not in MASKS
     has_formula = has_formula and a.qk_norm in ("none", "shared") and "mla" not in a.mixers.split()
     of_experts = 1 - int("moe" in a.mlps.split()) * (1 - r.sequence_parallel)
-    return has_temporaries * (1 - gathers) * (1 - transposed) * int(has_formula) * of_experts
+    has_formula = int(has_formula) * (1 - positive(a.d_emb))
+    return has_temporaries * (1 - gathers) * (1 - transposed) * has_formula * of_experts

@@ -81,6 +81,7 @@ class Divided:
         self.dim = 1 if run.sequence_parallel else None
         """The dimension of states of which each device has a part."""
         self.adds_positions = a.position in ("learned", "sinusoidal")
+        self.is_projected = a.d_emb > 0
         self.widths_of_latent = a.kv_lora_rank, a.d_rope
         self.has_whole_keys = a.n_kv_head == 1
         self.qk_norm = a.qk_norm
@@ -110,7 +111,9 @@ class Divided:
 
     def _has_terms(self, path: str) -> bool:
         is_key = path in ("layer.attention.key", "layer.attention.value")
-        return (is_key and self.has_whole_keys) or self._is_norm(path)
+        has_all = self.dim is None or (path == "embedding.projection" and self.adds_positions)
+        is_projection = path in ("embedding.projection", "head.projection") and not has_all
+        return (is_key and self.has_whole_keys) or is_projection or self._is_norm(path)
 
     def _is_norm(self, path: str) -> bool:
         """Return whether a part normalises a part of the length, or of the heads; or is xIELU."""
@@ -133,12 +136,15 @@ class Divided:
         is_shared = dim is None and part.path == SHARED_EXPERTS
         if is_shared or (part.path in READ_ALL and not self.gathers_again):
             gathers_logits = part.path == "head" and Active.tape.cache_length is not None
+            is_gathered = part.path == "head" and self.is_projected
 
             def read(x, *others):
-                y = compute(gathered(x, n, dim), *others)
+                y = compute(x if is_gathered else gathered(x, n, dim), *others)
                 return all_gather(y, n, -1) if gathers_logits else y
 
             return read
+        if part.path == "head.projection":
+            return lambda x: gathered(compute(x), n, dim)
         if part.path in SUMMED or (dim is None and part.path == f"{SHARED_EXPERTS}.down"):
             biases = parameters[1:]
 

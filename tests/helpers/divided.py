@@ -87,6 +87,7 @@ PARTS_OF_HEADS = {
     "separate norms": {"qk_norm": "separate", "n_kv_head": 4},
     "a norm of all heads": {"qk_norm": "joint", "n_kv_head": 4},
     "inner norms": {"inner_norm": True, "mlps": "mlp"} | NO_EXPERTS,
+    "a factorised embedding": {"d_emb": 12},
     "xIELU": {"activation": "xielu", "mlps": "mlp"} | NO_EXPERTS,
     "ALiBi": {"position": "alibi"},
     "buckets": {"position": "buckets", "n_bucket": 8},
@@ -94,7 +95,7 @@ PARTS_OF_HEADS = {
     "MLA with a latent of queries": MLA | {"q_lora_rank": 20},
     "MLA and attention": MLA | {"mixers": "mla attention", "q_lora_rank": 8},
 }
-"""Parts of which a device computes its own heads or channels, and that have no closed peak."""
+"""Parts that have no closed peak, most of which a device computes for its own heads or channels."""
 
 
 def random_share_with(part: str, seed: int) -> tuple[Decoder, RunConfig]:

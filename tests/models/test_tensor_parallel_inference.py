@@ -27,8 +27,11 @@ COPIED = LLAMA | {"n_head": 8, "n_kv_head": 2, "inner_norm": True}
 OF_HEADS = LLAMA | {"qk_norm": "shared", "sinks": True, "attention_gate": True}
 OF_HEADS |= {"gate_per_head": True}
 EXPERTS = {"mlps": "moe mlp", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 8}
-OF_ALL_HEADS = EXPERTS | {"qk_norm": "joint"}
-"""Heads that are gathered for a norm: only the logits show that each has its own back."""
+OF_ALL_HEADS = EXPERTS | {"qk_norm": "joint", "d_emb": 12}
+"""Heads that are gathered for a norm: only the logits show that each has its own back.
+
+And an embedding whose projections are on each device.
+"""
 RUNS = [
     {"length": 1},
     {"batch": 3, "length": 32},

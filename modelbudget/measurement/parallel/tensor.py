@@ -87,6 +87,22 @@ def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) 
         ),
     }
     parallelize_module(model, mesh, plan)
+    if model.embedding.projection is not None and not adds:
+        _project_here(model.embedding.projection, mesh, states)
+
+
+def _project_here(projection: Any, mesh: DeviceMesh, states: Placement) -> None:
+    """Project a device's own states by a matrix that is on each (vLLM's OPT, `ReplicatedLinear`).
+
+    Of a part of the length the gradient of the matrix is a term.
+    """
+    distribute_module(projection, mesh)
+    gradient = [Partial() if states.is_shard() else states]
+
+    def project(x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, projection.weight.to_local(grad_placements=gradient))
+
+    projection.forward = project
 
 
 def _divide_biases(embedding: Embedding, mesh: DeviceMesh, states: Placement) -> None:
@@ -310,19 +326,30 @@ def _divide_rows(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement, again: bool) -> None:
-    """Divide the rows of the head; parallelize_module unties it, which is undone here."""
+    """Divide the rows of the head; parallelize_module unties it, which is undone here.
+
+    It reads the states of all tokens, of a factorised embedding after their projection.
+    """
 
     def divide_rows(_, head: Any, mesh):
-        _divide_rows(head, mesh)
-        if head.tied:
-            head.weight = model.embedding.token.weight
+        if isinstance(head, LMHead):
+            _divide_rows(head, mesh)
+            if head.tied:
+                head.weight = model.embedding.token.weight
 
-    def read(_, inputs, mesh) -> Any:
-        (x,) = inputs
+    def read(x: torch.Tensor) -> torch.Tensor:
         x = DTensor.from_local(x, mesh, [states], run_check=False)
-        return (x.redistribute(placements=[Replicate()]),)
+        return x.redistribute(placements=[Replicate()])
 
-    distribute_module(model.head, mesh, divide_rows, None if again else read)
+    def read_states(_, inputs, _mesh) -> Any:
+        return (read(*inputs),)
+
+    projection = getattr(model.head, "projection", None)
+    if projection is not None:
+        _project_here(projection, mesh, states)
+        projection.register_forward_hook(lambda _, _inputs, y: read(y))
+    reads_states = not again and projection is None
+    distribute_module(model.head, mesh, divide_rows, read_states if reads_states else None)
 
 
 def gather_logits(model: DecoderModel) -> None:
