@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 from modelbudget.common.validation_messages import show
@@ -105,10 +105,6 @@ _FUNCTIONS = {
     "first": _first,
     "count": _count,
 }
-_NODES = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Call,
-    ast.Tuple, ast.Name, ast.Load, ast.Constant, *_OPERATORS,
-)  # fmt: skip
 _ALLOWED = f"+ - * / // % ( ), comparisons, and or not, in, {', '.join(_FUNCTIONS)}"
 _SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 _MAX_LENGTH = 500
@@ -129,21 +125,13 @@ class Expression:
             tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError(f"{shown} is not an expression; allowed: {_ALLOWED}") from None
-        for node in ast.walk(tree):
-            if not isinstance(node, _NODES):
-                raise ValueError(f"{shown} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}")
-            if isinstance(node, ast.Constant):
-                node.value = _exact(node.value)
-        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-        for name in sorted(called - _FUNCTIONS.keys()):
-            raise ValueError(f"{shown} calls {show(name)}; allowed: {_ALLOWED}")
         self.tree = tree.body
-        names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        self.names = frozenset(names - called)
+        compiler = _Compiler(shown)
         try:
-            self._evaluate = _compiled(self.tree)
+            self._evaluate = compiler.compiled(self.tree)
         except RecursionError:
             raise ValueError(f"{shown} is nested too deep") from None
+        self.names = frozenset(compiler.names)
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the exact value. Raises ValueError with the values used if there is none."""
@@ -184,32 +172,54 @@ def _exact(value) -> Any:
     raise ValueError(f"{show(value)}: not a number that is allowed here")
 
 
-def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:
-    """Compile a checked subexpression to a function. Raises RecursionError if nested too deep."""
-    if depth > _MAX_DEPTH:
-        raise RecursionError
-    depth += 1
-    match node:
-        case ast.Constant(value=value):
-            return lambda values: value
-        case ast.Name(id=name):
-            return operator.itemgetter(name)
-        case ast.UnaryOp(op=op, operand=operand):
-            return _of_one(_OPERATORS[type(op)], _compiled(operand, depth))
-        case ast.BinOp(op=op, left=x, right=y):
-            return _of_two(_OPERATORS[type(op)], _compiled(x, depth), _compiled(y, depth))
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            parts = [_compiled(part, depth) for part in (left, *others)]
-            tests = map(_of_two, (_OPERATORS[type(op)] for op in ops), parts, parts[1:])
-            return reduce(_and, tests)
-        case ast.BoolOp(op=op, values=parts):
-            join = _and if isinstance(op, ast.And) else _or
-            return reduce(join, (_compiled(part, depth) for part in parts))
-        case ast.Tuple(elts=parts):
-            return _of_many(lambda *values: values, [_compiled(part, depth) for part in parts])
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _of_many(_FUNCTIONS[name], [_compiled(part, depth) for part in arguments])
-    raise AssertionError(f"{type(node).__name__} is not among the nodes that were checked")
+class _Compiler:
+    """Compiles subexpressions to functions, and collects the names that they read.
+
+    Raises ValueError for syntax that is not allowed, and RecursionError if nested too deep.
+    """
+
+    def __init__(self, shown: str):
+        self.shown = shown
+        self.names: set[str] = set()
+
+    def compiled(self, node: ast.AST, depth: int = 0) -> _Evaluate:
+        if depth > _MAX_DEPTH:
+            raise RecursionError
+        parts = partial(self._parts, depth + 1)
+        match node:
+            case ast.Constant():
+                node.value = value = _exact(node.value)
+                return lambda values: value
+            case ast.Name(id=name):
+                self.names.add(name)
+                return operator.itemgetter(name)
+            case ast.UnaryOp(op=op, operand=operand):
+                return _of_one(self._operator(op), *parts(operand))
+            case ast.BinOp(op=op, left=x, right=y):
+                return _of_two(self._operator(op), *parts(x, y))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = parts(left, *others)
+                return reduce(_and, map(_of_two, map(self._operator, ops), sides, sides[1:]))
+            case ast.BoolOp(op=op, values=operands):
+                return reduce(_and if isinstance(op, ast.And) else _or, parts(*operands))
+            case ast.Tuple(elts=items):
+                return _of_many(lambda *values: values, parts(*items))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                if name not in _FUNCTIONS:
+                    raise ValueError(f"{self.shown} calls {show(name)}; allowed: {_ALLOWED}")
+                return _of_many(_FUNCTIONS[name], parts(*arguments))
+        raise self._refusal(node.func if isinstance(node, ast.Call) and not node.keywords else node)
+
+    def _parts(self, depth: int, *nodes: ast.AST) -> list[_Evaluate]:
+        return [self.compiled(node, depth) for node in nodes]
+
+    def _operator(self, op: ast.AST) -> Callable:
+        if type(op) not in _OPERATORS:
+            raise self._refusal(op)
+        return _OPERATORS[type(op)]
+
+    def _refusal(self, node: ast.AST) -> ValueError:
+        return ValueError(f"{self.shown} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}")
 
 
 def _of_one(operation: Callable, x: _Evaluate) -> _Evaluate:

@@ -15,7 +15,7 @@ TYPES = ("bool", "int", "float", "str")
 class Strict(BaseModel):
     """A frozen record without unknown keys; values are not converted to other types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 Kind = TypeVar("Kind", bound=Strict)

@@ -18,9 +18,8 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any, NamedTuple, cast
-
-import psutil
 
 log = logging.getLogger(__name__)
 # Forked after torch is imported, a worker need not import it again.
@@ -244,7 +243,8 @@ def _keep_to(n_bytes: int) -> None:
     """
     if sys.platform == "linux":
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = psutil.Process().memory_info().data + n_bytes
+        n_pages = int(Path("/proc/self/statm").read_text().split()[5])  # of data, proc_pid_statm(5)
+        most = n_pages * resource.getpagesize() + n_bytes
         if soft == resource.RLIM_INFINITY or most < soft:
             resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 

@@ -4,16 +4,20 @@ A config may make a `transformers` class allocate or compute without end. The pr
 transformers once, which takes seconds, and runs all checks; the calling process does not import it.
 """
 
+from __future__ import annotations
+
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.common.workers import Bound, Failure, Helper
+
+if TYPE_CHECKING:
+    from modelbudget.common.workers import Helper
 
 TIMEOUT_S = 60
 """Time limit of one check; the first one includes the import."""
-BOUND = Bound(2**30, "the check of a config.json")
+BOUND = 2**30, "the check of a config.json"
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +61,8 @@ def _refusal(a: Architecture) -> str | None:
 
 
 def _ask(question: str, about: Any) -> Any:
+    from modelbudget.common.workers import Failure  # most processes check nothing
+
     answer = _helper(os.getpid())((question, about))
     if isinstance(answer, Failure):
         raise ValueError(f"its config cannot be built by transformers: {answer.reason}")
@@ -69,7 +75,9 @@ def _ask(question: str, about: Any) -> Any:
 @cache
 def _helper(process: int) -> Helper:
     """Start the worker of the process with this id: a forked process needs its own."""
-    return Helper(_answer, TIMEOUT_S, BOUND)
+    from modelbudget.common.workers import Bound, Helper
+
+    return Helper(_answer, TIMEOUT_S, Bound(*BOUND))
 
 
 def _answer(task: tuple[str, Any]) -> tuple[Any, str | None]:

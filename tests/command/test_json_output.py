@@ -71,8 +71,8 @@ def test_what_a_command_prints_is_what_its_schema_says(printed, name):
 def test_every_command_with_json_has_a_definition():
     """Commands are found by their parameter; their names lead the lines above."""
     with_json = {
-        one.__name__.rpartition(".")[2].capitalize()
-        for one in subcommands()
+        name.capitalize()
+        for name, one in subcommands().items()
         if "as_json" in inspect.signature(one.run).parameters
     }
     names = {kind.__name__ for kind in OUTPUTS}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from modelbudget.architecture.terms import total
 from modelbudget.common import workers
 from modelbudget.common.errors import InputError
-from modelbudget.common.workers import Helper
+from modelbudget.common.workers import Bound, Helper
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded_check
@@ -570,7 +570,7 @@ def test_a_config_that_fills_the_memory_is_refused_elsewhere(from_config):
 
 
 def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
-    helper = Helper(lambda _: time.sleep(600), 0.5, bounded_check.BOUND)
+    helper = Helper(lambda _: time.sleep(600), 0.5, Bound(*bounded_check.BOUND))
     monkeypatch.setattr(bounded_check, "_helper", lambda _: helper)
     with pytest.raises(InputError, match=r"config.json: .*no answer within 0.5 s"):
         from_config(XLNET)
@@ -578,7 +578,7 @@ def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
 
 def test_an_interrupted_check_leaves_no_answer_for_the_next():
     """As Ctrl-C in a notebook: the next config.json would get the answer about the one before."""
-    helper = Helper(lambda seconds: time.sleep(seconds) or seconds, 20, bounded_check.BOUND)
+    helper = Helper(lambda seconds: time.sleep(seconds) or seconds, 20, Bound(*bounded_check.BOUND))
     try:
         assert helper(0) == 0
         signal.signal(signal.SIGALRM, signal.default_int_handler)

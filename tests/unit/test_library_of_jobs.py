@@ -16,3 +16,11 @@ def test_a_folder_comes_before_what_the_environment_has(tmp_path, monkeypatch):
     job = subprocess.run([sys.executable, "-c", "import modelbudget"], cwd=tmp_path,
                          capture_output=True, text=True, check=True)  # fmt: skip
     assert job.stdout == "checkout\n"
+
+
+def test_jobs_write_bytecode_though_an_image_forbids_it(tmp_path, monkeypatch):
+    (tmp_path / "module.py").touch()
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    import_from(str(tmp_path))
+    subprocess.run([sys.executable, "-c", "import module"], cwd=tmp_path, check=True)
+    assert list(tmp_path.glob("__pycache__/module.*.pyc"))

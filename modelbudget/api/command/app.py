@@ -1,6 +1,7 @@
 """The command's entry: `modelbudget MODEL` and the subcommands."""
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,13 @@ from modelbudget.api.command.options import other_name, version
 from modelbudget.common.errors import InputError
 
 GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+SUBCOMMANDS = (
+    "show", "compare", "conventions", "measure", "sweep", "models", "lock", "check", "explain",
+    "vectors",
+)  # fmt: skip
+"""The first one is that of a MODEL."""
+COMPLETES = "_MODELBUDGET_COMPLETE"
+"""Set where a shell completes a command line."""
 WRONG_INPUT = 2
 UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base class of all errors of the command line."""
@@ -35,7 +43,7 @@ class _ModelByDefault(TyperGroup):
         if not args:
             args = ["--help"]
         elif args[0] not in (*self.commands, *GROUP_OPTIONS):
-            args = ["show", *args]
+            args = [SUBCOMMANDS[0], *args]
         with _end_without_reader():
             return super().parse_args(ctx, args)
 
@@ -71,42 +79,29 @@ def _main(
     """
 
 
-def subcommands() -> tuple[ModuleType, ...]:
-    """Return the files of all subcommands, in the order in which help lists them."""
-    from modelbudget.api.command import (
-        check,
-        compare,
-        conventions,
-        explain,
-        lock,
-        measure,
-        models,
-        show,
-        sweep,
-        vectors,
-    )
+def subcommands(*names: str) -> dict[str, ModuleType]:
+    """Return the files of subcommands by name, of all in the order in which help lists them."""
+    return {
+        name: importlib.import_module(f"modelbudget.api.command.{name}")
+        for name in names or SUBCOMMANDS
+    }
 
-    return (
-        show,
-        compare,
-        conventions,
-        measure,
-        sweep,
-        models,
-        lock,
-        check,
-        explain,
-        vectors,
-    )
+
+def _asked_for(args: list[str]) -> list[str]:
+    """Return the name of the subcommand that the arguments need; none if they need all."""
+    if not args or args[0] in GROUP_OPTIONS or COMPLETES in os.environ:
+        return []
+    return [args[0] if args[0] in SUBCOMMANDS else SUBCOMMANDS[0]]
 
 
 def main() -> None:
     """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
     gc.disable()  # a command of a third of a second has nothing worth collecting
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a search of all packages
-    if not app.registered_commands:
-        for subcommand in subcommands():
-            app.command(subcommand.__name__.rpartition(".")[2])(subcommand.run)
+    registered = {command.name for command in app.registered_commands}
+    for name, subcommand in subcommands(*_asked_for(sys.argv[1:])).items():
+        if name not in registered:
+            app.command(name)(subcommand.run)
     code = 0
     try:
         code = app(prog_name="modelbudget", standalone_mode=False)
