@@ -93,6 +93,20 @@ def why_not_over_stored(r) -> str | None:
     return f"adapter: {r.adapter}: over weights: {r.weights}"
 
 
+def why_not_of_experts(r) -> str | None:
+    """Return why PEFT refuses an adapter of stacked experts; None if it does not.
+
+    `tuners/lora/layer.py`, `ParamWrapper`: no DoRA. LoRA-FA's optimizer would multiply the matrices
+    of all experts by each other (`optimizers/lorafa.py`).
+    """
+    if r.adapter not in ("dora", "lora_fa"):
+        return None
+    return (
+        f"adapter: {r.adapter}: not of stacked experts; allowed: adapter_targets: names of linear "
+        "layers, such as 'query value'"
+    )
+
+
 def adapter_dtype_of(r) -> str:
     """Return the dtype of an adapter's tensors."""
     is_float32 = r.adapter in OF_MODEL or r.adapter_dtype == "float32"

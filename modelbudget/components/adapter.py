@@ -14,6 +14,7 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_of_experts,
     why_not_over_stored,
     why_not_run,
 )
@@ -89,8 +90,8 @@ class Adapters:
         """Declare what stacked experts get: `parts` times the rank where they are one matrix."""
         if self.method is None or ALL_LINEAR not in self.targets or not self._is_target(name):
             return
-        if self.r.adapter in ("dora", "lora_fa"):
-            raise NoProgramError(f"adapter: {self.r.adapter}: not of stacked experts")
+        if why := why_not_of_experts(self.r):
+            raise NotComputedError(why)
         if self.method.of_experts:
             self.has_experts = True
             rank = parts * self.r.adapter_rank

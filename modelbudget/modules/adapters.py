@@ -13,6 +13,7 @@ from modelbudget.architecture.adapter_methods import (
     adapter_dtype_of,
     method_of,
     settings_of,
+    why_not_of_experts,
     why_not_over_stored,
     why_not_run,
 )  # fmt: skip
@@ -303,9 +304,11 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         for adapter in adapted:
             adapter.shared[name] = model.get_parameter(name)
-    if method.of_experts and takes_all:
-        for part in model.modules():
-            if isinstance(part, MoE):
+    for part in model.modules():
+        if takes_all and isinstance(part, MoE):
+            if why := why_not_of_experts(run):
+                raise ValueError(why)
+            if method.of_experts:
                 _adapt_experts(part, run)
 
 

@@ -212,7 +212,8 @@ def _with_stages(of_groups: Sequence[Group], parts: list[pl.DataFrame]) -> list[
     for n_run in range(MOST_RUNS):
         best = np.full(len(of_devices), np.inf)
         np.minimum.at(best, number, np.where(is_known, least, np.inf))
-        share = np.where(is_known, np.inf, least / best[number])
+        share = np.full(len(least), np.inf)
+        np.divide(least, best[number], out=share, where=~is_known)
         place = int(share.argmin())
         if is_known[place] or (n_run >= FEW_RUNS and share[place] >= 1):
             break

@@ -58,7 +58,8 @@ def shallow(a, n_end: int = 2) -> Shallow | None:
     """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
-    if "n_layer" not in type(a).model_fields or getattr(a, "n_kv_shared_layer", 0):
+    unlike = "n_kv_shared_layer", "d_per_layer"  # two halves; a table as wide as all layers
+    if "n_layer" not in type(a).model_fields or any(getattr(a, name, 0) for name in unlike):
         return None
     if getattr(a, "n_distinct", a.n_layer) != a.n_layer:
         return None

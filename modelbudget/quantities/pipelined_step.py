@@ -248,6 +248,8 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     pending: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
     with running_on(tape_of(run, lists_allocations=True)) as tape:
         model = _make(tape, stage, run)
+        if tape.adapter is not None:
+            tape.adapter.check_forward()
         trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
         if tape.sharded is not None:
             tape.sharded.accumulate_gradients()

@@ -211,12 +211,18 @@ def test_stacked_experts_are_counted_and_their_memory_is_refused_by_name():
 @pytest.mark.parametrize(
     ("model", "run", "reason"),
     [("mixtral-8x7b", {"adapter": "lora"}, "adapter: lora: memory with stacked experts"),
+     ("mixtral-8x7b", {"adapter": "lora", "n_layer": 2, "pipeline_schedule": "gpipe",
+      "pipeline_parallel": 2}, "adapter: lora: memory with stacked experts"),
+     ("mixtral-8x7b", {"adapter": "dora"}, "adapter: dora: not of stacked experts; allowed: a"),
      ("gpt-2-124m", {"adapter": "lora", "adapter_targets": "gate"},
       "adapter_targets: gate, which no layer is"),
      ("gpt-2-124m", {"trained": "head"}, "trained: head, which no part is")],
 )  # fmt: skip
 def test_what_modules_refuse_is_not_said_to_be_measured(model, run, reason):
-    """Of each reason the module itself is asked, not a list of reasons."""
+    """Of each reason the module itself is asked, not a list of reasons.
+
+    Only this sees experts without adapters: in predictions of stages, in measurements of DoRA.
+    """
     run = {"n_layer": 1, "length": 8, **run}
     why = mb.model(model).why_not("activation_bytes", run)
     assert reason in why
