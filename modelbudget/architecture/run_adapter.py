@@ -2,13 +2,12 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
+from modelbudget.architecture.setting_meanings import described
 
 ALL_LINEAR = "all-linear"
 TARGETS = (
@@ -30,67 +29,23 @@ WITH_SHARDS = (
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 
+@described("adapter")
 class Adapter(Record):
     """What is trained: all parameters, some of them, or an adapter of frozen ones."""
 
-    adapter: Literal["none", *OF_LAYERS, *OF_MODEL] = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "none",
-        description="train all parameters; or the small tensors of a method of PEFT, around each "
-        "target layer or one for the model, with all else frozen (configs/adapters.yaml)",
-    )
-    adapter_rank: Count = Field(8, description="adapter: rank r of its matrices")
-    adapter_block: Count = Field(
-        32, description="adapter: oft, boft, c3a: rows of a block; lokr: its factor"
-    )
-    adapter_frequencies: Count = Field(
-        1000, description="adapter: fourierft, waveft: trained frequencies of each target"
-    )
-    virtual_tokens: Count = Field(
-        20, description="adapter: prompt, prefix, p_tuning: tokens that come before the others"
-    )
-    adapter_targets: pattern(*TARGETS) = Field(  # pyright: ignore[reportInvalidTypeForm]
-        ALL_LINEAR,
-        description="adapter: linear layers that get one, by name, separated by spaces; "
-        "all-linear: all but the head, and with lora stacked experts and their router "
-        "(query_key_value and gate_up are the packed matrices)",
-    )
-    adapter_dtype: Literal["float32", "dtype"] = Field(
-        "float32",
-        description="adapter: dtype of its tensors: float32 whatever the dtype, with a float32 "
-        "copy of each target's input (PEFT's autocast_adapter_dtype): at all linear layers more is "
-        "saved than by full fine-tuning; or the dtype",
-    )
-    adapter_dropout: bool = Field(
-        False, description="adapter: dropout of each target's input before its adapter"
-    )
-    trained: pattern("default", *PARTS) = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "default",
-        description="parts that are trained, by name, separated by spaces: next to an adapter, or "
-        "alone; default: the adapter alone, or without one all; the backward pass ends at the "
-        "first trained tensor",
-    )
-    trained_from_layer: Size = Field(
-        0,
-        description="layers before this one, counted from 0, and the embedding are frozen and have "
-        "no adapter (PEFT's layers_to_transform)",
-    )
-    modules_to_save: pattern("none", "embedding", "head", "norms") = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "none",
-        description="adapter: parts of which a whole copy is trained, next to the frozen one, in "
-        "its dtype (PEFT's modules_to_save)",
-    )
-    prepare_for_kbit_training: bool = Field(
-        False,
-        description="adapter over quantised weights: all other parameters of the base are cast to "
-        "float32, and so is all that layers hand on; quantised layers compute in the dtype "
-        "(PEFT's prepare_model_for_kbit_training, which also checkpoints activations)",
-    )
-    input_gradient: bool = Field(
-        False,
-        description="adapter: the embedding's output requires a gradient, so that the backward "
-        "pass does not end at the first trained tensor (enable_input_require_grads of "
-        "transformers, which PEFT calls with activation checkpointing)",
-    )
+    adapter: Literal["none", *OF_LAYERS, *OF_MODEL] = "none"  # pyright: ignore[reportInvalidTypeForm]
+    adapter_rank: Count = 8
+    adapter_block: Count = 32
+    adapter_frequencies: Count = 1000
+    virtual_tokens: Count = 20
+    adapter_targets: pattern(*TARGETS) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
+    adapter_dtype: Literal["float32", "dtype"] = "float32"
+    adapter_dropout: bool = False
+    trained: pattern("default", *PARTS) = "default"  # pyright: ignore[reportInvalidTypeForm]
+    trained_from_layer: Size = 0
+    modules_to_save: pattern("none", "embedding", "head", "norms") = "none"  # pyright: ignore[reportInvalidTypeForm]
+    prepare_for_kbit_training: bool = False
+    input_gradient: bool = False
 
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "

@@ -9,6 +9,7 @@ from modelbudget.architecture import optimizers
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
+from modelbudget.architecture.setting_meanings import described
 from modelbudget.architecture.stored_formats import FORMATS
 
 HALF = ("bfloat16", "float16")
@@ -86,20 +87,14 @@ def _parts_are_stepped(values: Mapping[str, Any]) -> str | None:
     )
 
 
+@described("step")
 class Step(Record):
     """One step of training, or one use, whoever computes it."""
 
-    batch: Count = Field(1, description="sequences in one step, on each data-parallel device")
-    length: Count = Field(1024, description="tokens in each sequence")
-    dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
-        "float32", description="of parameters, gradients and activations"
-    )
-    weights: Literal[WEIGHTS] = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "dtype",
-        description="format of the weight matrices of the layers, which are frozen: for inference, "
-        "or under an adapter (configs/weight_formats); embedding, head, norms, routers and biases "
-        "have the dtype; unknown: quantised, in a format without formula",
-    )
+    batch: Count = 1
+    length: Count = 1024
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    weights: Literal[WEIGHTS] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
     weight_group: Size = Field(
         128,
         description=f"weights: {', '.join(WITH_GROUPS)}: input channels that share a scale; 0: all",
@@ -109,96 +104,24 @@ class Step(Record):
         description=f"weights: {', '.join(WITH_BLOCKS)}: numbers in a row that share a scale, of "
         "FP8 output channels; 0: the default of the format",
     )
-    weights_of: Literal["library", "layers", "dense", "experts", "all"] = Field(
-        "library",
-        description="which matrices have the format of weights: those that its library converts, "
-        "which may leave stacked experts in the dtype; all of the layers; all but routed experts; "
-        "routed experts alone; or all of the layers, and the head if it is not tied",
-    )
-    expert_weights: Literal["weights", *FORMATS] = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "weights",
-        description="weights: a second format, of the matrices of routed experts; weights: the "
-        "first is theirs too, where weights_of says so",
-    )
-    expert_weight_group: Size = Field(
-        0, description="expert_weights: weight_group of that format; 0: that of weights"
-    )
-    expert_weight_block: Size = Field(
-        0, description="expert_weights: weight_block of that format; 0: that of weights"
-    )
-    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = Field(
-        "dtype",
-        description="dtype in which the matrices of token embedding and head are stored, where it "
-        "is not that of the other parameters: rows are cast to the dtype, and the head computes in "
-        "its own; int8: of the embedding, with a scale and an int8 zero point for each row, all of "
-        "which is dequantised before rows are taken (torchao)",
-    )
-    autocast: Literal["none", "bfloat16"] = Field(
-        "none",
-        description="matrix products and attention compute in this dtype, from casts of float32 "
-        "weights and states (torch.autocast); all else in the dtype of its arguments or float32",
-    )
-    master_weights: bool = Field(
-        False,
-        description="the optimizer keeps a float32 copy of half-precision parameters and works "
-        "on that (Micikevicius et al. 2018, §3.1); with zero: 2 and 3 the shards themselves are in "
-        "float32, and gathered in dtype (MixedPrecisionPolicy of FSDP2)",
-    )
-    gradient_casts: Literal["together", "one_by_one", "accumulated"] = Field(
-        "together",
-        description="master_weights: gradients are cast to float32 before those in the dtype are "
-        "dropped; or each is dropped when it is cast; or the backward pass adds each to a float32 "
-        "buffer of all gradients, which is kept from step to step, and drops it at once "
-        "(Megatron-Core's main_grad)",
-    )
-    optimizer: Literal[optimizers.NAMES] = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "adamw",
-        description="what it keeps for each parameter, and needs in a step: a file of "
-        "configs/optimizers, listed in docs/optimizers.md",
-    )
-    optimizer_rank: Count = Field(
-        128, description="optimizer: galore, apollo: rank of the gradients of hidden matrices"
-    )
-    foreach: bool = Field(
-        False, description="the optimizer treats all tensors at once: faster, with larger peaks"
-    )
-    fused: bool = Field(
-        False,
-        description="Adam or AdamW is one operation over all tensors, without temporary ones "
-        "(torch's fused=True; as Apex's and Transformer Engine's)",
-    )
-    optimizer_in_backward: bool = Field(
-        False,
-        description="each parameter is updated when its gradient is there, and the gradient freed "
-        "(hooks of torch, as torchtune's optimizer_in_bwd)",
-    )
-    backend: Literal["gpu", "cpu"] = Field(
-        "gpu",
-        description="whose operations run: a GPU's fused norms and dropout (traced without "
-        "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
-    )
-    attention_kernel: Literal["math", "flash", "efficient", "written_out"] = Field(
-        "math",
-        description="scores in memory, in torch's composition (math), or never (FlashAttention: "
-        "Dao et al. 2022; memory-efficient attention: Rabe & Staats 2021, which a GPU has in "
-        "float32 too); written_out: scores in the dtype, one operation at a time, with masks of "
-        "each sequence that the model makes once, and the softmax in at least float32",
-    )
-    dropout: bool = Field(
-        False,
-        description="dropout of the embedding, of what each attention and MLP adds, and of "
-        "attention's probabilities (Vaswani et al. 2017, §5.4)",
-    )
-    dropout_in: Literal["model", "layers", "attention"] = Field(
-        "model",
-        description="where dropout is: in all three places; in the two of the layers; or only of "
-        "attention's probabilities",
-    )
-    recompute: Literal["none", "selective", "full"] = Field(
-        "none",
-        description="activations that are computed again in the backward pass instead of kept: "
-        "those of attention's core, or all of a layer but its input (Korthikanti et al. 2022, §5)",
-    )
+    weights_of: Literal["library", "layers", "dense", "experts", "all"] = "library"
+    expert_weights: Literal["weights", *FORMATS] = "weights"  # pyright: ignore[reportInvalidTypeForm]
+    expert_weight_group: Size = 0
+    expert_weight_block: Size = 0
+    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = "dtype"
+    autocast: Literal["none", "bfloat16"] = "none"
+    master_weights: bool = False
+    gradient_casts: Literal["together", "one_by_one", "accumulated"] = "together"
+    optimizer: Literal[optimizers.NAMES] = "adamw"  # pyright: ignore[reportInvalidTypeForm]
+    optimizer_rank: Count = 128
+    foreach: bool = False
+    fused: bool = False
+    optimizer_in_backward: bool = False
+    backend: Literal["gpu", "cpu"] = "gpu"
+    attention_kernel: Literal["math", "flash", "efficient", "written_out"] = "math"
+    dropout: bool = False
+    dropout_in: Literal["model", "layers", "attention"] = "model"
+    recompute: Literal["none", "selective", "full"] = "none"
 
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 

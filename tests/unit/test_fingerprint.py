@@ -27,6 +27,7 @@ READ_BY_NAME = {
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
     "architecture/run_rules.py": ROOT / "configs" / "run_constraints.yaml",
+    "architecture/setting_meanings.py": ROOT / "configs" / "run_settings.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
     "architecture/counting_conventions.py": ROOT / "configs" / "counting_conventions.yaml",
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from helpers.project import ROOT
 
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.files import yaml_files
 from scripts.dev import write_schemas
 
@@ -31,6 +32,11 @@ SERIES = {"title": "t", "family": "decoder", "source": "s"}
 def test_file_is_in_step_with_the_code(name):
     written = (write_schemas.FOLDER / name).read_text(encoding="utf-8")
     assert written == write_schemas.text(name), "run `make schema`"
+
+
+def test_every_setting_of_a_run_has_a_meaning():
+    """Only this sees a setting that is not in configs/run_settings.yaml: its row stays empty."""
+    assert [name for name, of in RunConfig.model_fields.items() if not of.description] == []
 
 
 def test_every_schema_is_named_by_a_file():
