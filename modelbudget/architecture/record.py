@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 from functools import cache
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modelbudget.architecture.constraint import Check, check_all
+from modelbudget.architecture.record_data import data_of
 
 MAX_COUNT = 2**63 - 1
 """Tables have 64-bit integers. Larger numbers are rejected, never wrapped."""
@@ -31,12 +32,19 @@ class Record(BaseModel):
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
     when nobody sets them. `constraints` are checked in order, those of base classes first; the
-    first that does not hold rejects the record.
+    first that does not hold rejects the record. Both, and what fields mean, come from data files
+    too (`record_data.py`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     derived: ClassVar[dict[str, str]] = {}
     constraints: ClassVar[tuple[Check, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Give the fields their descriptions."""
+        for name, meaning in data_of(cls.__name__).fields.items():
+            cls.model_fields[name].description = meaning
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +70,8 @@ class Record(BaseModel):
         return {
             name: expression
             for base in reversed(cls.__mro__)
-            for name, expression in vars(base).get("derived", {}).items()
+            for of in (vars(base).get("derived", {}), data_of(base.__name__).derived)
+            for name, expression in of.items()
         }
 
     @classmethod
@@ -72,7 +81,8 @@ class Record(BaseModel):
         return [
             constraint
             for base in reversed(cls.__mro__)
-            for constraint in vars(base).get("constraints", ())
+            for of in (vars(base).get("constraints", ()), data_of(base.__name__).constraints)
+            for constraint in of
         ]
 
     @model_validator(mode="after")

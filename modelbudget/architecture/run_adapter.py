@@ -7,7 +7,6 @@ from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.setting_meanings import described
 
 ALL_LINEAR = "all-linear"
 TARGETS = (
@@ -29,7 +28,6 @@ WITH_SHARDS = (
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 
-@described("adapter")
 class Adapter(Record):
     """What is trained: all parameters, some of them, or an adapter of frozen ones."""
 

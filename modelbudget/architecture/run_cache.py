@@ -7,7 +7,6 @@ from pydantic import Field
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.setting_meanings import described
 
 CACHE_DTYPES = (
     "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
@@ -18,7 +17,6 @@ LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells"
 """Ways to allocate a cache (`serving/cache_layouts.py`)."""
 
 
-@described("cache")
 class ServedCache(Record):
     """Format and layout of the cache, and how an engine divides a device's memory."""
 

@@ -5,10 +5,8 @@ from typing import ClassVar, Literal
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.record import Count, Parts, Record
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.setting_meanings import described
 
 
-@described("devices")
 class Devices(Record):
     """How many devices share a model, in which way, and whose bytes count."""
 

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, Literal
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.record import Count, Record
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.setting_meanings import described
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
 
@@ -15,7 +14,6 @@ IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementat
 Implementation: Any = Literal[*IMPLEMENTATIONS]
 
 
-@described("implementation")
 class HowComputed(Record):
     """Settings that an `implementation` sets; each can be set alone."""
 

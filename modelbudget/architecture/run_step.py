@@ -9,7 +9,6 @@ from modelbudget.architecture import optimizers
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.setting_meanings import described
 from modelbudget.architecture.stored_formats import FORMATS
 
 HALF = ("bfloat16", "float16")
@@ -87,7 +86,6 @@ def _parts_are_stepped(values: Mapping[str, Any]) -> str | None:
     )
 
 
-@described("step")
 class Step(Record):
     """One step of training, or one use, whoever computes it."""
 

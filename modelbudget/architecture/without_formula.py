@@ -15,14 +15,14 @@ class WithoutFormula(Architecture):
     has_cache: ClassVar[bool] = True
     """Most models have one; for others the measurement fails with that reason."""
 
-    n_vocab: Size = Field(0, description="vocabulary size, in tokens")
-    d_model: Size = Field(0, description="width of the residual stream")
-    n_layer: Annotated[int, Field(ge=0, le=10_000)] = Field(0, description="layers")
-    n_head: Size = Field(0, description="query heads")
-    n_kv_head: Size = Field(0, description="key and value heads")
-    d_head: Size = Field(0, description="width of one head")
-    d_ff: Size = Field(0, description="hidden width of the MLP")
-    n_ctx: Size = Field(0, description="longest sequence, in tokens")
+    n_vocab: Size = 0
+    d_model: Size = 0
+    n_layer: Annotated[int, Field(ge=0, le=10_000)] = 0
+    n_head: Size = 0
+    n_kv_head: Size = 0
+    d_head: Size = 0
+    d_ff: Size = 0
+    n_ctx: Size = 0
 
     @staticmethod
     def parameters(a) -> Terms:

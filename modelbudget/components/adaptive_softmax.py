@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components.embedding import table_program
 from modelbudget.memory.trained_model import TrainedModel
@@ -22,54 +21,20 @@ Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 wh
 
 
 class AdaptiveFields(TrainedModel):
-    n_vocab: Count = Field(description="vocabulary size, in tokens by falling frequency")
-    d_model: Count = Field(description="width of the residual stream and of the first cluster")
-    tied: bool = Field(True, description="each cluster of the head uses its embedding's matrix")
-    adaptive: bool = Field(False, description="four clusters of tokens, divided at three cutoffs")
+    n_vocab: Count
+    d_model: Count
+    tied: bool = True
+    adaptive: bool = False
     cutoff_1: Cutoff = 0
     cutoff_2: Cutoff = 0
     cutoff_3: Cutoff = 0
-    projected: bool = Field(
-        False, description="each cluster has a matrix between its width and d_model, in and out"
-    )
-    tied_projections: bool = Field(
-        False, description="the head's matrices are the embedding's, but for the first cluster"
-    )
-    d_cluster_2: Count = Field(description="width of the second cluster's tokens")
-    d_cluster_3: Count = Field(description="width of the third cluster's tokens")
-    d_cluster_4: Count = Field(description="width of the fourth cluster's tokens")
+    projected: bool = False
+    tied_projections: bool = False
+    d_cluster_2: Count
+    d_cluster_3: Count
+    d_cluster_4: Count
 
     derived: ClassVar[dict[str, str]] = {f"d_cluster_{number}": "d_model" for number in (2, 3, 4)}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "0 < cutoff_1 < cutoff_2 < cutoff_3 < n_vocab",
-            "cutoff_1, cutoff_2, cutoff_3 = ({cutoff_1}, {cutoff_2}, {cutoff_3}) do not rise from "
-            "0 to n_vocab = {n_vocab}; each cluster needs a word",
-            when="adaptive",
-        ),
-        Constraint(
-            "adaptive",
-            "cutoffs = ({cutoff_1}, {cutoff_2}, {cutoff_3}) need adaptive: true",
-            when="cutoff_1 or cutoff_2 or cutoff_3",
-        ),
-        Constraint(
-            "adaptive",
-            "projected = true needs adaptive: true; one cluster has no need of it",
-            when="projected",
-        ),
-        Constraint(
-            "projected",
-            "d_cluster_2, d_cluster_3, d_cluster_4 = ({d_cluster_2}, {d_cluster_3}, {d_cluster_4}) "
-            "differ from d_model = {d_model}; only projected: true has matrices between them",
-            when="not (d_cluster_2 == d_cluster_3 == d_cluster_4 == d_model)",
-        ),
-        Constraint(
-            "projected",
-            "tied_projections = true needs projected: true",
-            when="tied_projections",
-        ),
-    )
 
 
 def _words(a):

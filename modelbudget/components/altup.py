@@ -6,8 +6,6 @@ stream by what it found; the coefficients are functions of the first stream. Str
 projections of the token embedding, and end with projections whose mean the head reads.
 """
 
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -23,7 +21,7 @@ from modelbudget.operations.views import permute, select, transpose, unbind, unf
 
 
 class AltUpFields(Architecture):
-    n_stream: Parts = Field(1, description="residual streams, of which a layer computes one")
+    n_stream: Parts = 1
 
 
 def of_model(a: Fields) -> list[Tensor]:

@@ -1,11 +1,10 @@
 """Character-level input: convolutions over characters in place of a token embedding."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Depth
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components.embedding import table_program
 from modelbudget.operations.convolution import conv1d
@@ -18,31 +17,14 @@ from modelbudget.operations.views import flatten, transpose, unflatten
 
 
 class CharacterInputFields(Architecture):
-    d_model: Count = Field(description="width of a word's vector: the first layer's input")
-    n_character: Count = Field(256, description="characters, word boundaries included")
-    d_character: Count = Field(16, description="width of a character's embedding")
-    n_letter: Count = Field(
-        50, description="characters to which each word is padded; parameters do not depend on it"
-    )
-    n_filter: Count = Field(description="convolution filters of all spans together")
-    n_span: Annotated[int, Field(ge=1, le=64)] = Field(
-        description="spans of 1 to n_span characters; each has twice the filters of the one "
-        "before, only spans 1 and 2 have equally many",
-    )
-    n_narrow: Count = Field(description="filters that span one character")
-    n_highway: Depth = Field(2, description="highway layers between filters and projection")
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_filter == n_narrow * exp2(n_span - 1)",
-            "n_filter = {n_filter} is not n_narrow · 2^(n_span − 1) = "
-            "{n_narrow * exp2(n_span - 1)}, the sum over all spans",
-        ),
-        Constraint(
-            "n_letter >= n_span",
-            "n_letter = {n_letter} is less than n_span = {n_span}, the span of the widest filters",
-        ),
-    )
+    d_model: Count
+    n_character: Count = 256
+    d_character: Count = 16
+    n_letter: Count = 50
+    n_filter: Count
+    n_span: Annotated[int, Field(ge=1, le=64)]
+    n_narrow: Count
+    n_highway: Depth = 2
 
 
 def parameters(a) -> dict:

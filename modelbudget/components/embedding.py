@@ -1,12 +1,9 @@
 """Token and position embeddings, and the LM head."""
 
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -48,73 +45,40 @@ from modelbudget.operations.tape import Tensor as ProgramTensor
 
 
 class VocabularyFields(Architecture):
-    n_vocab: Count = Field(description="vocabulary size, in tokens")
-    vocab_multiple: Count = Field(
-        1, description="the vocabulary is padded to a multiple of this; padded rows are parameters"
-    )
+    n_vocab: Count
+    vocab_multiple: Count = 1
 
 
 class TokenFields(VocabularyFields):
-    d_model: Count = Field(description="width of the residual stream")
+    d_model: Count
 
 
 class FactorisedFields(TokenFields):
-    d_emb: Size = Field(
-        0,
-        description="width of a factorised embedding, with projections to d_model and back; "
-        "0: not factorised",
-    )
+    d_emb: Size = 0
 
 
 class InputFields(FactorisedFields):
-    n_input_token: Size = Field(
-        0,
-        description="tokens that are read and never predicted: rows of the token embedding that "
-        "the head does not have (Moshi, Llama 3.2 Vision)",
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "not tied",
-            "n_input_token = {n_input_token} needs tied: false; a tied head has the same rows",
-            when="n_input_token",
-        ),
-    )
+    n_input_token: Size = 0
 
 
 class LearnedPositionFields(Architecture):
     """For families with a `position` of which one kind is learned."""
 
-    n_ctx: Count = Field(1024, description="longest sequence, in tokens")
-    position_offset: Size = Field(0, description="rows of learned positions besides the n_ctx")
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "position == 'learned'",
-            "position_offset = {position_offset} needs position: learned; "
-            "position: {position} has no rows",
-            when="position_offset",
-        ),
-    )
+    n_ctx: Count = 1024
+    position_offset: Size = 0
 
 
 class PositionFields(LearnedPositionFields):
     position: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"] = (
-        Field(
-            "learned",
-            description="position embedding; learned positions, T5's buckets of distances and "
-            "Transformer-XL's relative positions have parameters",
-        )
+        "learned"
     )
-    n_bucket: Count = Field(32, description="position: buckets: number of buckets")
-    d_rotary: Size = Field(
-        0, description="position: rotary: channels of a head that RoPE rotates; 0: all"
-    )
+    n_bucket: Count = 32
+    d_rotary: Size = 0
 
 
 class HeadFields(TrainedModel):
-    tied: bool = Field(True, description="the head uses the token embedding's matrix")
-    head_bias: bool = Field(False, description="the head adds a bias for each row of its matrix")
+    tied: bool = True
+    head_bias: bool = False
 
 
 def rows(a: Fields):

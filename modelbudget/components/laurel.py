@@ -4,8 +4,6 @@ Menghani et al. 2024 (LAuReL), §2.2 (low rank); transformers, models/gemma3n/mo
 `Gemma3nTextLaurelBlock`.
 """
 
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -16,9 +14,7 @@ from modelbudget.operations.linear_layer import make_linear
 
 
 class LaurelFields(Architecture):
-    d_laurel: Size = Field(
-        0, description="rank of a learned augmented residual beside attention; 0: there is none"
-    )
+    d_laurel: Size = 0
 
 
 def of_layer(a: Fields) -> list[Tensor]:

@@ -1,11 +1,6 @@
 """Mamba-2's mixer: one decay for each head, a matrix of states for each head."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Parts
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.memory.parameter_tensors import Tensor
@@ -26,28 +21,13 @@ from modelbudget.operations.views import (
 
 
 class StateSpaceDualFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_inner: Count = Field(description="channels of the recurrence: n_head · d_head")
-    n_head: Parts = Field(description="heads, each with one decay and one step")
-    d_head: Count = Field(64, description="channels of one head")
-    d_state: Count = Field(128, description="states of each channel")
-    n_group: Count = Field(1, description="groups of heads; a group shares B, C and a norm")
-    d_convolution: Count = Field(4, description="tokens that the convolution spans")
-
-    derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "n_head": "d_inner / d_head"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_head * d_head == d_inner",
-            "n_head · d_head = {n_head * d_head} is not d_inner = {d_inner}; "
-            "the heads share the channels out among them",
-        ),
-        Constraint(
-            "n_head % n_group == 0",
-            "n_group = {n_group} does not divide n_head = {n_head}; "
-            "each group has the same number of heads",
-        ),
-    )
+    d_model: Count
+    d_inner: Count
+    n_head: Parts
+    d_head: Count = 64
+    d_state: Count = 128
+    n_group: Count = 1
+    d_convolution: Count = 4
 
 
 def parameters(a) -> dict:

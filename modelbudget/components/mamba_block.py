@@ -1,9 +1,5 @@
 """Mamba's mixer: a linear recurrence whose step, input and output depend on the token."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
@@ -17,17 +13,13 @@ from modelbudget.operations.tape import Active, empty, steps
 from modelbudget.operations.views import chunk, split, unbind, unsqueeze
 
 
-class SelectiveScanFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_inner: Count = Field(description="channels of the recurrence")
-    d_state: Count = Field(16, description="states of each channel")
-    d_convolution: Count = Field(4, description="tokens that the convolution spans")
-    d_step: Count = Field(description="rank of the map from a token to the steps of its channels")
-    inner_norm: bool = Field(
-        False, description="step, input and output weights are normalised, without scales"
-    )
-
-    derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "d_step": "ceil(d_model / 16)"}
+class MambaFields(Architecture):
+    d_model: Count
+    d_inner: Count
+    d_state: Count = 16
+    d_convolution: Count = 4
+    d_step: Count
+    inner_norm: bool = False
 
 
 def parameters(a) -> dict:

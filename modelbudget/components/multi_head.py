@@ -3,10 +3,6 @@
 Every query head has its own keys and values, of its own sequence or of another (cross-attention).
 """
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import rope, scaled_dot_product
@@ -15,16 +11,12 @@ from modelbudget.operations.views import flatten, transpose, unflatten
 
 
 class MultiHeadFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_head: Parts = Field(description="heads, each with its own queries, keys and values")
-    d_head: Count = Field(description="width of one head's queries and keys")
-    d_value: Count = Field(description="width of one head's values")
-    attention_bias: bool = Field(True, description="the projections add a bias")
-    key_bias: bool = Field(
-        True, description="with attention_bias, the projection of keys adds one too"
-    )
-
-    derived: ClassVar[dict[str, str]] = {"d_head": "d_model / n_head", "d_value": "d_head"}
+    d_model: Count
+    n_head: Parts
+    d_head: Count
+    d_value: Count
+    attention_bias: bool = True
+    key_bias: bool = True
 
 
 def parameters(a) -> dict:

@@ -6,13 +6,9 @@ Embedding and head are those of the model. Inference leaves these layers out.
 """
 
 from types import SimpleNamespace
-from typing import ClassVar
-
-from pydantic import Field
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
@@ -27,24 +23,7 @@ from modelbudget.operations.part import make_part
 
 
 class MultiTokenFields(Architecture):
-    n_mtp_layer: Size = Field(
-        0,
-        description="multi-token prediction: further layers, each of the last mixer and MLP, that "
-        "are trained to predict one token further ahead",
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_mtp_layer <= n_layer",
-            "n_mtp_layer = {n_mtp_layer} is more than n_layer = {n_layer}",
-        ),
-        Constraint(
-            "position in ('none', 'rotary') and d_emb == 0",
-            "n_mtp_layer = {n_mtp_layer}: not known yet with position: {position}, "
-            "d_emb = {d_emb}; allowed: position: none or rotary, d_emb: 0",
-            when="n_mtp_layer",
-        ),
-    )
+    n_mtp_layer: Size = 0
 
 
 def is_absent(a: Fields) -> bool:

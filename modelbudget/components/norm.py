@@ -1,12 +1,9 @@
 """Normalisation: LayerNorm (scale and bias) or RMSNorm (scale only)."""
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_values import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.memory.parameter_tensors import Tensor, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
@@ -15,19 +12,10 @@ from modelbudget.operations.part import Part, make_part, parameter
 
 
 class NormFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
+    d_model: Count
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    norm_scale: bool = Field(True, description="norms multiply by a learned scale")
-    norm_bias: bool = Field(False, description="norms add a learned bias")
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "norm == 'layernorm' and norm_scale",
-            "norm_bias = true needs norm: layernorm and norm_scale: true; "
-            "no published model shifts without them",
-            when="norm_bias",
-        ),
-    )
+    norm_scale: bool = True
+    norm_bias: bool = False
 
 
 def whole_width(a, width):

@@ -5,13 +5,8 @@ and `Gemma3nTextDecoderLayer`. A projection of the token embedding is normalised
 A layer multiplies its vector by a gate of its states, and adds a projection of the product.
 """
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import embedding, norm
 from modelbudget.components.feed_forward import mlp
@@ -24,18 +19,8 @@ from modelbudget.operations.views import unbind, unflatten
 
 
 class PerLayerInputFields(Architecture):
-    d_per_layer: Size = Field(
-        0, description="channels of the embedding that each layer reads; 0: there is none"
-    )
-    n_vocab_per_layer: Size = Field(0, description="d_per_layer: tokens that have such embeddings")
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_vocab_per_layer",
-            "n_vocab_per_layer = 0: d_per_layer = {d_per_layer} needs at least 1",
-            when="d_per_layer",
-        ),
-    )
+    d_per_layer: Size = 0
+    n_vocab_per_layer: Size = 0
 
 
 def of_model(a: Fields) -> list[Tensor]:

@@ -2,10 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Depth
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.language_model import make_layers
@@ -26,35 +23,15 @@ class RecurrentLayerFields(Architecture):
     UNLIKE_PERIODS: ClassVar[int] = 2
     """At each end: the first and the last layer are of other widths than those between them."""
 
-    d_model: Count = Field(description="width of the token embedding: the first layer's input")
-    n_layer: Depth = Field(description="recurrent layers, one on top of the other")
+    d_model: Count
+    n_layer: Depth
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    d_hidden: Count = Field(description="cells of every layer but the last")
-    d_last: Count = Field(description="cells of the last layer")
-    projected: bool = Field(False, description="outputs of layers are projected to d_projection")
-    d_projection: Count = Field(
-        description="width of the projected outputs, which are also the recurrent inputs"
-    )
-    input_bias: bool = Field(True, description="each gate adds a bias to its input product")
-    hidden_bias: bool = Field(
-        True, description="a second bias for each gate, for the state: cuDNN and torch have it"
-    )
-
-    derived: ClassVar[dict[str, str]] = {"d_last": "d_hidden", "d_projection": "d_hidden"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "d_last == d_hidden",
-            "d_last = {d_last} differs from d_hidden = {d_hidden}; "
-            "with n_layer = 1 the last layer is the only one",
-            when="n_layer == 1",
-        ),
-        Constraint(
-            "cell == 'lstm'",
-            "projected = true with cell: {cell}; allowed: cell: lstm",
-            when="projected",
-        ),
-    )
+    d_hidden: Count
+    d_last: Count
+    projected: bool = False
+    d_projection: Count
+    input_bias: bool = True
+    hidden_bias: bool = True
 
 
 def width(a):

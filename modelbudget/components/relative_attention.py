@@ -1,9 +1,5 @@
 """Transformer-XL's attention: keys for contents and keys for distances."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
@@ -16,11 +12,9 @@ from modelbudget.operations.views import expand, flatten, transpose, unflatten, 
 
 
 class RelativeAttentionFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_head: Parts = Field(description="heads, each with its own queries, keys and values")
-    d_head: Count = Field(description="width of one head")
-
-    derived: ClassVar[dict[str, str]] = {"d_head": "d_model / n_head"}
+    d_model: Count
+    n_head: Parts
+    d_head: Count
 
 
 def parameters(a) -> dict:

@@ -1,7 +1,5 @@
 """RWKV-6 (Finch): as RWKV-5, with mixes and decays that depend on the token."""
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import rwkv5
@@ -24,8 +22,8 @@ from modelbudget.operations.views import (
 
 
 class RWKV6Fields(RWKV5Fields):
-    d_mix: Count = Field(32, description="rank of what a token adds to each of the five mixes")
-    d_decay: Count = Field(64, description="rank of what a token adds to its decays")
+    d_mix: Count = 32
+    d_decay: Count = 64
 
 
 channel, channel_program = rwkv5.channel, rwkv5.channel_program

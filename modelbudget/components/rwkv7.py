@@ -1,9 +1,5 @@
 """RWKV-7 (Goose): a state that is a matrix and learns by a delta rule."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components.contract import Values
@@ -26,14 +22,10 @@ from modelbudget.operations.views import flatten, select, squeeze, unbind, unsqu
 
 
 class RWKV7Fields(MatrixRWKVFields):
-    d_decay: Count = Field(description="rank of the map from a token to its decays")
-    d_rate: Count = Field(description="rank of the map from a token to its learning rates")
-    d_value_mix: Count = Field(
-        description="rank of the map from a token to its share of the first layer's values"
-    )
-    d_gate: Count = Field(description="rank of the map from a token to its gate")
-
-    derived: ClassVar[dict[str, str]] = {"d_ff": "4 * d_model", "d_rate": "d_decay"}
+    d_decay: Count
+    d_rate: Count
+    d_value_mix: Count
+    d_gate: Count
 
 
 N_MIX = 6

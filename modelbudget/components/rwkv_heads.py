@@ -1,11 +1,6 @@
 """What RWKV-5, 6 and 7 share: heads whose state is a matrix, and the norm of what they read."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Parts
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components import recurrent_state, rwkv_mixers
 from modelbudget.components.contract import Values
@@ -23,20 +18,10 @@ SQUARE = ("receptance", "key", "value", "output")
 
 
 class MatrixRWKVFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_ff: Count = Field(description="hidden width of the channel mixer")
-    n_head: Parts = Field(description="heads, each with one matrix as its state")
-    d_head: Count = Field(64, description="channels of one head")
-
-    derived: ClassVar[dict[str, str]] = {"n_head": "d_model / d_head"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_head * d_head == d_model",
-            "n_head · d_head = {n_head * d_head} is not d_model = {d_model}; "
-            "the heads share the channels out among them",
-        ),
-    )
+    d_model: Count
+    d_ff: Count
+    n_head: Parts
+    d_head: Count = 64
 
 
 def low_rank(name: str, a: Fields, rank, bias: int = 1) -> Values:

@@ -1,9 +1,5 @@
 """RWKV-4's two mixers: one over time with a decay for each channel, one over channels."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import recurrent_state
@@ -29,10 +25,8 @@ from modelbudget.operations.views import narrow, unbind, unsqueeze
 
 
 class RWKVFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_ff: Count = Field(description="hidden width of the channel mixer")
-
-    derived: ClassVar[dict[str, str]] = {"d_ff": "4 * d_model"}
+    d_model: Count
+    d_ff: Count
 
 
 def time(a) -> dict:

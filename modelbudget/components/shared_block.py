@@ -1,13 +1,10 @@
 """Transformer blocks that several layers share, each use with weights of its own (Zamba)."""
 
 from types import SimpleNamespace
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, multi_head, norm, rope, scaled_dot_product
 from modelbudget.components.contract import Values
@@ -20,40 +17,15 @@ from modelbudget.operations.views import chunk, flatten, transpose, unflatten
 
 
 class SharedBlockFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_shared_block: Count = Field(
-        1, description="shared blocks with parameters of their own, which layers use in turn"
-    )
-    n_head: Parts = Field(description="attention heads of a shared block")
-    d_head: Count = Field(description="width of one head; the attention reads 2 · d_model channels")
-    position: Literal["none", "rotary"] = Field(
-        "none", description="position embedding of the shared attention"
-    )
-    d_ff: Count = Field(description="hidden width of a shared block's gated MLP")
-    activation: Literal["gelu", "relu", "relu2", "silu"] = Field(
-        "gelu", description="activation function of a shared block's gated MLP"
-    )
-    d_adapter: Size = Field(
-        0, description="rank of what each use adds to gate and up projection; 0: nothing"
-    )
-    attention_adapter: bool = Field(
-        False, description="each use adds as much to query, key and value projection"
-    )
-
-    derived: ClassVar[dict[str, str]] = {"d_head": "2 * d_model / n_head", "d_ff": "4 * d_model"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "d_adapter",
-            "attention_adapter = true needs a rank: d_adapter is 0",
-            when="attention_adapter",
-        ),
-        Constraint(
-            "d_head % 2 == 0",
-            "d_head = {d_head} is odd; position: rotary rotates pairs of channels",
-            when="position == 'rotary'",
-        ),
-    )
+    d_model: Count
+    n_shared_block: Count = 1
+    n_head: Parts
+    d_head: Count
+    position: Literal["none", "rotary"] = "none"
+    d_ff: Count
+    activation: Literal["gelu", "relu", "relu2", "silu"] = "gelu"
+    d_adapter: Size = 0
+    attention_adapter: bool = False
 
 
 ADAPTED = ("query", "key", "value")

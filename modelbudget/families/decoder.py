@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
@@ -97,17 +95,13 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (*constraints_of_run(),)
     has_cache: ClassVar[bool] = True
 
-    n_layer: Depth = Field(description="layers, each one mixer and one MLP")
+    n_layer: Depth
     # Types made from the files of a folder, which no type checker can read.
-    mixers: Mixers = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "attention", description="the mixer of each layer, repeated over the layers"
-    )
-    mlps: MLPs = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "mlp", description="the feed-forward part of each layer, repeated over the layers"
-    )
-    n_dense_layer: Size = Field(0, description="first layers with a plain MLP, whatever mlps says")
-    embedding_norm: bool = Field(False, description="a norm between embedding and first layer")
-    final_norm: bool = Field(True, description="a norm between the last layer and the head")
+    mixers: Mixers = "attention"  # pyright: ignore[reportInvalidTypeForm]
+    mlps: MLPs = "mlp"  # pyright: ignore[reportInvalidTypeForm]
+    n_dense_layer: Size = 0
+    embedding_norm: bool = False
+    final_norm: bool = True
 
     constraints: ClassVar[tuple[Check, ...]] = (
         *constraints_of_parts(),

@@ -1,13 +1,10 @@
 """Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
@@ -32,70 +29,21 @@ class Encoder(
     and a norm. `pooler` and `next_sentence` read the first token's state alone.
     """
 
-    n_layer: Depth = Field(description="layers that a token passes through")
-    n_distinct: Depth = Field(
-        description="layers with parameters of their own; each is passed n_layer / n_distinct times"
-    )
+    n_layer: Depth
+    n_distinct: Depth
     position: Literal["learned", "rotary"] = "learned"
-    n_segment: Size = Field(0, description="kinds of segment, each with an embedding")
-    embedding_norm: bool = Field(True, description="a norm of the summed embeddings")
-    norm_placement: Literal["pre", "post"] = Field(
-        "post", description="norms before attention and MLP, or after the residual sum"
-    )
-    first_norm: bool = Field(True, description="the first layer's attention has its norm")
-    final_norm: bool = Field(False, description="a norm after the last layer")
-    window: Size = Field(
-        0, description="tokens that a local layer sees, half on each side; 0: all layers see all"
-    )
-    global_every: Count = Field(1, description="period of the layers that see all tokens")
-    pooler: bool = Field(False, description="a dense layer on the first token's state")
-    next_sentence: bool = Field(False, description="two classes read from the pooler")
-    lm_head: bool = Field(
-        True, description="false: the states of the last layer are the result, as for embeddings"
-    )
-    transform: bool = Field(True, description="dense layer and norm before the head")
-    transform_bias: bool = Field(True, description="the transform's dense layer adds a bias")
-
-    derived: ClassVar[dict[str, str]] = {"n_distinct": "n_layer"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_layer % n_distinct == 0",
-            "n_distinct = {n_distinct} does not divide n_layer = {n_layer}; "
-            "each distinct layer is passed equally often",
-        ),
-        Constraint(
-            "transform or not lm_head",
-            "transform = false with d_emb = {d_emb}; "
-            "the head is d_emb wide, which needs the transform",
-            when="d_emb",
-        ),
-        Constraint(
-            "not transform",
-            "lm_head = false needs transform: false, which is between the layers and the head",
-            when="not lm_head",
-        ),
-        Constraint(
-            "first_norm or norm_placement == 'pre' and n_distinct == n_layer",
-            "first_norm = false needs norm_placement: pre and n_distinct = n_layer; "
-            "the first layer then differs from the others",
-        ),
-        Constraint(
-            "not transform",
-            "activation = xielu: a transform has none with parameters",
-            when="activation == 'xielu'",
-        ),
-        Constraint(
-            "pooler",
-            "next_sentence = true needs pooler: true, which it reads",
-            when="next_sentence",
-        ),
-        Constraint(
-            "d_head % 2 == 0",
-            "d_head = {d_head} is odd; position: rotary rotates pairs of channels",
-            when="position == 'rotary'",
-        ),
-    )
+    n_segment: Size = 0
+    embedding_norm: bool = True
+    norm_placement: Literal["pre", "post"] = "post"
+    first_norm: bool = True
+    final_norm: bool = False
+    window: Size = 0
+    global_every: Count = 1
+    pooler: bool = False
+    next_sentence: bool = False
+    lm_head: bool = True
+    transform: bool = True
+    transform_bias: bool = True
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

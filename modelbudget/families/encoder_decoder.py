@@ -39,24 +39,15 @@ class EncoderDecoder(
     Source and target share one token embedding.
     """
 
-    n_encoder_layer: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        description="layers of attention and MLP; 0: a decoder alone, whose cross-attention has "
-        "parameters and is not computed"
-    )
-    n_decoder_layer: Depth = Field(description="layers of attention, cross-attention and MLP")
-    mlps: MLPs = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "mlp", description="the feed-forward part of each layer, repeated over those of a stack"
-    )
-    position: Literal["sinusoidal", "learned", "buckets"] = Field(
-        "sinusoidal", description="buckets: a bias for each range of distances and head, as in T5"
-    )
-    n_bucket: Count = Field(32, description="ranges of distances")
-    max_distance: Count = Field(128, description="distances from here on share a bucket")
-    norm_placement: Literal["pre", "post"] = Field(
-        "post", description="norms before attention and MLP, or after the residual sum"
-    )
-    embedding_norm: bool = Field(False, description="each stack has a norm of its embeddings")
-    final_norm: bool = Field(False, description="each stack has a norm after its last layer")
+    n_encoder_layer: Annotated[int, Field(ge=0, le=10_000)]
+    n_decoder_layer: Depth
+    mlps: MLPs = "mlp"  # pyright: ignore[reportInvalidTypeForm]
+    position: Literal["sinusoidal", "learned", "buckets"] = "sinusoidal"
+    n_bucket: Count = 32
+    max_distance: Count = 128
+    norm_placement: Literal["pre", "post"] = "post"
+    embedding_norm: bool = False
+    final_norm: bool = False
 
     constraints: ClassVar[tuple[Check, ...]] = (
         *constraints_of("mlps", feed_forward()),

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from modelbudget.architecture.without_formula import WithoutFormula
 
@@ -13,9 +13,9 @@ class HuggingFace(WithoutFormula):
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
     """For a class that lacks one of them the measurement fails with that reason."""
 
-    kind: str = Field(description="the class in transformers, e.g. XLNetLMHeadModel")
-    config: str = Field(description="config.json, as text")
-    tied: bool = Field(True, description="the head uses the token embedding's matrix")
+    kind: str
+    config: str
+    tied: bool = True
 
     @model_validator(mode="after")
     def is_accepted_by_class(self) -> Self:

@@ -30,8 +30,8 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
     has_cache: ClassVar[bool] = True
     TOKENS_PER_STEP: ClassVar[int] = channel_rnn.TOKENS_PER_STEP
 
-    n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
-    d_hidden: Count = Field(description="hidden size of each cell")
+    n_layer: Depth
+    d_hidden: Count = Field()
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

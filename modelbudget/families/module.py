@@ -21,7 +21,7 @@ class Module(WithoutFormula):
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
         description="function that returns the torch module, as package.file:function",
     )
-    code: str = Field("", description="digest of the function's code, set when a sweep is read")
+    code: str = ""
 
     @model_validator(mode="before")
     @classmethod

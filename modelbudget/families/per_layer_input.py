@@ -5,8 +5,6 @@ from itertools import cycle, islice
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
@@ -83,25 +81,13 @@ class PerLayerInput(
 
     has_cache: ClassVar[bool] = True
 
-    n_layer: Depth = Field(description="layers, each attention and an MLP")
-    mixers: Mixers = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "attention", description="the mixer of each layer, repeated over the layers"
-    )
-    n_kv_shared_layer: Size = Field(
-        0, description="last layers that use the keys and values of a layer before them"
-    )
-    wide_mlp: bool = Field(
-        False, description="layers that share keys and values have an MLP of twice d_ff"
-    )
-    d_full_head: Size = Field(
-        0, description="mixers: attention: width of one head, where it is not d_head; 0: d_head"
-    )
-    n_full_kv_head: Size = Field(
-        0, description="mixers: attention: key and value heads, if not n_kv_head; 0: n_kv_head"
-    )
-    values_are_keys: bool = Field(
-        False, description="mixers: attention: values are the keys, with no matrix of their own"
-    )
+    n_layer: Depth
+    mixers: Mixers = "attention"  # pyright: ignore[reportInvalidTypeForm]
+    n_kv_shared_layer: Size = 0
+    wide_mlp: bool = False
+    d_full_head: Size = 0
+    n_full_kv_head: Size = 0
+    values_are_keys: bool = False
 
     constraints: ClassVar[tuple[Check, ...]] = (
         Constraint(

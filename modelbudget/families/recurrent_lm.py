@@ -1,12 +1,8 @@
 """Recurrent language models over words, read from a table or as characters."""
 
 from collections.abc import Callable
-from typing import ClassVar
-
-from pydantic import Field
 
 from modelbudget.architecture.base import Count
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
@@ -20,21 +16,6 @@ from modelbudget.operations.part import Part, make_part
 
 class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
     """Token embedding, recurrent layers, head."""
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "d_projection == d_model",
-            "tied = true needs a last layer of width d_model = {d_model}; "
-            "its width is {d_projection}: set d_last or d_projection",
-            when="tied and projected",
-        ),
-        Constraint(
-            "d_last == d_model",
-            "tied = true needs a last layer of width d_model = {d_model}; "
-            "its width is {d_last}: set d_last or d_projection",
-            when="tied and not projected",
-        ),
-    )
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -58,8 +39,8 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 class CharacterLM(RecurrentLayerFields, CharacterInputFields):
     """Words are read as characters and predicted as words: no table to tie the head to."""
 
-    n_vocab: Count = Field(description="words that the head scores")
-    head_bias: bool = Field(False, description="the head adds a bias for each word")
+    n_vocab: Count
+    head_bias: bool = False
 
     @staticmethod
     def parameters(a) -> Terms:

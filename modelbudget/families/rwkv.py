@@ -4,8 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
@@ -25,7 +23,7 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     has_cache: ClassVar[bool] = True
     TOKENS_PER_STEP: ClassVar[int] = rwkv_mixers.TOKENS_PER_STEP
 
-    n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
+    n_layer: Depth
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

@@ -5,8 +5,6 @@ from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
@@ -29,7 +27,7 @@ class _MatrixRWKV(NormFields, HeadFields, VocabularyFields):
     mixers: ClassVar[ModuleType]
     """The component with both mixers."""
 
-    n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
+    n_layer: Depth
 
     @classmethod
     def parameters(cls, a: Fields) -> Terms:

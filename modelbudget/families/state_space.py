@@ -5,8 +5,6 @@ from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
@@ -15,7 +13,7 @@ from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.mamba2_block import StateSpaceDualFields
-from modelbudget.components.mamba_block import SelectiveScanFields
+from modelbudget.components.mamba_block import MambaFields
 from modelbudget.components.norm import NormFields
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
@@ -29,7 +27,7 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
     mixer: ClassVar[ModuleType]
     """The component."""
 
-    n_layer: Depth = Field(description="layers, each one norm and one scan")
+    n_layer: Depth
 
     @classmethod
     def parameters(cls, a: Fields) -> Terms:
@@ -41,7 +39,7 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
         return partial(_program, mixer=cls.mixer)
 
 
-class SelectiveScan(SelectiveScanFields, _StateSpace):
+class SelectiveScan(MambaFields, _StateSpace):
     """Mamba."""
 
     mixer: ClassVar[ModuleType] = mamba_block

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
@@ -24,7 +22,7 @@ from modelbudget.operations.views import narrow
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
     """Every layer is attention and MLP, each followed by a norm of the sum."""
 
-    n_layer: Depth = Field(description="layers, each one attention and one MLP")
+    n_layer: Depth
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

@@ -36,7 +36,7 @@ class _WithSharedBlocks(SharedBlockFields, NormFields, HeadFields, VocabularyFie
     mixer: ClassVar[str]
     """The name of the mixer."""
 
-    n_layer: Depth = Field(description="layers, each one norm and one scan")
+    n_layer: Depth
 
     @classmethod
     def parameters(cls, a: Fields) -> Terms:
@@ -64,20 +64,12 @@ class Zamba(SelectiveScanFields, _WithSharedBlocks):
 
     mixer: ClassVar[str] = "selective_scan"
 
-    mixers: OfZamba = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "selective_scan",
-        description="layers, repeated: selective_scan, or hybrid, which reads a shared block too",
-    )
-    d_scan: Count = Field(description="channels of the recurrence")
-    d_scan_state: Count = Field(16, description="states of each channel")
-    d_scan_step: Count = Field(description="rank of the map from a token to its steps")
-    d_scan_convolution: Count = Field(4, description="tokens that the convolution spans")
-    scan_norm: bool = Field(False, description="norms of step, write and read weights")
-
-    derived: ClassVar[dict[str, str]] = {
-        "d_scan": "2 * d_model",
-        "d_scan_step": "ceil(d_model / 16)",
-    }
+    mixers: OfZamba = "selective_scan"  # pyright: ignore[reportInvalidTypeForm]
+    d_scan: Count = Field()
+    d_scan_state: Count = 16
+    d_scan_step: Count = Field()
+    d_scan_convolution: Count = 4
+    scan_norm: bool = False
 
 
 class Zamba2(Mamba2Fields, _WithSharedBlocks):
@@ -85,17 +77,12 @@ class Zamba2(Mamba2Fields, _WithSharedBlocks):
 
     mixer: ClassVar[str] = "mamba2"
 
-    mixers: OfZamba2 = Field(  # pyright: ignore[reportInvalidTypeForm]
-        "mamba2",
-        description="layers, repeated: mamba2, or hybrid, which reads a shared block too",
-    )
-    n_mamba_head: Count = Field(description="heads of Mamba-2, each with one decay")
-    d_mamba_head: Count = Field(description="channels of one head of Mamba-2")
-    n_mamba_group: Count = Field(1, description="groups of heads that share B and C")
-    d_mamba_state: Count = Field(64, description="states of each channel")
-    d_mamba_convolution: Count = Field(4, description="tokens that the convolution spans")
-
-    derived: ClassVar[dict[str, str]] = {"d_mamba_head": "2 * d_model / n_mamba_head"}
+    mixers: OfZamba2 = "mamba2"  # pyright: ignore[reportInvalidTypeForm]
+    n_mamba_head: Count = Field()
+    d_mamba_head: Count = Field()
+    n_mamba_group: Count = 1
+    d_mamba_state: Count = 64
+    d_mamba_convolution: Count = 4
 
 
 def _program(a: Fields, r: Run, mixer: str):

@@ -12,6 +12,7 @@ import pytest
 from helpers.project import ROOT
 from helpers.tiers import some
 
+from modelbudget.architecture import record_data
 from modelbudget.common import fingerprint
 from modelbudget.families import families
 
@@ -27,7 +28,6 @@ READ_BY_NAME = {
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
     "architecture/run_rules.py": ROOT / "configs" / "run_constraints.yaml",
-    "architecture/setting_meanings.py": ROOT / "configs" / "run_settings.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
     "architecture/counting_conventions.py": ROOT / "configs" / "counting_conventions.yaml",
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",
@@ -103,6 +103,8 @@ def loadable(path: Path) -> set[Path]:
         name = here.relative_to(LIBRARY).as_posix() if here.is_relative_to(LIBRARY) else ""
         if name in READ_BY_NAME:
             waiting |= {READ_BY_NAME[name]} - found
+        if here == LIBRARY / "architecture" / "record_data.py":
+            waiting |= {*record_data.FILES} - found
         if here == LIBRARY / "architecture" / "run_implementation.py":
             waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
         if here == LIBRARY / "architecture" / "optimizers.py":

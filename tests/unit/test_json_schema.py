@@ -1,14 +1,17 @@
 """The JSON Schemas that editors complete with."""
 
 import re
+from collections import Counter
 
 import jsonschema
 import pytest
 import yaml
 from helpers.project import ROOT
 
+from modelbudget.architecture import record_data
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.common.files import yaml_files
+from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.families import families
 from scripts.dev import write_schemas
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
@@ -24,6 +27,17 @@ VALIDATORS = {
     name: jsonschema.Draft202012Validator(schema())
     for name, schema in write_schemas.SCHEMAS.items()
 }
+PLAIN = {
+    "cell",
+    "down_bias",
+    "key_bias",
+    "norm",
+    "output_bias",
+    "position",
+    "query_bias",
+    "value_bias",
+}
+"""Fields whose names say what they are."""
 SWEEP = {"title": "t", "question": "q", "base": "decoder"}
 SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
@@ -34,9 +48,15 @@ def test_file_is_in_step_with_the_code(name):
     assert written == write_schemas.text(name), "run `make schema`"
 
 
-def test_every_setting_of_a_run_has_a_meaning():
-    """Only this sees a setting that is not in configs/run_settings.yaml: its row stays empty."""
-    assert [name for name, of in RunConfig.model_fields.items() if not of.description] == []
+def test_every_field_has_a_meaning_and_every_section_a_record():
+    """Only this sees a field that no data file describes, or a section that nothing reads."""
+    kinds = [RunConfig, *families().values()]
+    fields = [field for kind in kinds for field in kind.model_fields.items()]
+    assert {name for name, of in fields if not of.description} <= PLAIN
+    records = Counter(base for kind in kinds for base in {*kind.__mro__})
+    names = Counter(base.__name__ for base in records)
+    sections = {name for path in record_data.FILES for name in load_yaml(path)}
+    assert {name: names[name] for name in sections} == dict.fromkeys(sections, 1)
 
 
 def test_every_schema_is_named_by_a_file():

@@ -1,8 +1,6 @@
 """Fields of attention, their constraints, and what a message calls them."""
 
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.base import Count, Parts
 from modelbudget.architecture.constraint import Constraint
@@ -11,58 +9,20 @@ from modelbudget.components.norm import NormFields
 
 
 class AttentionFields(NormFields):
-    n_head: Parts = Field(description="query heads")
-    n_kv_head: Count = Field(description="key and value heads: n_head, fewer (GQA) or 1 (MQA)")
-    d_head: Count = Field(description="width of one head")
+    n_head: Parts
+    n_kv_head: Count
+    d_head: Count
     query_bias: bool = False
     key_bias: bool = False
     value_bias: bool = False
     output_bias: bool = False
-    qk_norm: Literal["none", "shared", "separate", "joint"] = Field(
-        "none",
-        description="normalises queries and keys: with one scale of d_head that all heads share, "
-        "a separate one for each head, or jointly over all heads' channels",
-    )
-    qk_norm_bias: bool = Field(False, description="the norms of queries and keys add a bias")
-    sinks: bool = Field(
-        False,
-        description="attention sinks: a learned logit per head that absorbs probability (gpt-oss)",
-    )
+    qk_norm: Literal["none", "shared", "separate", "joint"] = "none"
+    qk_norm_bias: bool = False
+    sinks: bool = False
 
-    attention_gate: bool = Field(
-        False,
-        description="a projection of the states, through a sigmoid, gates the result of attention "
-        "before the output projection",
-    )
-    gate_per_head: bool = Field(
-        False, description="attention_gate: one number gates all channels of a head"
-    )
-    inner_norm: bool = Field(
-        False,
-        description="a norm inside of attention and of the MLP, before output and down projection "
-        "(Sub-LN: Wang et al. 2022, Magneto, §2; BitNet)",
-    )
-
-    derived: ClassVar[dict[str, str]] = {"n_kv_head": "n_head", "d_head": "d_model / n_head"}
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_head % n_kv_head == 0",
-            "n_kv_head = {n_kv_head} does not divide n_head = {n_head}; "
-            "each key–value head serves the same number of query heads",
-        ),
-        Constraint(
-            "norm == 'layernorm' and norm_scale and qk_norm != 'none'",
-            "qk_norm_bias = true needs norm: layernorm, norm_scale: true and a qk_norm; here "
-            "norm: {norm}, norm_scale: {norm_scale}, qk_norm: {qk_norm}",
-            when="qk_norm_bias",
-        ),
-        Constraint(
-            "attention_gate",
-            "gate_per_head = true needs attention_gate: true",
-            when="gate_per_head",
-        ),
-    )
+    attention_gate: bool = False
+    gate_per_head: bool = False
+    inner_norm: bool = False
 
 
 PACKED = ("query", "key", "value")

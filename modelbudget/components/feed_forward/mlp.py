@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -59,18 +57,12 @@ LEARNED = ("activation.positive", "activation.negative")
 
 
 class MLPFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_ff: Count = Field(description="hidden width of the MLP")
-    gated: bool = Field(False, description="a third matrix gates the hidden state (SwiGLU, GEGLU)")
-    activation: Literal["gelu", "relu", "relu2", "silu", "xielu"] = Field(
-        "gelu",
-        description="relu2: ReLU, squared (So et al. 2021, §3); xielu: learned, of two numbers "
-        "(Huang & Schlag 2024, arXiv 2411.13010)",
-    )
-    up_bias: bool = Field(False, description="bias of the up and gate projections")
+    d_model: Count
+    d_ff: Count
+    gated: bool = False
+    activation: Literal["gelu", "relu", "relu2", "silu", "xielu"] = "gelu"
+    up_bias: bool = False
     down_bias: bool = False
-
-    derived: ClassVar[dict[str, str]] = {"d_ff": "4 * d_model"}
 
 
 FIELDS = MLPFields

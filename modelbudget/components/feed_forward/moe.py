@@ -1,12 +1,11 @@
 """Mixture of experts (MoE): a router sends each token through a few of many MLPs."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -60,37 +59,12 @@ END = 4
 
 
 class MoEFields(MLPFields):
-    n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="routed experts in a layer"
-    )
-    n_expert_per_token: Size = Field(0, description="routed experts that a token goes through")
-    d_expert: Size = Field(0, description="hidden width of one routed expert")
-    d_shared: Size = Field(
-        0, description="hidden width of the experts that every token goes through, all together"
-    )
-    shared_gate: bool = Field(False, description="a learned gate scales the shared experts")
-    router_bias: Literal["none", "logit", "selection"] = Field(
-        "none",
-        description="a bias for each expert: in the router's logits (gpt-oss), or in the choice "
-        "of experts alone, where load and not a gradient updates it (DeepSeek-V3)",
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_expert_per_token <= n_expert",
-            "n_expert_per_token = {n_expert_per_token} is more than n_expert = {n_expert}",
-        ),
-        Constraint(
-            "d_shared",
-            "shared_gate = true needs shared experts: d_shared of at least 1",
-            when="shared_gate",
-        ),
-        Constraint(
-            "'moe' not in mlps and 'moe_with_bias' not in mlps",
-            "activation = xielu: experts have none with parameters",
-            when="activation == 'xielu'",
-        ),
-    )
+    n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    n_expert_per_token: Size = 0
+    d_expert: Size = 0
+    d_shared: Size = 0
+    shared_gate: bool = False
+    router_bias: Literal["none", "logit", "selection"] = "none"
 
 
 FIELDS = MoEFields

@@ -1,7 +1,5 @@
 """One small RNN for each channel: d_model cells with one input and d_hidden states each."""
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
@@ -19,8 +17,8 @@ SIZES = ("d_hidden",)
 
 
 class ChannelRNNFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream: the number of cells")
-    d_hidden: Size = Field(0, description="mixers: channel_rnn: hidden size of each channel's cell")
+    d_model: Count
+    d_hidden: Size = 0
 
 
 FIELDS = ChannelRNNFields

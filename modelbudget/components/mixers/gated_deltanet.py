@@ -4,12 +4,7 @@ The program is of one implementation: plain PyTorch, chunk by chunk
 (`modules/mixers/gated_deltanet.py`).
 """
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import Values
@@ -55,25 +50,12 @@ CHUNK = 64
 
 
 class GatedDeltaNetFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_linear_head: Size = Field(0, description="mixers: gated_deltanet: heads, each with a state")
-    n_linear_key_head: Size = Field(
-        0, description="mixers: gated_deltanet: heads of queries and keys, shared in groups"
-    )
-    d_linear_key: Size = Field(0, description="mixers: gated_deltanet: width of a query and key")
-    d_linear_value: Size = Field(0, description="mixers: gated_deltanet: width of a value")
-    d_linear_convolution: Size = Field(
-        0, description="mixers: gated_deltanet: tokens that the convolution spans"
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_linear_head % n_linear_key_head == 0",
-            "n_linear_key_head = {n_linear_key_head} does not divide n_linear_head = "
-            "{n_linear_head}; each key head serves the same number of heads",
-            when="n_linear_key_head",
-        ),
-    )
+    d_model: Count
+    n_linear_head: Size = 0
+    n_linear_key_head: Size = 0
+    d_linear_key: Size = 0
+    d_linear_value: Size = 0
+    d_linear_convolution: Size = 0
 
 
 FIELDS = GatedDeltaNetFields

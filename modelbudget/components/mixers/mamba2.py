@@ -1,12 +1,8 @@
 """Mamba-2's mixer in a layer of a decoder: hybrids of state space models and attention."""
 
 from types import SimpleNamespace
-from typing import ClassVar
-
-from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba2_block
 from modelbudget.components.contract import Values
@@ -17,26 +13,13 @@ SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_ma
 
 
 class Mamba2Fields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_mamba_head: Size = Field(0, description="mixers: mamba2: heads, each with one decay")
-    d_mamba_head: Size = Field(0, description="mixers: mamba2: channels of one head")
-    n_mamba_group: Size = Field(0, description="mixers: mamba2: groups of heads that share B and C")
-    d_mamba_state: Size = Field(0, description="mixers: mamba2: states of each channel")
-    d_mamba_convolution: Size = Field(
-        0, description="mixers: mamba2: tokens that the convolution spans"
-    )
-    mamba_norm: bool = Field(
-        True, description="mixers: mamba2: a norm of each group before the output projection"
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_mamba_head % n_mamba_group == 0",
-            "n_mamba_group = {n_mamba_group} does not divide n_mamba_head = {n_mamba_head}; "
-            "each group has the same number of heads",
-            when="n_mamba_group",
-        ),
-    )
+    d_model: Count
+    n_mamba_head: Size = 0
+    d_mamba_head: Size = 0
+    n_mamba_group: Size = 0
+    d_mamba_state: Size = 0
+    d_mamba_convolution: Size = 0
+    mamba_norm: bool = True
 
 
 FIELDS = Mamba2Fields

@@ -5,10 +5,6 @@ transformers, `JetMoeAttention` in models/jetmoe/modeling_jetmoe.py. An expert h
 head of keys and values, which all experts share.
 """
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -31,20 +27,8 @@ SIZES = ("n_query_expert", "n_query_expert_per_token")
 
 
 class MixtureOfAttentionHeadsFields(AttentionFields):
-    n_query_expert: Size = Field(
-        0, description="mixers: mixture_of_attention_heads: experts of queries and outputs"
-    )
-    n_query_expert_per_token: Size = Field(
-        0, description="mixers: mixture_of_attention_heads: experts that a token goes through"
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "n_query_expert_per_token <= n_query_expert",
-            "n_query_expert_per_token = {n_query_expert_per_token} is more than n_query_expert = "
-            "{n_query_expert}",
-        ),
-    )
+    n_query_expert: Size = 0
+    n_query_expert_per_token: Size = 0
 
 
 FIELDS = MixtureOfAttentionHeadsFields

@@ -1,9 +1,5 @@
 """Multi-head latent attention (MLA), DeepSeek-AI 2024."""
 
-from typing import ClassVar
-
-from pydantic import Field
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
@@ -46,37 +42,16 @@ SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
 
 
 class MLAFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_head: Parts = Field(description="query heads")
-    q_lora_rank: Size = Field(0, description="width of the queries' latent; 0: none, one matrix")
-    kv_lora_rank: Size = Field(0, description="width of the latent of keys and values")
-    d_nope: Size = Field(0, description="query/key head dimensions without RoPE (qk_nope_head_dim)")
-    d_rope: Size = Field(
-        0,
-        description="query/key head dimensions with RoPE (qk_rope_head_dim); the key is shared by "
-        "all heads",
-    )
-    d_value: Size = Field(0, description="width of one value head")
-    n_index_head: Size = Field(
-        0, description="heads of an indexer that selects the tokens to attend; 0: all are attended"
-    )
-    d_index: Size = Field(0, description="width of one head of the indexer")
-    n_selected: Size = Field(0, description="tokens that the indexer selects for each token")
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint("d_rope % 2 == 0", "d_rope = {d_rope} is odd; RoPE rotates pairs of channels"),
-        Constraint(
-            "q_lora_rank and n_selected and d_rope <= d_index",
-            "n_index_head = {n_index_head}: an indexer needs q_lora_rank and n_selected of at "
-            "least 1, and d_index of at least d_rope",
-            when="n_index_head",
-        ),
-        Constraint(
-            "n_index_head",
-            "d_index = {d_index}, n_selected = {n_selected}: needs n_index_head of at least 1",
-            when="d_index or n_selected",
-        ),
-    )
+    d_model: Count
+    n_head: Parts
+    q_lora_rank: Size = 0
+    kv_lora_rank: Size = 0
+    d_nope: Size = 0
+    d_rope: Size = 0
+    d_value: Size = 0
+    n_index_head: Size = 0
+    d_index: Size = 0
+    n_selected: Size = 0
 
 
 FIELDS = MLAFields

@@ -1,7 +1,5 @@
 """mLSTM: an LSTM whose memory is a matrix for each head (Beck et al. 2024, arXiv 2405.04517)."""
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
@@ -35,10 +33,10 @@ SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
 
 
 class MLSTMFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_mlstm_head: Size = Field(0, description="mixers: mlstm: heads, each with one matrix")
-    d_mlstm_key: Size = Field(0, description="mixers: mlstm: channels of a query or key")
-    d_mlstm_value: Size = Field(0, description="mixers: mlstm: channels of a value")
+    d_model: Count
+    n_mlstm_head: Size = 0
+    d_mlstm_key: Size = 0
+    d_mlstm_value: Size = 0
 
 
 FIELDS = MLSTMFields

@@ -3,8 +3,6 @@
 RG-LRU: a real-gated linear recurrent unit, one state for each channel.
 """
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
@@ -35,14 +33,10 @@ SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
 
 
 class RGLRUFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_lru_block: Size = Field(
-        0, description="mixers: rg_lru: blocks of channels, each with its own matrices of the gates"
-    )
-    d_lru_block: Size = Field(0, description="mixers: rg_lru: channels of one block")
-    d_lru_convolution: Size = Field(
-        0, description="mixers: rg_lru: tokens that the convolution spans"
-    )
+    d_model: Count
+    n_lru_block: Size = 0
+    d_lru_block: Size = 0
+    d_lru_convolution: Size = 0
 
 
 FIELDS = RGLRUFields

@@ -1,12 +1,8 @@
 """Mamba's mixer in a layer: hybrids of Mamba and attention (Jamba, Zamba)."""
 
 from types import SimpleNamespace
-from typing import ClassVar
-
-from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba_block
 from modelbudget.components.contract import Values
@@ -19,31 +15,13 @@ SIZES = ("d_scan", "d_scan_state", "d_scan_step", "d_scan_convolution")
 
 
 class SelectiveScanFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_scan: Size = Field(0, description="mixers: selective_scan: channels of the recurrence")
-    d_scan_state: Size = Field(0, description="mixers: selective_scan: states of each channel")
-    d_scan_step: Size = Field(
-        0, description="mixers: selective_scan: rank of the map from a token to its steps"
-    )
-    d_scan_convolution: Size = Field(
-        0, description="mixers: selective_scan: tokens that the convolution spans"
-    )
-    scan_norm: bool = Field(
-        True, description="mixers: selective_scan: norms of step, write and read weights"
-    )
-    n_scan_head: Count = Field(
-        1,
-        description="mixers: selective_scan: equal parts of the channels, each with step, write "
-        "and read weights of its own",
-    )
-
-    constraints: ClassVar[tuple[Constraint, ...]] = (
-        Constraint(
-            "not scan_norm and d_scan % n_scan_head == 0",
-            "n_scan_head = {n_scan_head} needs scan_norm: false, and to divide d_scan = {d_scan}",
-            when="n_scan_head > 1",
-        ),
-    )
+    d_model: Count
+    d_scan: Size = 0
+    d_scan_state: Size = 0
+    d_scan_step: Size = 0
+    d_scan_convolution: Size = 0
+    scan_norm: bool = True
+    n_scan_head: Count = 1
 
 
 FIELDS = SelectiveScanFields

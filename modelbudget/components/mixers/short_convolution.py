@@ -1,7 +1,5 @@
 """Gated short convolution: two gates around a convolution of a few tokens (LFM2)."""
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution
@@ -16,10 +14,8 @@ SIZES = ("d_short_convolution",)
 
 
 class ShortConvolutionFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    d_short_convolution: Size = Field(
-        0, description="mixers: short_convolution: tokens that the convolution spans"
-    )
+    d_model: Count
+    d_short_convolution: Size = 0
 
 
 FIELDS = ShortConvolutionFields

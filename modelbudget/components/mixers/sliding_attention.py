@@ -32,9 +32,7 @@ SIZES = ("window",)
 
 
 class WindowFields(Architecture):
-    window: Size = Field(
-        0, description="mixers: sliding_attention: tokens that a token attends, itself included"
-    )
+    window: Size = 0
 
 
 FIELDS = WindowFields

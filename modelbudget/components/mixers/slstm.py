@@ -1,7 +1,5 @@
 """sLSTM: an LSTM with exponential gates and a memory mixed within heads (Beck et al. 2024)."""
 
-from pydantic import Field
-
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -43,12 +41,10 @@ GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 
 
 class SLSTMFields(Architecture):
-    d_model: Count = Field(description="width of the residual stream")
-    n_slstm_head: Size = Field(0, description="mixers: slstm: heads, within which memory is mixed")
-    d_slstm_head: Size = Field(0, description="mixers: slstm: channels of one head")
-    d_slstm_convolution: Size = Field(
-        0, description="mixers: slstm: tokens that the convolution of both gates spans"
-    )
+    d_model: Count
+    n_slstm_head: Size = 0
+    d_slstm_head: Size = 0
+    d_slstm_convolution: Size = 0
 
 
 FIELDS = SLSTMFields
