@@ -25,7 +25,7 @@ def _sections() -> dict[str, dict[str, Any]]:
 
 @cache
 def data_of(record: str) -> RecordData:
-    """Return what the files say of a record by the name of its class."""
+    """Return what the files say of a record, by the name of its class, or of a part of a layer."""
     section = _sections().get(record, {})
     constraints = (Constraint(**rule) for rule in section.get("constraints", ()))
     return RecordData(section.get("fields", {}), section.get("derived", {}), tuple(constraints))

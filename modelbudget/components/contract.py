@@ -68,7 +68,8 @@ class Part(Protocol):
     """Its fields, with their checks; they join those of the families that find parts by folder."""
 
     CONSTRAINTS: tuple[Check, ...]
-    """Constraints between the part and a decoder's other fields. May be missing."""
+    """Constraints between the part and a decoder's other fields that are made of other data; the
+    others are in configs/architecture_fields.yaml. May be missing."""
 
     def parameters(self, a: Fields) -> Values: ...
 

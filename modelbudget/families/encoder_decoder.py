@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth
-from modelbudget.architecture.constraint import Check, Constraint
+from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.terms import Terms, part
@@ -49,22 +49,7 @@ class EncoderDecoder(
     embedding_norm: bool = False
     final_norm: bool = False
 
-    constraints: ClassVar[tuple[Check, ...]] = (
-        *constraints_of("mlps", feed_forward()),
-        # Half are for each direction, half of those for a single distance each.
-        Constraint(
-            "n_bucket % 4 == 0",
-            "n_bucket = {n_bucket} is not a multiple of 4; "
-            "position: buckets halves them by direction, then by near and far",
-            when="position == 'buckets'",
-        ),
-        Constraint(
-            "max_distance > n_bucket // 2",
-            "max_distance = {max_distance} leaves nothing to the wide buckets; "
-            "allowed: more than n_bucket / 2 = {n_bucket // 2}",
-            when="position == 'buckets'",
-        ),
-    )
+    constraints: ClassVar[tuple[Check, ...]] = (*constraints_of("mlps", feed_forward()),)
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

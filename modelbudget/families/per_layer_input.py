@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
-from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.terms import Terms, part
@@ -88,46 +87,6 @@ class PerLayerInput(
     d_full_head: Size = 0
     n_full_kv_head: Size = 0
     values_are_keys: bool = False
-
-    constraints: ClassVar[tuple[Check, ...]] = (
-        Constraint(
-            "window",
-            "window = 0: sliding_attention in mixers needs at least 1",
-            when="'sliding_attention' in mixers",
-        ),
-        Constraint(
-            "d_per_layer",
-            "n_stream = {n_stream} needs d_per_layer: the first stream's scale is for what is "
-            "added to the others",
-            when="n_stream > 1",
-        ),
-        Constraint(
-            "n_kv_shared_layer < n_layer",
-            "n_kv_shared_layer = {n_kv_shared_layer}: must be less than n_layer = {n_layer}",
-        ),
-        *(
-            Constraint(
-                f"count('{name}', mixers, n_layer) == 0 or "
-                f"count('{name}', mixers, n_layer - n_kv_shared_layer) > 0",
-                f"n_kv_shared_layer = {{n_kv_shared_layer}}: no layer of {name} before them has "
-                "keys and values; mixers: {mixers}",
-            )
-            for name in MIXERS
-        ),
-        *(
-            Constraint(f"not {name}", f"{name} = true: not known yet in this family", when=name)
-            for name in ("sinks", "attention_gate", "inner_norm")
-        ),
-        Constraint(
-            "n_full_kv_head == 0 or n_head % n_full_kv_head == 0",
-            "n_full_kv_head = {n_full_kv_head} does not divide n_head = {n_head}",
-        ),
-        Constraint(
-            "qk_norm in ('none', 'shared')",
-            "qk_norm = '{qk_norm}': allowed: none, shared",
-        ),
-        Constraint("activation != 'xielu'", "activation = xielu: not known yet in this family"),
-    )
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

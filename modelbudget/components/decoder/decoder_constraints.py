@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelbudget.architecture.constraint import Check, Constraint
+from modelbudget.architecture.record_data import data_of
 from modelbudget.architecture.run_rules import rules
 from modelbudget.components.contract import Part
 from modelbudget.components.feed_forward import feed_forward
@@ -50,6 +51,7 @@ def constraints_of(field: str, parts: Mapping[str, Part]) -> Iterator[Check]:
             yield Constraint(size, missing, when=f"'{name}' in {field}")
             of_parts.setdefault(size, []).append(name)
         yield from getattr(component, "CONSTRAINTS", ())
+        yield from data_of(name).constraints
     for size, names in of_parts.items():
         present = " or ".join(f"'{name}' in {field}" for name in names)
         needs = f"{size} = {{{size}}} needs {' or '.join(names)} in {field}"

@@ -5,7 +5,6 @@ models/diffllama/modeling_diffllama.py. Each head attends to both halves of the 
 factor weighs the second half of the heads against the first.
 """
 
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
@@ -22,34 +21,6 @@ from modelbudget.operations.views import chunk, flatten, transpose, unflatten
 GROUP = "attention"
 SIZES = ()
 FIELDS = AttentionFields
-
-_PRESENT = "'differential_attention' in mixers"
-CONSTRAINTS = (
-    Constraint(
-        "n_head % 2 == 0 and n_kv_head % 2 == 0 and d_head % 2 == 0",
-        "n_head = {n_head}, n_kv_head = {n_kv_head}, d_head = {d_head}: differential_attention in "
-        "mixers needs even numbers",
-        when=_PRESENT,
-    ),
-    Constraint(
-        "position in ('none', 'rotary')",
-        "position = '{position}': differential_attention in mixers allows none or rotary",
-        when=_PRESENT,
-    ),
-    *(
-        Constraint(
-            without,
-            f"{name} = {{{name}}}: differential_attention in mixers has no such option",
-            when=_PRESENT,
-        )
-        for name, without in (
-            ("qk_norm", "qk_norm == 'none'"),
-            ("inner_norm", "not inner_norm"),
-            ("sinks", "not sinks"),
-            ("attention_gate", "not attention_gate"),
-        )
-    ),
-)
 
 
 def parameters(a: Fields) -> Values:

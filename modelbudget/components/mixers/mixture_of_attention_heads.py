@@ -6,7 +6,6 @@ head of keys and values, which all experts share.
 """
 
 from modelbudget.architecture.base import Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
@@ -32,22 +31,6 @@ class MixtureOfAttentionHeadsFields(AttentionFields):
 
 
 FIELDS = MixtureOfAttentionHeadsFields
-
-_PRESENT = "'mixture_of_attention_heads' in mixers"
-CONSTRAINTS = (
-    Constraint(
-        "n_head == n_kv_head * n_query_expert_per_token",
-        "n_head = {n_head}: mixture_of_attention_heads in mixers needs n_kv_head · "
-        "n_query_expert_per_token = {n_kv_head * n_query_expert_per_token}",
-        when=_PRESENT,
-    ),
-    Constraint(
-        "position in ('none', 'rotary') and (position == 'none' or d_head % 2 == 0)",
-        "position = '{position}', d_head = {d_head}: mixture_of_attention_heads in mixers allows "
-        "none, or rotary of an even number of channels",
-        when=_PRESENT,
-    ),
-)
 
 
 def _parameters(a: Fields, n_expert) -> Values:

@@ -2,7 +2,6 @@
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, computed_again, tokens
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
@@ -55,15 +54,6 @@ class MLAFields(Architecture):
 
 
 FIELDS = MLAFields
-
-
-CONSTRAINTS = (
-    Constraint(
-        "position == 'rotary'",
-        "position: {position}: mla in mixers needs position: rotary",
-        when="'mla' in mixers",
-    ),
-)
 
 
 def values_fit_kernel(a: Fields, r: Run):

@@ -1,7 +1,6 @@
 """sLSTM: an LSTM with exponential gates and a memory mixed within heads (Beck et al. 2024)."""
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
@@ -48,14 +47,6 @@ class SLSTMFields(Architecture):
 
 
 FIELDS = SLSTMFields
-CONSTRAINTS = (
-    Constraint(
-        "n_slstm_head * d_slstm_head == d_model",
-        "n_slstm_head · d_slstm_head = {n_slstm_head * d_slstm_head} is not d_model = {d_model}; "
-        "the heads share the channels out among them",
-        when="'slstm' in mixers",
-    ),
-)
 
 
 def parameters(a: Fields) -> Values:
