@@ -19,6 +19,8 @@ from modelbudget.operations.views import (
     unsqueeze,
 )
 
+TOKENS_PER_STEP = 1
+
 
 class StateSpaceDualFields(Architecture):
     d_model: Count
@@ -58,10 +60,6 @@ def tensors(a: Fields) -> list[Tensor]:
         *(Tensor(name, numbers) for name, numbers in numbers_by_name.items()),
         Tensor("convolution", d_convolved),
     ]
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a, r: Run, has_norm: bool = True):

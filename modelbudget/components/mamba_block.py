@@ -12,6 +12,8 @@ from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Active, empty, steps
 from modelbudget.operations.views import chunk, split, unbind, unsqueeze
 
+TOKENS_PER_STEP = 1
+
 
 class MambaFields(Architecture):
     d_model: Count
@@ -37,10 +39,6 @@ def parameters(a) -> dict:
         "skip": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a, r: Run, norms_of_selected=None, n_head=0):

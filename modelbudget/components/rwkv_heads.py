@@ -17,6 +17,9 @@ from modelbudget.operations.views import flatten, squeeze, transpose, unbind, un
 SQUARE = ("receptance", "key", "value", "output")
 
 
+TOKENS_PER_STEP = 1
+
+
 class MatrixRWKVFields(Architecture):
     d_model: Count
     d_ff: Count
@@ -27,10 +30,6 @@ class MatrixRWKVFields(Architecture):
 def low_rank(name: str, a: Fields, rank, bias: int = 1) -> Values:
     """Count two matrices in a row, of which the second may have a bias: the base of a LoRA."""
     return {f"{name}.down": a.d_model * rank, f"{name}.up": (rank + bias) * a.d_model}
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 class Heads:

@@ -23,6 +23,8 @@ from modelbudget.operations.part import parameter
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import narrow, unbind, unsqueeze
 
+TOKENS_PER_STEP = 1
+
 
 class RWKVFields(Architecture):
     d_model: Count
@@ -52,10 +54,6 @@ def channel(a) -> dict:
         "key": a.d_model * a.d_ff,
         "value": a.d_ff * a.d_model,
     }
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def blend(x, before, mix) -> list:

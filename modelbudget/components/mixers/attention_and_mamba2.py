@@ -17,6 +17,7 @@ from modelbudget.operations.part import NoProgramError, make_part
 __all__ = ["FIELDS", "SIZES"]
 
 GROUP = "attention"
+TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
 def separate_projections(a: Fields, r: Run):
@@ -46,9 +47,6 @@ def tensors(a: Fields) -> list[Tensor]:
         for part, of_part in parts.items()
         for tensor in of_part
     ]
-
-
-TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):

@@ -14,6 +14,7 @@ from modelbudget.operations.views import unbind, unsqueeze
 
 GROUP = "recurrence"
 SIZES = ("d_hidden",)
+TOKENS_PER_STEP = 1
 
 
 class ChannelRNNFields(Architecture):
@@ -34,10 +35,6 @@ def parameters(a: Fields) -> Values:
         "hidden": a.d_model * a.d_hidden * a.d_hidden,
         "biases": a.d_model * 2 * a.d_hidden,
     }
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

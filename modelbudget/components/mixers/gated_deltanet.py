@@ -47,6 +47,7 @@ SIZES = (
 
 CHUNK = 64
 """Tokens of a chunk; a shorter one is padded."""
+TOKENS_PER_STEP = CHUNK
 
 
 class GatedDeltaNetFields(Architecture):
@@ -87,10 +88,6 @@ def parameters(a: Fields) -> Values:
         "norm": a.d_linear_value,
         "output": _d_values(a) * a.d_model,
     }
-
-
-TOKENS_PER_STEP = CHUNK
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

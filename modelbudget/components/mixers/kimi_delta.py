@@ -34,6 +34,7 @@ __all__ = ["FIELDS"]
 
 GROUP = "state space"
 SIZES = ("n_linear_head", "d_linear_key", "d_linear_convolution")
+TOKENS_PER_STEP = 1
 
 
 def _matrices(a: Fields) -> Values:
@@ -65,10 +66,6 @@ def parameters(a: Fields) -> Values:
         "convolution": 3 * inner * a.d_linear_convolution,
         "norm": a.d_linear_key,
     }
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

@@ -19,6 +19,7 @@ from modelbudget.operations.views import flatten, split, squeeze, unbind, unflat
 
 GROUP = "state space"
 SIZES = ()
+TOKENS_PER_STEP = 1
 FIELDS = AttentionFields
 
 
@@ -37,10 +38,6 @@ def parameters(a: Fields) -> Values:
     The gate multiplies the norm's output (MiniMax 2025, figure 3).
     """
     return _matrices(a) | {"norm": a.n_head * a.d_head}
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

@@ -10,6 +10,7 @@ from modelbudget.memory.parameter_tensors import Tensor
 
 GROUP = "state space"
 SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_mamba_convolution")
+TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP
 
 
 class Mamba2Fields(Architecture):
@@ -51,9 +52,6 @@ def tensors(a: Fields) -> list[Tensor]:
         tensor._replace(is_there=a.mamba_norm) if tensor.name == "norm" else tensor
         for tensor in all_tensors
     ]
-
-
-TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):

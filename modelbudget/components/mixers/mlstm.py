@@ -30,6 +30,7 @@ from modelbudget.operations.views import flatten, unbind, unflatten, unsqueeze
 
 GROUP = "recurrence"
 SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
+TOKENS_PER_STEP = 1
 
 
 class MLSTMFields(Architecture):
@@ -65,10 +66,6 @@ def tensors(a: Fields) -> list[Tensor]:
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
     return sums(tensors(a), lambda tensor: tensor.numbers)
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

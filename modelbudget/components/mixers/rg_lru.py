@@ -30,6 +30,7 @@ from modelbudget.operations.views import reshape, transpose, unbind, unsqueeze, 
 
 GROUP = "state space"
 SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
+TOKENS_PER_STEP = 1
 
 
 class RGLRUFields(Architecture):
@@ -69,10 +70,6 @@ def tensors(a: Fields) -> list[Tensor]:
 def parameters(a: Fields) -> Values:
     """Sum the tensors of each component."""
     return sums(tensors(a), lambda tensor: tensor.numbers)
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):

@@ -12,6 +12,7 @@ from modelbudget.operations.part import make_part
 
 GROUP = "state space"
 SIZES = ("d_scan", "d_scan_state", "d_scan_step", "d_scan_convolution")
+TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP
 
 
 class SelectiveScanFields(Architecture):
@@ -71,9 +72,6 @@ def tensors(a: Fields) -> list[Tensor]:
         tensor._replace(is_there=a.scan_norm) if tensor.name in _norms(a) else tensor
         for tensor in all_tensors
     ]
-
-
-TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):

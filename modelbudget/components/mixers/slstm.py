@@ -35,6 +35,7 @@ from modelbudget.operations.views import (
 
 GROUP = "recurrence"
 SIZES = ("n_slstm_head", "d_slstm_head", "d_slstm_convolution")
+TOKENS_PER_STEP = 1
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 
@@ -73,10 +74,6 @@ def tensors(a: Fields) -> list[Tensor]:
     biases = Tensor("", found.pop(""))
     of_convolution = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
     return [biases, *of_convolution, *(Tensor(name, numbers) for name, numbers in found.items())]
-
-
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
 
 
 def program(a: Fields, r: Run):
