@@ -112,12 +112,10 @@ class State(Strict):
     numbers: Literal[tuple(NUMBERS)] = "all"  # pyright: ignore[reportInvalidTypeForm]
     dtype: Literal["parameter", *BITS] = "parameter"  # pyright: ignore[reportInvalidTypeForm]
     count: int = 1
-    block: Annotated[int, Field(ge=1, description="numbers: blocks: numbers of a block")] = 1
-    largest: Annotated[int | None, Field(description="numbers: squares: up to this one")] = None
-    copies_gradient: Annotated[bool, Field(description="it begins as a copy of it")] = False
-    of_dtypes: Annotated[
-        list[str] | None, Field(description="dtypes of parameters that have it; all if not given")
-    ] = None
+    block: Annotated[int, Field(ge=1)] = 1
+    largest: int | None = None
+    copies_gradient: bool = False
+    of_dtypes: list[str] | None = None
 
     def n_bytes(self, t: Sizes, r):
         """Count its bytes for a parameter tensor."""
@@ -143,10 +141,10 @@ class Condition(Strict):
 
     dimensions: list[int] | None = None
     least_dimensions: int = 0
-    least: Annotated[int, Field(description="numbers of the smallest")] = 0
+    least: int = 0
     multiple_of: int = 1
-    hidden: Annotated[bool, Field(description="not of the embedding or the head")] = False
-    names: Annotated[list[str] | None, Field(description="words in the names of components")] = None
+    hidden: bool = False
+    names: list[str] | None = None
 
     def holds(self, t: Sizes):
         """1 where it holds for a tensor, else 0."""
@@ -173,8 +171,8 @@ class OptimizerPart(Strict):
 
     of: Condition = Condition()
     states: list[State] = Field(default_factory=list)
-    as_in: Annotated[str | None, Field(description="another optimizer updates these")] = None
-    once: Annotated[int, Field(description="bytes of tables for the whole model")] = 0
+    as_in: str | None = None
+    once: int = 0
     step: dict[str, str] = Field(default_factory=dict)
 
 
@@ -182,23 +180,17 @@ class OptimizerData(Strict):
     """A file of `configs/optimizers/`."""
 
     title: str
-    library: Annotated[str, Field(description="package and version, or where it was read")]
+    library: str
     source: str
-    witness: Annotated[str, Field(description="what its bytes were compared with, if anything")]
-    call: Annotated[str | None, Field(description="the class to measure, if it is installed")]
+    witness: str
+    call: str | None
     arguments: dict[str, bool | int | float] = Field(default_factory=dict)
     states_from: Literal["first step", "start"] = "first step"
-    updates_in: Annotated[
-        Literal["step", "backward"], Field(description="backward: each gradient is freed at once")
-    ] = "step"
-    not_of_parts: Annotated[
-        str, Field(description="why torch cannot step parts of tensors; empty if it can")
-    ] = ""
-    first_steps: Annotated[int, Field(description="steps before the step that is described")] = 0
+    updates_in: Literal["step", "backward"] = "step"
+    not_of_parts: str = ""
+    first_steps: int = 0
     parts: list[OptimizerPart]
-    host: Annotated[
-        list[OptimizerPart] | None, Field(description="what is kept in the host's memory")
-    ] = None
+    host: list[OptimizerPart] | None = None
 
     @property
     def follows_numbers(self) -> bool:

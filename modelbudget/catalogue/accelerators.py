@@ -27,17 +27,10 @@ class Accelerator(Strict):
 
     name: str = Field(min_length=1)
     bytes: Count
-    source: str = Field(min_length=1, description="where its memory was read")
-    driver_gib: float | None = Field(
-        default=None,
-        gt=0,
-        description="GiB that its driver reports to a process, which `--fit` takes",
-    )
-    driver_source: str = Field(default="", description="where the driver's report was read")
-    in_charts: bool = Field(
-        default=True,
-        description="whether sweeps, charts and the page have it; its memory is then its own",
-    )
+    source: str = Field(min_length=1)
+    driver_gib: float | None = Field(default=None, gt=0)
+    driver_source: str = ""
+    in_charts: bool = True
 
     @model_validator(mode="after")
     def cite(self) -> Self:

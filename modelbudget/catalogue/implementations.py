@@ -30,15 +30,10 @@ class OfClass(Strict):
     """Run settings that a class of transformers adds, and what was compared with its trace."""
 
     settings: Settings = Field({})
-    by_key: ByKey = Field({}, description="as in the file, for this class")
-    keys: Compared = Field({}, description="as in `compared`, for this class")
-    only: dict[str, Formula] = Field(
-        {}, description="quantity → the condition on fields under which it was compared"
-    )
-    divided: Formula = Field(
-        "False",
-        description="the condition under which a model that several devices share was compared",
-    )
+    by_key: ByKey = Field({})
+    keys: Compared = Field({})
+    only: dict[str, Formula] = Field({})
+    divided: Formula = "False"
 
 
 class ComparedWithClasses(Strict):
@@ -48,11 +43,9 @@ class ComparedWithClasses(Strict):
     """
 
     quantities: list[str]
-    run: Formula = Field(description="a condition on the fields of the run")
-    without_effect: list[re.Pattern] = Field(
-        description="keys that change neither memory nor compute; dots lead into nested keys"
-    )
-    keys: Compared = Field(description="key → the values that were compared")
+    run: Formula
+    without_effect: list[re.Pattern]
+    keys: Compared
 
 
 class Implementation(Strict):
@@ -63,16 +56,12 @@ class Implementation(Strict):
     """
 
     title: str
-    source: str = Field(description="where it was read how the implementation computes")
-    checked: str = Field(description="how its settings were checked")
+    source: str
+    checked: str
     settings: Settings
-    by_key: ByKey = Field(
-        {}, description="key of a config.json → its values, and the settings of each"
-    )
+    by_key: ByKey = Field({})
     classes: dict[str, OfClass] = Field({})
-    compared: ComparedWithClasses | None = Field(
-        None, description="of an implementation of classes"
-    )
+    compared: ComparedWithClasses | None = None
 
     def all_settings(self) -> Iterator[tuple[str, Settings]]:
         """Yield the settings of all models, and those that classes and keys add, with places."""

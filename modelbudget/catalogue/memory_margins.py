@@ -18,14 +18,14 @@ class Reserve(Strict):
     """Bytes of a device that hold no tensors."""
 
     bytes: Size
-    source: str = Field(min_length=1, description="where they were read")
+    source: str = Field(min_length=1)
 
 
 class WorstRatio(Strict):
     """What a reading was, or would have had to be, over its prediction, at most."""
 
     value: float = Field(ge=1)
-    source: str = Field(min_length=1, description="the reading")
+    source: str = Field(min_length=1)
 
 
 class Margins(Strict):

@@ -32,26 +32,15 @@ Fields = dict[str, Value]
 class Provenance(Strict):
     """Sources of numbers. Those of a series are defaults for its models."""
 
-    source: str | None = Field(None, description="where the fields were published")
-    published_source: str | None = Field(None, description="where the size was printed")
-    published_checked: Literal["read", "partly", "recalled"] | None = Field(
-        None, description="whether the printed size was read in its source or is from memory"
-    )
-    published_tolerance: Size | None = Field(
-        None,
-        description="a count this far from published_value agrees; none: the print was not checked",
-    )
-    exact_source: str | None = Field(None, description="who counted `exact`")
-    transformers: str | None = Field(
-        None, description="the class of Hugging Face transformers that is this model"
-    )
-    stand_in: str | None = Field(
-        None, description="a class of the same shape, where the model's own code is not public"
-    )
-    remark: str | None = Field(None, description="what a reader should know about the numbers")
-    same_shape_source: str | None = Field(
-        None, description="where it was read that the models in same_shape have this shape"
-    )
+    source: str | None = None
+    published_source: str | None = None
+    published_checked: Literal["read", "partly", "recalled"] | None = None
+    published_tolerance: Size | None = None
+    exact_source: str | None = None
+    transformers: str | None = None
+    stand_in: str | None = None
+    remark: str | None = None
+    same_shape_source: str | None = None
 
 
 class Model(Provenance):
@@ -59,31 +48,15 @@ class Model(Provenance):
 
     label: str
     fields: Fields = Field({})
-    config: str | None = Field(
-        None,
-        description="a config.json in the folder of this file, as downloaded from a model page, "
-        "that sets the fields; those given here override it",
-    )
-    published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
-    published_value: Count | None = Field(None, description="the printed size as a number")
-    published_active: Count | None = Field(
-        None, description="the printed size of what one token uses, as a number"
-    )
-    exact: Count | None = Field(None, description="a parameter count that others have counted")
-    independent: Count | None = Field(
-        None, description="where nobody published a count: another closed form, from the sizes"
-    )
-    reason: str | None = Field(
-        None, description="why the printed size differs from the count by more than its tolerance"
-    )
-    released_weights: str | None = Field(
-        None, description="the format in which weights were released, if it is no dtype"
-    )
-    same_shape: list[str] = Field(
-        [],
-        description="names of models that have all sizes of this one, on huggingface.co with their "
-        "owner before a slash; the command answers for them with this shape",
-    )
+    config: str | None = None
+    published: str | None = None
+    published_value: Count | None = None
+    published_active: Count | None = None
+    exact: Count | None = None
+    independent: Count | None = None
+    reason: str | None = None
+    released_weights: str | None = None
+    same_shape: list[str] = Field([])
 
 
 class Series(Provenance):
@@ -94,8 +67,8 @@ class Series(Provenance):
 
     title: str
     family: str | None = None
-    fields: Fields = Field({}, description="what all models of the series have in common")
-    derive: dict[str, str] = Field({}, description="fields that follow from others")
+    fields: Fields = Field({})
+    derive: dict[str, str] = Field({})
     models: dict[str, Model] = Field({})
 
     @model_validator(mode="after")

@@ -14,11 +14,11 @@ class Source(Strict):
     """Who published readings, by which rule they were taken, and settings of all of them."""
 
     title: str
-    source: str = Field(description="where they were read")
-    rule: str = Field(description="which memory was read, and how")
-    simulator: str = Field("", description="another tool whose predictions are published with them")
+    source: str
+    rule: str
+    simulator: str = ""
     settings: Settings
-    differs: str = Field("", description="what its programs do that no setting says")
+    differs: str = ""
 
 
 class Reading(Strict):
@@ -29,12 +29,10 @@ class Reading(Strict):
     gib: float = Field(gt=0)
     simulated_gib: float | None = Field(None, gt=0)
     settings: Settings
-    read_at: str = Field("", description="where in its source it was read")
-    variant: str = Field("", description="options of the source's run that have no setting")
-    between: list[Settings] = Field(
-        [{}], min_length=1, description="settings whose predictions bound the reading"
-    )
-    differs: str = Field("", description="why a prediction may be off")
+    read_at: str = ""
+    variant: str = ""
+    between: list[Settings] = Field([{}], min_length=1)
+    differs: str = ""
 
 
 class Readings(Strict):

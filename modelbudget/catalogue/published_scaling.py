@@ -12,13 +12,13 @@ from modelbudget.common.strict import Strict, read_strict
 class Published(Strict):
     """One printed number. What it leaves out, its ladder says."""
 
-    model: str = Field(description="the label of a point of a sweep")
-    published: int = Field(gt=0, description="FLOPs of training may exceed 64 bits")
+    model: str
+    published: int = Field(gt=0)
     convention: str | None = None
-    rounding: Size | None = Field(None, description="half of the last printed digit")
-    length: Count | None = Field(None, description="of the sequences, where FLOPs are printed")
-    tokens: Count | None = Field(None, description="of training, where its FLOPs are printed")
-    added: Size = Field(0, description="parameters of parts that no component has, by hand")
+    rounding: Size | None = None
+    length: Count | None = None
+    tokens: Count | None = None
+    added: Size = 0
     note: str | None = None
 
 

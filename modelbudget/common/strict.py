@@ -13,7 +13,10 @@ TYPES = ("bool", "int", "float", "str")
 
 
 class Strict(BaseModel):
-    """A frozen record without unknown keys; values are not converted to other types."""
+    """A frozen record without unknown keys; values are not converted to other types.
+
+    `configs/file_keys.yaml` says what the keys mean, by the name of the record.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 

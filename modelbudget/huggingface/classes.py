@@ -2,8 +2,8 @@
 
 A file of `model_types/` serves both directions: from a `config.json` to the fields of a family, and
 back; most say only how they differ from another (`class_files.py`). `keys.yaml` holds the common
-meaning of keys in all classes. To add a class, add a file; a test compares its defaults with those
-of the class in transformers.
+meaning of keys in all classes; `configs/file_keys.yaml` says what each section is. To add a class,
+add a file; a test compares its defaults with those of the class in transformers.
 """
 
 import re
@@ -52,16 +52,14 @@ Meaning = str | list[Case]
 """The field that has the value of a key, or the values that the key may have."""
 
 
-class _Meanings(Strict):
+class Meanings(Strict):
     """Sections that both kinds of files have."""
 
-    sizes: dict[str, str] = Field({}, description="key → the field that has its value")
-    switches: dict[str, list[str]] = Field({}, description="key → fields that are true if it is")
-    choices: dict[str, list[Case]] = Field({}, description="key → its values, and what each sets")
-    supported: dict[str, list] = Field(
-        {}, description="key → the values that have a formula; they set no field"
-    )
-    ignored: list[re.Pattern] = Field([], description="keys that change no parameter count")
+    sizes: dict[str, str] = Field({})
+    switches: dict[str, list[str]] = Field({})
+    choices: dict[str, list[Case]] = Field({})
+    supported: dict[str, list] = Field({})
+    ignored: list[re.Pattern] = Field([])
 
     @cached_property
     def meanings(self) -> dict[str, Meaning]:
@@ -87,34 +85,21 @@ class NotUsed(Strict):
     """Keys that are read and not used, and the line that a user reads about them."""
 
     keys: re.Pattern
-    unless: list[bool | int | float | str | None] = Field(
-        description="values of the keys that need no line"
-    )
-    unless_of_class: bool = Field(
-        False, description="no line for a class whose own file reads or ignores the key"
-    )
+    unless: list[bool | int | float | str | None]
+    unless_of_class: bool = False
     about: Topic
-    settles: str | None = Field(
-        None, description="the run's field that answers it: a sweep that sets it gets no line"
-    )
+    settles: str | None = None
     note: str
 
 
-class SharedKeys(_Meanings):
+class SharedKeys(Meanings):
     """`keys.yaml`: what keys mean in every class, unless its own file overrides that."""
 
-    same: dict[str, str] = Field(description="key → another key that means the same")
-    layer_types: dict[str, str] = Field(description="entry of layer_types → mixer of that layer")
-    known_as: dict[str, str] = Field(
-        description="model_type or class of a model page → that of transformers with these modules"
-    )
-    text_parts: list[str] = Field(
-        description="keys with the config of a language model that is part of a larger one"
-    )
-    run: dict[str, list[Case]] = Field(
-        description="key → its values, and the fields of the run that each sets where a sweep sets "
-        "none"
-    )
+    same: dict[str, str]
+    layer_types: dict[str, str]
+    known_as: dict[str, str]
+    text_parts: list[str]
+    run: dict[str, list[Case]]
     not_used: list[NotUsed]
 
 
@@ -122,9 +107,7 @@ class Misdescribed(Strict):
     """Published config.json files that do not describe the model that was trained."""
 
     model: str
-    configs: list[dict[str, bool | int | str]] = Field(
-        description="keys of such files: one of these, with all of its values"
-    )
+    configs: list[dict[str, bool | int | str]]
     note: str
     source: str
 
@@ -145,7 +128,7 @@ class _AllMisdescribed(Strict):
 class LeftOut(Strict):
     """Parameters of our model that the class does not have (if negative, the reverse)."""
 
-    parameters: Formula = Field(description="how many, as an expression of fields")
+    parameters: Formula
     reason: str
 
 
@@ -160,77 +143,28 @@ Default = Annotated[Any, AfterValidator(_is_default)]
 """Default of a key: one validator, since a union would report an error for each of its types."""
 
 
-class Translation(_Meanings):
+class Translation(Meanings):
     """A file of `model_types/`: classes of transformers that share a `model_type`."""
 
-    model_type: str = Field(description="the name of the file")
-    like: str | None = Field(
-        None,
-        description="the file with all that this one does not say; `without` names what the "
-        "class lacks of it, as `fixed.gated`",
-    )
+    model_type: str
+    like: str | None = None
     family: str
-    classes: dict[str, Fields] = Field(
-        min_length=1,
-        description="class → the fields that only it fixes; a config.json that names no class "
-        "means the first",
-    )
-    in_transformers: bool = Field(
-        True, description="false: the code is on model pages; there is a formula and no class"
-    )
-    defaults: dict[str, Default] = Field(
-        description="every key that can matter, with its value where a config.json leaves it out; "
-        "null or auto leaves the field to what the family derives, as n_kv_head from n_head"
-    )
-    fixed: Fields = Field({}, description="the fields that no key changes")
-    mixers: str = Field(
-        "",
-        description="of classes with different layers: their mixers where layer_types is left out "
-        "and sliding_window, if the class has it, is not null",
-    )
-    layer_types: dict[str, str] = Field(
-        {}, description="entry of layer_types → mixer, where these classes differ from others"
-    )
-    layer_mlps: dict[str, str] = Field(
-        {},
-        description="entry of layer_types → feed-forward part of that layer, of classes whose "
-        "layers have one part each; layer_types may then be a text with a letter for each layer",
-    )
-    attention_at: dict[str, str] = Field(
-        {},
-        description="key with the indices of the layers of full_attention → mixer of the others; "
-        "read where layer_types is left out",
-    )
-    attention_counts_from: int = Field(
-        0, description="the index of the first layer in `attention_at`"
-    )
-    dense_layers: int = Field(
-        0,
-        description="first layers with a plain MLP, where mlp_layer_types is left out and no other "
-        "key gives their number",
-    )
-    full_layers: dict[str, str] = Field(
-        {},
-        description="key that `per_layer_config` overrides in all layers of full attention, and in "
-        "no other → the key that older files have for that",
-    )
-    computed: dict[str, Formula] = Field(
-        {}, description="field → expression of keys, where it is not the value of one key"
-    )
-    inverse: dict[str, Formula] = Field(
-        {}, description="key → expression of fields, for the keys that `computed` uses"
-    )
-    also: dict[str, Any] = Field(
-        {},
-        description="further keys that the config of a record needs; the name of a field, or "
-        "of another key, is replaced by its value",
-    )
-    requires: list[Formula] = Field(
-        [], description="expressions of keys that must hold: other configs have no formula"
-    )
-    aliases: dict[str, str] = Field(
-        {}, description="other spelling → key; dots lead into nested keys"
-    )
+    classes: dict[str, Fields] = Field(min_length=1)
+    in_transformers: bool = True
+    defaults: dict[str, Default]
+    fixed: Fields = Field({})
+    mixers: str = ""
+    layer_types: dict[str, str] = Field({})
+    layer_mlps: dict[str, str] = Field({})
+    attention_at: dict[str, str] = Field({})
+    attention_counts_from: int = 0
+    dense_layers: int = 0
+    full_layers: dict[str, str] = Field({})
+    computed: dict[str, Formula] = Field({})
+    inverse: dict[str, Formula] = Field({})
+    also: dict[str, Any] = Field({})
+    requires: list[Formula] = Field([])
+    aliases: dict[str, str] = Field({})
     left_out: LeftOut | None = None
 
     def meaning(self, key: str) -> Meaning | None:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
-
 from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.common.strict import Strict
 from modelbudget.common.suggestions import offered
@@ -26,12 +24,10 @@ OF_BASE = ("by-layout",)
 class ChartChoice(Strict):
     """One chart: a line for each value of `colour`, a panel for each value of `facet`."""
 
-    x: str = Field(description="field of the grid or of points on the horizontal axis")
-    y: Quantity | None = Field(
-        None, description="quantity on the vertical axis; default: the first of measure.quantities"
-    )
-    colour: str | None = Field(None, description="field with a line for each of its values")
-    facet: str | None = Field(None, description="field with a panel for each of its values")
+    x: str
+    y: Quantity | None = None
+    colour: str | None = None
+    facet: str | None = None
 
     @property
     def fields(self) -> list[str]:

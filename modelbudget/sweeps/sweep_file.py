@@ -1,4 +1,7 @@
-"""Schema of sweep files. `workflow/schemas/sweep.schema.json` is generated from it."""
+"""Schema of sweep files; `configs/file_keys.yaml` says what their keys mean.
+
+`workflow/schemas/sweep.schema.json` is generated from both.
+"""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +37,7 @@ class Range(Strict):
 
     start: Count = Field(alias="from")
     stop: Count = Field(alias="to")
-    steps: int = Field(ge=2, le=MAX_POINTS, description="how many values, before rounding")
+    steps: int = Field(ge=2, le=MAX_POINTS)
     scale: Literal["linear", "logarithmic"] = "linear"
     multiple_of: Count = 1
 
@@ -114,18 +117,8 @@ Bound = Annotated[
 class Solve(Strict):
     """Which shapes of the grid are wanted, and which of these are best."""
 
-    within: dict[str, Bound] = Field(
-        min_length=1,
-        description="the least and the most, both included, of a field, of a quantity of "
-        "measure.quantities, or of the parameters or FLOPs per token under a counting convention; "
-        "or the name of an accelerator, whose memory is the most",
-    )
-    best: dict[str, Literal["most", "least"]] = Field(
-        min_length=1,
-        max_length=4,
-        description="of which of these as much or as little as possible is wanted: no shape on the "
-        "frontier can have more of one without less of another",
-    )
+    within: dict[str, Bound] = Field(min_length=1)
+    best: dict[str, Literal["most", "least"]] = Field(min_length=1, max_length=4)
 
     @property
     def names(self) -> list[str]:
@@ -142,39 +135,12 @@ class Measure(Strict):
     quantities: Annotated[list[Quantity], Once] = Field(
         default=["parameters", "parameter_bytes"], min_length=1
     )
-    device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
-        default="auto",
-        description="auto: a model that needs at most memory_gb runs on a CUDA device if there is "
-        "one, else on the CPU; a larger one on meta (no storage); none: nothing is instantiated, "
-        "a grid of millions is only predicted",
-    )
-    memory_gb: float = Field(
-        default=4,
-        gt=0,
-        le=1_000_000,
-        description="auto: GB (10^9 bytes) that one model may take on a device",
-    )
-    memory_share: float = Field(
-        default=0.4,
-        gt=0,
-        le=1,
-        description="the share of memory that one model may fill: under auto of all memory of the "
-        "tightest limit (machine, container, job, ulimit -v), on a device named here of "
-        "what is free",
-    )
-    timeout_s: int = Field(
-        default=600,
-        ge=1,
-        le=86_400,
-        description="seconds that one model may take; after that it is reported as failed",
-    )
+    device: Literal["auto", "meta", "cpu", "cuda", "none"] = "auto"
+    memory_gb: float = Field(default=4, gt=0, le=1_000_000)
+    memory_share: float = Field(default=0.4, gt=0, le=1)
+    timeout_s: int = Field(default=600, ge=1, le=86_400)
 
-    classes: Literal["sample", "all"] = Field(
-        default="sample",
-        description="which points are traced in their class of transformers; sample: for each "
-        "class and combination of settings the point with most tokens, and what is predicted with "
-        "implementation: transformers; all: every point",
-    )
+    classes: Literal["sample", "all"] = "sample"
 
     @field_validator("quantities")
     @classmethod
@@ -221,73 +187,26 @@ class Sweep(Strict):
     """One sweep: a question, a base, and the points to evaluate."""
 
     title: str = Field(min_length=1, max_length=200)
-    question: str = Field(
-        min_length=1, max_length=20_000, description="Markdown: the question of this sweep, and why"
-    )
-    base: str | None = Field(
-        None,
-        description="a family, a series or a model (see configs/models), or the path of a "
-        "config.json from a model page, relative to this file's folder",
-    )
-    fixed: dict[str, Value] = Field(
-        {}, description="fields of the architecture and of the run, set for every point"
-    )
-    grid: dict[str, Axis] = Field(
-        {}, description="fields to vary, `base` among them: every combination"
-    )
-    models: Literal["all"] | None = Field(
-        None, description="all: every model in configs/models is a point"
-    )
-    points: list[dict[str, Value]] = Field(
-        [], description="points listed one by one; `base` and `label` may be set here too"
-    )
-    derive: dict[str, str] = Field(
-        {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
-    )
-    constraints: list[str] = Field(
-        [],
-        max_length=100,
-        description="points that break one are dropped, e.g. d_model % n_head = 0",
-    )
+    question: str = Field(min_length=1, max_length=20_000)
+    base: str | None = None
+    fixed: dict[str, Value] = Field({})
+    grid: dict[str, Axis] = Field({})
+    models: Literal["all"] | None = None
+    points: list[dict[str, Value]] = Field([])
+    derive: dict[str, str] = Field({})
+    constraints: list[str] = Field([], max_length=100)
     measure: Measure = Measure()
-    fit: Annotated[list[Solvable], Once] = Field(
-        [],
-        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
-        "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
-        "or parameter_bytes and cache_bytes, are",
-    )
-    fit_measured_on: list[str] = Field(
-        [],
-        description="accelerators on which the solutions of `fit` are measured too; default: all",
-    )
+    fit: Annotated[list[Solvable], Once] = Field([])
+    fit_measured_on: list[str] = Field([])
     layouts: Annotated[list[Annotated[int, Field(ge=1, le=1_000_000)]], Once] = Field(
-        [],
-        max_length=100,
-        description="numbers of devices: all ways in which so many devices can share the training "
-        "of each base are predicted, with the fields in `fixed`",
+        [], max_length=100
     )
-    solve: Solve | None = Field(
-        None,
-        description="all shapes of the grid within bounds are found by formula; those on the "
-        "frontier of what is best are the points of the sweep",
-    )
-    charts: list[ChartChoice] = Field(
-        [],
-        max_length=20,
-        description="charts of this sweep, before those that its axes and quantities have anyway",
-    )
-    answered_by: list[str] = Field(
-        [],
-        max_length=4,
-        description="the charts, by name, whose titles answer the question; they come first",
-    )
-    headline: str | None = Field(
-        None, description="label of the point that the report opens with; default: the largest"
-    )
-    order: int = Field(100, description="the report sorts sweeps by order, then by name")
-    default: bool = Field(
-        True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
-    )
+    solve: Solve | None = None
+    charts: list[ChartChoice] = Field([], max_length=20)
+    answered_by: list[str] = Field([], max_length=4)
+    headline: str | None = None
+    order: int = 100
+    default: bool = True
 
     @field_validator("base", mode="before")
     @classmethod

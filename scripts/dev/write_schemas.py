@@ -6,12 +6,19 @@
 import json
 
 from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import (
+    GenerateJsonSchema,
+    JsonSchemaMode,
+    JsonSchemaValue,
+    models_json_schema,
+)
+from pydantic_core.core_schema import ModelSchema
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import AcceleratorsFile
 from modelbudget.catalogue.named_models import Catalogue, Series
-from modelbudget.common.paths import HOME
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import CONFIGS, HOME
 from modelbudget.families import families
 from modelbudget.families.module import Module
 from modelbudget.sweeps.sweep_file import Sweep
@@ -20,11 +27,24 @@ FOLDER = HOME / "workflow" / "schemas"
 VERSION = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 FIELDS = {"$ref": "#/$defs/Fields"}
 EXPRESSIONS = {"$ref": "#/$defs/Expressions"}
+MEANINGS = load_yaml(CONFIGS / "file_keys.yaml")
+
+
+class WithMeanings(GenerateJsonSchema):
+    """The schemas of records, with what their keys mean."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return the schema of one record."""
+        json_schema = super().model_schema(schema)
+        for base in schema["cls"].__mro__:
+            for name, meaning in MEANINGS.get(base.__name__, {}).items():
+                json_schema["properties"][name]["description"] = meaning
+        return json_schema
 
 
 def sweep_schema() -> dict:
     """Return the schema of `Sweep` with the fields of all families and of the run settings."""
-    schema = Sweep.model_json_schema()
+    schema = Sweep.model_json_schema(schema_generator=WithMeanings)
     fields = _fields()
     values = _closed(fields)
     base = _base()
@@ -49,7 +69,7 @@ def sweep_schema() -> dict:
 
 def model_schema() -> dict:
     """Return the schema of `Series`, a file of configs/models, with the fields of all families."""
-    schema = Series.model_json_schema()
+    schema = Series.model_json_schema(schema_generator=WithMeanings)
     fields = _fields()
     schema["$defs"] |= {"Fields": _closed(fields), "Expressions": _expressions(fields)}
     schema["properties"]["family"] |= {"anyOf": [{"enum": sorted(families())}, {"type": "null"}]}
@@ -61,7 +81,7 @@ def model_schema() -> dict:
 
 def accelerators_schema() -> dict:
     """Return the schema of configs/accelerators.yaml."""
-    return VERSION | AcceleratorsFile.model_json_schema()
+    return VERSION | AcceleratorsFile.model_json_schema(schema_generator=WithMeanings)
 
 
 def _base() -> dict:

@@ -1,5 +1,6 @@
 """The JSON Schemas that editors complete with."""
 
+import importlib
 import re
 from collections import Counter
 
@@ -11,6 +12,7 @@ from helpers.project import ROOT
 from modelbudget.architecture import record_data
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.common.strict import Strict
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from scripts.dev import write_schemas
@@ -39,6 +41,11 @@ PLAIN = {
     "value_bias",
 }
 """Fields whose names say what they are."""
+OF_NO_SCHEMA = (
+    "architecture.optimizers", "catalogue.implementations", "catalogue.memory_margins",
+    "catalogue.published_readings", "catalogue.published_scaling", "huggingface.classes",
+)  # fmt: skip
+"""Files with records of data files that have no schema."""
 SWEEP = {"title": "t", "question": "q", "base": "decoder"}
 SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
@@ -59,6 +66,22 @@ def test_every_field_has_a_meaning_and_every_section_a_record():
     sections = {name for path in record_data.FILES for name in load_yaml(path)}
     sections -= all_parts().keys()
     assert {name: names[name] for name in sections} == dict.fromkeys(sections, 1)
+
+
+def test_every_key_with_a_meaning_is_read():
+    """Only this sees a key of file_keys.yaml that no record has, or that two of one name have."""
+    for reader in OF_NO_SCHEMA:
+        importlib.import_module(f"modelbudget.{reader}")
+    waiting, records = [Strict], {}
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        waiting += below
+        for record in below:
+            if record.__module__.startswith("modelbudget."):
+                records.setdefault(record.__name__, set()).add(record)
+    for name, keys in write_schemas.MEANINGS.items():
+        (record,) = records[name]
+        assert keys.keys() <= record.model_fields.keys(), name
 
 
 def test_every_schema_is_named_by_a_file():
