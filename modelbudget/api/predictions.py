@@ -139,7 +139,11 @@ class Predictions(Frames):
     def notes_of_file(self) -> list[str]:
         """Lines about the config.json: of a class, not those on keys that our modules ignore."""
         is_class = self.run.implementation == TRANSFORMERS
-        notes = self.model.base.notes
+        notes = [
+            note
+            for note in self.model.base.notes
+            if note.about != "serving" or self.run.cache_layout == "paged"
+        ]
         return [note.text for note in notes if not (is_class and note.is_of_our_modules)]
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:

@@ -137,6 +137,8 @@ def serve(
     if draft == MTP and not has_mtp:
         raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
                           "the name of a model"])  # fmt: skip
+    if draft == MTP:
+        run = run.model_copy(update={"drafted_tokens": run.drafted_tokens or has_mtp})
     if draft != MTP and has_mtp:
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
     reserved = Term("reserve", margin.bytes, "read", margin.source)

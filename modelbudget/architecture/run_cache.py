@@ -29,6 +29,7 @@ class ServedCache(Record):
     batched_tokens: Count = 8192
     shared_prefix: Size = 0
     served_adapters: Size = 0
+    drafted_tokens: Size = 0
     host_layers: Size = 0
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)

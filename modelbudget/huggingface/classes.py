@@ -45,7 +45,7 @@ class Case(Strict):
     fields: Fields = Field(default={})
 
 
-Topic = Literal["all", "bytes", "training", "inference"]
+Topic = Literal["all", "bytes", "training", "inference", "serving"]
 """The quantities that a note is about."""
 
 Meaning = str | list[Case]
@@ -260,7 +260,7 @@ def _unknown_keys(translation: Translation) -> Iterator[str]:
         if key not in defaults.keys() | OPTIONAL:
             yield f"{place}: {show(key)} has no default{offered(key, defaults, 'defaults')}"
     used = {key for _, key in read} | ({"layer_types"} if translation.mixers else set())
-    used |= {"mlp_layer_types", *translation.attention_at}
+    used |= {"mlp_layer_types", *translation.attention_at, *shared_keys().run}
     for key in defaults:
         if key not in used and translation.meaning(key) is None:
             known = shared_keys().meanings

@@ -71,7 +71,7 @@ def as_class(kind: str, config: dict[str, Any], mistakes: list[str]) -> Configur
 def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     """Translate the config of a class that has a formula; with other values it is only measured."""
     translation = translations()[kind]
-    run, notes = run_settings(config)
+    run, notes = run_settings(config, kind)
     notes += misdescribes(kind, config)
     unread = _unread_keys(kind, config) if translation.in_transformers else []
     unrelated = {*unread} & {*translate.unrelated_keys(kind, config)}

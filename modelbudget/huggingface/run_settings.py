@@ -24,16 +24,23 @@ class Note(NamedTuple):
         return self.about in ("training", "inference") and self.settles is None
 
 
-def run_settings(config: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
-    """Return the fields of the run that a config gives, each with a note."""
+def run_settings(
+    config: dict[str, Any], kind: str | None = None
+) -> tuple[dict[str, Any], list[Note]]:
+    """Return the fields of the run that a config gives, or its class `kind`, each with a note."""
     keys, fields, notes = shared_keys(), {}, []
-    for key, value in _all_keys(config):
+    of_class = translations()[kind].defaults if kind else {}
+    given = {key: value for key, value in of_class.items() if key in keys.run} | dict(
+        _all_keys(config)
+    )
+    for key, value in given.items():
         for case in keys.run.get(keys.same.get(key, key), ()):
             if case.value == value:
                 fields |= case.fields
                 (field,) = case.fields
                 text = f"{key} = {show(value)}: used as {field}, since nothing else sets it"
-                notes.append(Note(text, "bytes", field))
+                about = "serving" if field == "cached_state_dtype" else "bytes"
+                notes.append(Note(text, about, field))
     return fields, notes
 
 

@@ -16,6 +16,10 @@ from modelbudget.serving.layers_by_cache import Kind
 
 CELLS = 256
 """Cells of llama.cpp's caches are multiples of this."""
+TOKENS_OF_LATENTS = 128
+"""Blocks of MLA next to states are multiples of this (vLLM, platforms/interface.py, where kernels
+read 128 tokens at once; 64 in models/config.py of versions before Kimi K3's).
+"""
 
 
 def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
@@ -68,16 +72,16 @@ def _counts(kind: Kind, run: RunConfig) -> int:
 
 
 class Group(NamedTuple):
-    """Layers whose blocks a request takes together."""
+    """Layers whose blocks a request takes together; `n_state`: of states, one block for each."""
 
     block: int
     window: int
-    is_state: bool
+    n_state: int = 0
 
     def blocks_of(self, length: int, batched_tokens: int) -> int:
         """Return the blocks that one request of a length takes."""
-        if self.is_state:
-            return 1
+        if self.n_state:
+            return self.n_state
         if not self.window:
             return ceil_div(length, self.block)
         kept = min(self.window - 1 + batched_tokens, length)
@@ -94,7 +98,7 @@ class Pages(NamedTuple):
     @property
     def block_tokens(self) -> int | None:
         """The tokens of a block; None of states alone."""
-        return next((group.block for group in self.groups if not group.is_state), None)
+        return next((group.block for group in self.groups if not group.n_state), None)
 
     def blocks_of(self, length: int) -> int:
         """Return the blocks of one request of a length, of all groups."""
@@ -103,9 +107,7 @@ class Pages(NamedTuple):
     def shared_blocks(self, prefix: int) -> int:
         """Return the blocks of a prefix that several requests share: whole ones, of all tokens."""
         return sum(
-            prefix // group.block
-            for group in self.groups
-            if not group.window and not group.is_state
+            prefix // group.block for group in self.groups if not group.window and not group.n_state
         )
 
 
@@ -115,6 +117,7 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
     Layers that keep all tokens are one group. Others are divided into groups of one size: the
     fewest layers of a kind, or the most if that is less than 1.5 times as many, so that a few are
     wasted. Pages of a state are as large as those of keys and values, whose blocks grow for it.
+    Drafted tokens have a state of their own (`MambaSpec.max_memory_usage_bytes`).
     """
     kinds = _with_states_together(kinds)
     pages = [kind.token_bytes(run) for kind in kinds]
@@ -123,10 +126,12 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
     block = run.cache_block
     if of_tokens and states:
         needed = ceil_div(max(states), max(of_tokens))
-        block = max(block, ceil_div(needed, block) * block)
+        is_latent = any(is_rotary for kind in kinds for *_, is_rotary in kind.vectors)
+        multiple = max(block, TOKENS_OF_LATENTS) if is_latent else block
+        block = ceil_div(needed, multiple) * multiple
     if not states and not any(kind.window for kind in kinds):
         n_bytes = sum(kind.n_layer * n for kind, n in zip(kinds, pages, strict=True))
-        return Pages(block * n_bytes, (Group(block, 0, False),), run.batched_tokens)
+        return Pages(block * n_bytes, (Group(block, 0),), run.batched_tokens)
     page = max([block * n for n in of_tokens] or states)
     counts = [kind.n_layer for kind in kinds]
     size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
@@ -135,9 +140,8 @@ def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
         if kind.vectors and page % n:
             raise ValueError(f"pages of {kind.name} do not divide those of other layers")
         tokens_of_page = page // n if kind.vectors else block
-        groups += ceil_div(kind.n_layer, size) * [
-            Group(tokens_of_page, kind.window, not kind.vectors)
-        ]
+        n_state = 0 if kind.vectors else 1 + run.drafted_tokens
+        groups += ceil_div(kind.n_layer, size) * [Group(tokens_of_page, kind.window, n_state)]
     return Pages(size * page, tuple(groups), run.batched_tokens)
 
 

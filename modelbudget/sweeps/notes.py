@@ -12,6 +12,7 @@ ABOUT = {
     "bytes": OF_RUN | OF_PROCESS | {"parameter_bytes"},
     "training": TRAINING,
     "inference": OF_INFERENCE,
+    "serving": {"request_bytes"},
 }
 """Quantities of each topic of a note."""
 

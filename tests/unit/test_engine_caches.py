@@ -142,34 +142,50 @@ def test_a_state_of_kimi_linear_in_two_engines():
 
 
 @pytest.mark.parametrize(
-    ("n_head", "settings", "drafted", "tokens", "padding"),
-    [(48, {}, 15, 480, "1.27%"), (32, {"cached_state_dtype": "float32"}, 0, 528, "0.76%")],
-)
-def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, drafted, tokens, padding):
+    ("n_head", "settings", "tokens", "padding"),
+    [(48, {"drafted_tokens": 15}, 480, "1.27%"),
+     (32, {"cached_state_dtype": "float32"}, 528, "0.76%")],
+)  # fmt: skip
+def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, tokens, padding):
     """Qwen3.8 27B (syv-ai/qwen38-27b-rtx3090, issue 102), Qwen3.5 9B (vllm, pull request 37467).
 
-    A convolution keeps drafted tokens, too. Only this sees that it has one token fewer than it
-    spans, and a recurrence in the dtype, where our module has float32.
+    Only this sees that a convolution has one token fewer than it spans, and drafted ones, and a
+    recurrence in the dtype, where our module has float32. A request has a state for each draft.
     """
     shape = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_linear_head": n_head,
              "mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}  # fmt: skip
     a = mb.model("qwen3-next-80b-a3b").architecture.model_copy(update=shape)
     of_tokens, of_states = kinds(a, run := RunConfig(**PAGED | settings))
-    page = of_states.state + drafted * 2 * (2 * 16 + n_head) * 128
-    with_draft = [of_tokens, of_states._replace(state=page)]
-    assert pages_of(with_draft, run).block_tokens == tokens
-    assert f"{tokens * of_tokens.token_bytes(run) / page - 1:.2%}" == padding
+    pages = pages_of([of_tokens, of_states], run)
+    assert pages.block_tokens == tokens
+    assert f"{tokens * of_tokens.token_bytes(run) / of_states.state - 1:.2%}" == padding
+    assert pages.blocks_of(tokens) == 1 + 3 * (1 + run.drafted_tokens)
 
 
-def test_a_config_says_in_what_vllm_keeps_states(tmp_path):
+def test_pages_of_latents_next_to_states_are_of_128_tokens():
+    """Kimi Linear, by hand: a state of 2,170,880 bytes and 1,152 of a token's latent: 15 × 128."""
+    kinds_of_kimi = [
+        Kind("layer.mla", 7, ((1, 512, False), (1, 64, True))),
+        Kind("layer.kimi_delta", 20, state=2 * 3 * 3 * 4096 + 4 * 32 * 128 * 128),
+    ]
+    assert pages_of(kinds_of_kimi, RunConfig(**PAGED)).block_tokens == 1920
+
+
+@pytest.mark.parametrize("keys", [{"mamba_ssm_cache_dtype": "float32"}, {}])
+def test_a_config_says_in_what_vllm_keeps_states(tmp_path, keys):
     """Nemotron-H, by hand: three rows of 10,240 channels, 128 heads of 64 by 128 in float32; also
-    only here: layers with neither attention nor a state.
+    only here: layers with neither attention nor a state, and vLLM's default without the key
+    (models/config.py, NemotronHForCausalLMConfig), which is said where an engine is asked about.
     """
     config = {"model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"],
-              "mamba_ssm_cache_dtype": "float32", "num_hidden_layers": 4,
+              "num_hidden_layers": 4, **keys,
               "layers_block_type": ["mamba", "mlp", "attention", "mamba"]}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
-    a, run = mb.model(tmp_path).with_run(PAGED)
+    model = mb.model(tmp_path)
+    a, run = model.with_run(PAGED)
+    for layout, is_said in ("contiguous", False), ("paged", True):
+        found = model.predictions(["parameter_bytes"], {"cache_layout": layout})
+        assert is_said == any("cached_state_dtype" in line for line in found.notes_of_file)
     of_tokens, of_states = kinds(a, run)
     assert of_tokens.token_bytes(run) == 2 * 2 * 8 * 128
     assert (of_states.n_layer, of_states.state) == (2, 2 * 3 * 10_240 + 4 * 128 * 64 * 128)

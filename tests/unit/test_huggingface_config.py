@@ -209,6 +209,7 @@ COMPUTED = {
     **dict.fromkeys(("decoder_ffn_dim", "decoder_attention_heads"), st.none()),
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
     "decoder_sparse_step": st.none(), "shared_intermediate_size": st.integers(1, 9),
+    "mamba_ssm_cache_dtype": st.just("float32"),
 }  # fmt: skip
 
 

@@ -191,6 +191,7 @@ def test_layers_that_draft_keep_what_the_last_mixer_keeps():
         for draft in (None, "mtp")
     )
     assert drafted - plain == 4096 * 2 * 2 * 256 * 2
+    assert hybrid.serve("h200", settings, draft="mtp").run.drafted_tokens == 1
 
 
 def test_a_draft_has_the_vocabulary_of_its_model():
