@@ -395,6 +395,8 @@ def test_what_fits_names_its_grade_and_margins(command):
     found = command(*words, "2.5GB", "--reserve", "2GB")
     assert found.code == 0, found.err
     assert "| training | tight | 2" in found.out
+    assert found.out.index("| training | tight") < found.out.index("Totals, for the")
+    assert "| layer.mlp.up |" not in found.out  # not the question; it moved the answer off a screen
     assert "| margins: reserve | 2 GB | as given |" in found.out
     assert "| margins: worst reading | 1.28 × | the prediction |" in found.out
     assert "| training | fits |" in command(*words, "rtx-4090").out

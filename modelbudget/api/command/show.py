@@ -1,5 +1,6 @@
 """`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
 
+from itertools import chain
 from typing import Any
 
 import typer
@@ -164,11 +165,14 @@ def run(
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
         components, totals = of_components(predicted), of_totals([predicted])
-        tables = [totals._replace(title=components.title)] if is_tuned else [components, totals]
-        tables += [of_fits(fits, predicted)] if fits else []
-        tables += [of_changes(fit) for fit in fits if fit.changes]
-        whose = settings.get("implementation", OURS)
-        tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts, whose)]
+        if fits:  # the answer first, in the place of components
+            whose, room = settings.get("implementation", OURS), of_fits(fits, predicted)
+            tables = [room._replace(title=f"{components.title}; on {room.title}")]
+            tables += [of_changes(fit) for fit in fits if fit.changes]
+            of_all = [of_layouts(fit.layouts, whose) for fit in fits if fit.layouts]
+            tables += [*chain.from_iterable(of_all), totals]
+        else:
+            tables = [components, totals]
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
