@@ -1,9 +1,11 @@
 """Peaks that torch's allocator recorded on an H100, next to what is predicted of the same runs."""
 
 import json
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Base, Catalogue
@@ -14,9 +16,15 @@ from modelbudget.sweeps.derive import resolved
 READINGS = CONFIGS / "h100_readings.json"
 """Recorded by benchmarks/once/record_cuda.py; the reason of a run whose peaks are others,
 `differs`, was added."""
-TRAINING, INFERENCE = ("training", "classes", "peft"), "inference"
-"""Steps of our modules, of classes of transformers, and of these with adapters of PEFT; and
-prompts of our modules."""
+TRAINING, INFERENCE = ("training", "classes", "peft", "trainer"), "inference"
+"""Steps of our modules, of classes of transformers, of these with adapters of PEFT, and of these by
+transformers' Trainer; and prompts of our modules."""
+COUNT = "step"
+"""The state of an optimizer that counts the steps of a tensor."""
+OF_CUDNN = 8
+"""Bytes of a layer's random state that cuDNN's attention saves less than FlashAttention."""
+OF_TRAINER = 32
+"""At most these bytes are scalars of Trainer: the norm of gradients, the number of tokens."""
 
 
 class Peaks(NamedTuple):
@@ -26,7 +34,7 @@ class Peaks(NamedTuple):
     settings: dict[str, Any]
     requested: dict[str, int]
     predicted: dict[str, int]
-    on_host: dict[str, list[int]]
+    not_counted: dict[str, Collection[int]]
     reason: str
 
     @property
@@ -40,8 +48,8 @@ class Peaks(NamedTuple):
         return self.predicted[self.phase] / self.requested[self.phase]
 
     def is_equal(self, phase: str) -> bool:
-        """Whether the device's peak of a phase is the prediction, but for bytes on the host."""
-        return self.predicted[phase] - self.requested[phase] in self.on_host[phase]
+        """Whether the device's peak of a phase is the prediction, but for what has a known size."""
+        return self.predicted[phase] - self.requested[phase] in self.not_counted[phase]
 
 
 def recorded() -> dict[str, Any]:
@@ -55,13 +63,13 @@ def peaks(row: dict, section: str, catalogue: Catalogue) -> Peaks:
     a, run = run_of(base, row, of_class=section in TRAINING[1:])
     quantity = "peak_training_bytes" if section in TRAINING else "peak_inference_bytes"
     of_phases = {name: term.total for name, term in predicted(quantity, a, run).items()}
-    names = row["peaks"] if section in TRAINING else ("prefill",)
+    names = of_phases.keys() & row["peaks"].keys() if section in TRAINING else ("prefill",)
     return Peaks(
         base.label,
         row["settings"],
         {name: row["peaks"][name][0] for name in names},
         {name: of_phases[name] for name in names},
-        {name: _on_host(row, a, run, name) for name in names},
+        {name: _not_counted(row, a, run, name, section) for name in names},
         row.get("differs", ""),
     )
 
@@ -72,14 +80,22 @@ def run_of(base: Base, row: dict, of_class: bool) -> tuple[Architecture, RunConf
     return resolved(base, dict(fields) | row["settings"])
 
 
-def _on_host(row: dict, a: Any, run: RunConfig, phase: str) -> list[int]:
-    """Return bytes that predictions have in the device's memory, and torch in the host's.
+def _not_counted(row: dict, a: Any, run: RunConfig, phase: str, section: str) -> Collection[int]:
+    """Return what a prediction may have more than the device, in bytes.
 
     AdamW's and Adafactor's count of steps of each tensor, unless a fused kernel reads it; and the
-    random state of memory-efficient attention, of which only some is live at a peak.
+    random state of memory-efficient attention, of which only some is live at a peak. These are in
+    the host's memory. cuDNN's attention, which a prediction takes for FlashAttention, saves less;
+    Trainer has scalars of its own.
     """
-    has_counts = phase not in ("first.forward_backward", "prefill")
-    has_counts &= run.optimizer.startswith("ada") and not run.fused
+    states = [state for part in optimizer_named(run.optimizer).parts for state in part.states]
+    has_counts = phase not in ("first.forward_backward", "prefill") and not run.fused
+    has_counts &= any(state.name == COUNT for state in states)
     counts = 4 * row["trained_tensors"] if has_counts else 0
-    is_efficient = phase != "prefill" and run.attention_kernel == "efficient"
-    return [counts, counts + 16 * getattr(a, "n_layer", 0)] if is_efficient else [counts]
+    by_kernel = {"efficient": 16, "flash": OF_CUDNN if row.get("cudnn") else 0}
+    of_layers = by_kernel.get(run.attention_kernel, 0) * getattr(a, "n_layer", 0)
+    is_saved = phase.endswith("forward_backward") or run.attention_kernel == "efficient"
+    either = {counts, counts + of_layers} if is_saved and phase != "prefill" else {counts}
+    if section != "trainer":
+        return either
+    return {most - scalar for most in either for scalar in range(OF_TRAINER)}

@@ -21,7 +21,8 @@ WITHIN, EQUAL = f"within {CLOSE * 100:.0f} %", "equal"
 RECORDED = {
     "training": "Our modules, training on an H100",
     "classes": "Classes of transformers, training on an H100",
-    "peft": "LoRA by PEFT, training on an H100",
+    "peft": "LoRA and QLoRA by PEFT, training on an H100",
+    "trainer": "Trainer of transformers, on an H100",
     "inference": "Our modules, prompts on an H100",
 }
 """Sections of the recorded runs, by the name of their dots."""

@@ -145,9 +145,9 @@ def test_the_plot_of_ratios_has_classes_beside_readings_of_gpus(sweep, tmp_path,
 @pytest.mark.parametrize(
     ("sections", "equal", "of_sources"),
     [
-        (("peft", "inference"), "5 of 5", ["5 of 5", "8 of 8"]),
+        (("trainer", "inference"), "7 of 7", ["7 of 7", "8 of 8"]),
         pytest.param(
-            (*RECORDED,), "125 of 130", ["100 of 105", "20 of 20", "5 of 5", "8 of 8"],
+            (*RECORDED,), "162 of 170", ["118 of 124", "25 of 25", "12 of 14", "7 of 7", "8 of 8"],
             marks=pytest.mark.slow,
         ),
     ],
