@@ -38,9 +38,10 @@ class Fit(Frames):
     formula, or of a class that only a trace answers (`why`): of it the largest batch is traced, and
     no length. `largest` and `largest_of_class` are by field, the second with the settings of the
     model's class in `transformers`, if they are known, and `largest_with_margins` what fits with
-    the reserve and the worst published reading too. `sharing` are the settings by which several
-    devices share the model, with their chosen values. `layouts` are all ways in which several
-    devices can share the training of the model.
+    the reserve and the worst published reading too: `largest_with_expandable_segments` in training
+    where PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator's segments grow.
+    `sharing` are the settings by which several devices share the model, with their chosen values.
+    `layouts` are all ways in which several devices can share the training of the model.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Fit(Frames):
     largest: dict[str, Solution]
     largest_of_class: dict[str, Solution]
     largest_with_margins: dict[str, Solution]
+    largest_with_expandable_segments: dict[str, Solution]
     margins: Margins
     sharing: dict[str, int]
     layouts: Layouts | None = None
@@ -88,6 +90,7 @@ class Fit(Frames):
             "worst_ratio_source": self.margins.worst_ratio.source,
             "largest": _values(self.largest),
             "largest_with_margins": _values(self.largest_with_margins),
+            "largest_with_expandable_segments": _values(self.largest_with_expandable_segments),
             "largest_of_class": _values(self.largest_of_class),
             "not_solved": self.why,
             "changes": [change.as_dict() for change in self.changes],
@@ -244,7 +247,7 @@ def fit(
         rooms = device.bytes, margins.room(device.bytes)
         batches = _traced_batches(model, quantity, chosen, {predicted.run.batch: n_bytes}, rooms)
         return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
-                   batches[1], margins, {}, why=f"{model.name}: {why}")  # fmt: skip
+                   batches[1], {}, margins, {}, why=f"{model.name}: {why}")  # fmt: skip
     at_value = at if KERNEL in {**model.chosen, **chosen} else at_default
     chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
@@ -260,6 +263,7 @@ def fit(
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
     room = margins.room(device.bytes)
+    with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
     if training and devices == 1 and n_bytes > room:
         helpful, together = changes(model, fields_of(settings), device.bytes, room)
@@ -273,6 +277,7 @@ def fit(
         largest(pair, device.bytes, at_value),
         largest(there, device.bytes) if there else {},
         largest(pair, room, at_value),
+        largest(pair, with_segments, at_value) if training else {},
         margins,
         {field: chosen[field] for field in by},
         shared,

@@ -33,6 +33,7 @@ class Margins(Strict):
 
     reserve: Reserve
     worst_ratio: WorstRatio
+    expandable_segments: WorstRatio
 
     def with_reserve(self, n_bytes: int | None) -> "Margins":
         """Return the margins with another reserve, if one is given; it may be 0."""
@@ -44,6 +45,10 @@ class Margins(Strict):
     def room(self, memory: int) -> int:
         """Return the largest prediction that fits with the reserve and the worst ratio."""
         return max(int((memory - self.reserve.bytes) / self.worst_ratio.value), 0)
+
+    def with_expandable_segments(self) -> "Margins":
+        """Return the margins of an allocator whose segments grow."""
+        return self.model_copy(update={"worst_ratio": self.expandable_segments})
 
     def grade(self, n_bytes: int, memory: int) -> Grade:
         """Return whether a prediction fits into memory with the margins, without, or not at all."""

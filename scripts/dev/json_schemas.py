@@ -74,6 +74,7 @@ class OfFit(Strict):
     worst_ratio_source: str
     largest: dict[str, int] = Field(description="largest value by field")
     largest_with_margins: dict[str, int]
+    largest_with_expandable_segments: dict[str, int]
     largest_of_class: dict[str, int]
     not_solved: str | None = Field(description="why nothing is solved")
     changes: list[OfChange]

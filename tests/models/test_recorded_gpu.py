@@ -142,14 +142,16 @@ def rule(dtype: str, width: int, mode: str) -> str:
     return "flash" if takes_flash(call) else "efficient" if takes_efficient(call) else "math"
 
 
-def test_the_margins_are_what_did_not_suffice():
+@pytest.mark.parametrize("expandable", [False, True])
+def test_the_margins_are_what_did_not_suffice(expandable):
     """Memory that was not enough for a batch, over the bytes of its tensors, rounded up."""
     margins, memory = memory_margins(), RECORDED["total_bytes"]
+    margins = margins.with_expandable_segments() if expandable else margins
     taken = RECORDED["context_bytes"] + RECORDED["workspace_bytes"]
     assert taken < margins.reserve.bytes
     ratios = []
     for row in RECORDED["fits"]:
-        if "too_large" in row:
+        if "too_large" in row and row.get("expandable_segments", False) == expandable:
             base = CATALOGUE[row["base"]]
             a, run = resolved(base, row["settings"] | {"batch": row["too_large"]})
             peak = of_model("peak_training_bytes", predicted("peak_training_bytes", a, run))

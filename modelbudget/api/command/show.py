@@ -42,6 +42,8 @@ from modelbudget.report.charts.format import (
 
 MODULES = "modelbudget's modules"
 OF_ONE = {"length": " of batch 1"}
+SEGMENTS = "  expandable_segments:True"
+"""What PYTORCH_CUDA_ALLOC_CONF may say, below the largest batch or length."""
 MOST_CHANGES = 8
 """Changes that are shown, and characters of what they set."""
 
@@ -332,8 +334,11 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
             rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
         for name, solution in fit.largest.items():
             largest = f"{fit.purpose}: largest {name}"
-            note = f"{count(fit.largest_with_margins[name].value)} with margins"
-            rows.append((largest, count(solution.value), note))
+            with_margins = fit.largest_with_margins[name].value
+            rows.append((largest, count(solution.value), f"{count(with_margins)} with margins"))
+            growing = fit.largest_with_expandable_segments.get(name)
+            if growing and growing.value > with_margins:
+                rows.append((SEGMENTS, "", f"{count(growing.value)} with margins"))
             if largest_of_class := fit.largest_of_class.get(name):
                 rows.append(("  as the class", count(largest_of_class.value), ""))
     first = fits[0]
