@@ -20,11 +20,6 @@ OF_ADAPTER = (
     "adapter_dtype", "adapter_dropout",
 )  # fmt: skip
 """Fields that say nothing of a run without an adapter; rank and targets do of served ones."""
-WITH_SHARDS = (
-    "none", "lora", "rslora", "lora_fa", "dora", "loha", "ia3", "adalora", "hira", "delora", "hra",
-    "road", "fourierft",
-)  # fmt: skip
-"""Adapters of which each layer has its own tensors, traced with shards of them."""
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 
@@ -44,17 +39,6 @@ class Adapter(Record):
     modules_to_save: pattern("none", "embedding", "head", "norms") = "none"  # pyright: ignore[reportInvalidTypeForm]
     prepare_for_kbit_training: bool = False
     input_gradient: bool = False
-
-    derived: ClassVar[dict[str, str]] = {
-        "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
-        "dtype in ('bfloat16', 'float16') and zero == 0 and vocabulary_dtype == 'dtype' and "
-        "pipeline_schedule == 'none'",
-        # Shards of one group have one dtype.
-        "adapter_dtype": "adapter != 'none' and zero in (2, 3) and 'dtype' or 'float32'",
-        # PEFT's function turns both on with its default arguments.
-        "input_gradient": "prepare_for_kbit_training",
-        "recompute": "prepare_for_kbit_training and 'full' or 'none'",
-    }
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("adapter"),)
 

@@ -1,16 +1,107 @@
-"""How a model runs. The other half of a sweep's point."""
+"""How a model runs: the other half of a sweep's point, whose fields are those of five records."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from modelbudget.architecture.constraint import Check
+from modelbudget.architecture.record import Count, Parts, Record, Size
 from modelbudget.architecture.run_adapter import Adapter
-from modelbudget.architecture.run_cache import ServedCache
-from modelbudget.architecture.run_devices import Devices
-from modelbudget.architecture.run_implementation import HowComputed
+from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.run_step import Step
 from modelbudget.common.errors import InputError
+from modelbudget.common.files import yaml_files
+from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import describe, show
+
+IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementations")}
+"""Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
+
+Implementation: Any = Literal[*IMPLEMENTATIONS]
+CACHE_DTYPES = (
+    "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
+    "q4_1", "q4_0", "iq4_nl", "int8-group", "int4-group", "int2-group",
+)  # fmt: skip
+"""Formats of caches (`configs/cache_formats.yaml`)."""
+LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")
+"""Ways to allocate a cache (`serving/cache_layouts.py`)."""
+
+
+class Devices(Record):
+    """How many devices share a model, in which way, and whose bytes count."""
+
+    data_parallel: Parts = 1
+    zero: Literal[0, 1, 2, 3] = 0
+    reduce_dtype: Literal["dtype", "float32"] = "dtype"
+    gradient_buckets: Literal["none", "copied", "views"] = "none"
+    data_rank: Literal["first", "middle", "last"] = "first"
+    pipeline_parallel: Parts = 1
+    pipeline_schedule: Literal["none", "gpipe", "1f1b", "interleaved_1f1b"] = "none"
+    virtual_stages: Parts = 1
+    n_microbatch: Count = 1
+    pipeline_rank: Literal["first", "second", "middle", "last"] = "first"
+    tensor_parallel: Parts = 1
+    sequence_parallel: bool = False
+    context_parallel: Parts = 1
+    context_exchange: Literal["all_to_all", "all_gather", "ring"] = "all_to_all"
+    expert_parallel: Parts = 1
+    routing: Literal["even", "one_device"] = "even"
+
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("devices"),)
+
+
+class HowComputed(Record):
+    """Settings that an `implementation` sets; each can be set alone.
+
+    Fused or written out, held or freed, in which dtype.
+    """
+
+    softmax_dtype: Literal["float32", "dtype"] = "float32"
+    mask_argument: Literal["held", "saved"] = "held"
+    score_cap: Literal["none", "tanh"] = "none"
+    logit_cap: Literal["none", "tanh"] = "none"
+    implementation: Implementation = "modelbudget"  # pyright: ignore[reportInvalidTypeForm]
+    norm_kernel: Literal["fused", "written_out", "written_out_exact", "written_out_wide"] = "fused"
+    activation_kernel: Literal["fused", "written_out", "written_out_factored", "fused_gate"] = (
+        "fused"
+    )
+    projections: Literal["separate", "packed", "copied", "sliced"] = "separate"
+    gate_and_up: Literal["separate", "packed"] = "separate"
+    expert_kernel: Literal["scattered", "gathered"] = "scattered"
+    rope_tables: Literal["layer", "model", "complex"] = "layer"
+    rope_layout: Literal["token", "head"] = "token"
+    rope_dtype: Literal["dtype", "float32"] = "dtype"
+    embedding_scale: Literal["none", "buffer"] = "none"
+    embeddings: Literal["freed", "held"] = "freed"
+    loss_dtype: Literal["logits", "float32"] = "logits"
+    loss_kernel: Literal["torch", "in_place", "fused_linear"] = "torch"
+    gradient_accumulation_fusion: bool = False
+    gathered_states: Literal["saved", "again"] = "saved"
+    embedding_gradient: Literal["whole", "own_rows"] = "whole"
+    state_dtype: Literal["dtype", "float32"] = "dtype"
+    targets: Literal["given", "shifted"] = "given"
+    outputs: Literal["freed", "kept"] = "freed"
+    loss_chunks: Count = 1
+
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("implementation"),)
+
+
+class ServedCache(Record):
+    """Format and layout of the cache, and how an engine divides a device's memory."""
+
+    cache_dtype: Literal[CACHE_DTYPES] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
+    cache_layout: Literal[LAYOUTS] = "contiguous"  # pyright: ignore[reportInvalidTypeForm]
+    cache_block: Count = 16
+    cached_state_dtype: Literal["dtype", "float32"] = "dtype"
+    cache_unquantised: Size = 0
+    utilisation: Annotated[int, Field(ge=1, le=100)] = 92
+    batched_tokens: Count = 8192
+    shared_prefix: Size = 0
+    served_adapters: Size = 0
+    drafted_tokens: Size = 0
+    host_layers: Size = 0
+
+    constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)
 
 
 class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):

@@ -12,7 +12,6 @@ from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.stored_formats import FORMATS
 
 HALF = ("bfloat16", "float16")
-FULL = ("float32", "float64")
 WEIGHTS = ("dtype", *FORMATS, "unknown")
 """Formats of weights (`configs/weight_formats/`)."""
 WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
@@ -120,8 +119,6 @@ class Step(Record):
     dropout: bool = False
     dropout_in: Literal["model", "layers", "attention"] = "model"
     recompute: Literal["none", "selective", "full"] = "none"
-
-    derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
     constraints: ClassVar[tuple[Check, ...]] = (
         *rules("step"),

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
+from modelbudget.architecture.run_config import IMPLEMENTATIONS, RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.validation_messages import describe

@@ -3,12 +3,13 @@
 from hypothesis import strategies as st
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import FULL, HALF
+from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
 
+FULL = ("float32", "float64")
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
 SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
 small = st.integers(1, 9)

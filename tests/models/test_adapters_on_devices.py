@@ -14,7 +14,6 @@ from helpers.divided import LLAMA, SMALL
 from helpers.training import without_zeros
 
 import modelbudget as mb
-from modelbudget.architecture.run_adapter import WITH_SHARDS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.common.errors import InputError
@@ -24,6 +23,11 @@ from modelbudget.predict.prediction_or_reason import why_not
 
 LORA = {"batch": 2, "length": 8, "dtype": "bfloat16", "attention_kernel": "math"}
 LORA |= {"adapter": "lora", "adapter_dtype": "dtype"}
+WITH_SHARDS = (
+    "lora", "rslora", "lora_fa", "dora", "loha", "ia3", "adalora", "hira", "delora", "hra", "road",
+    "fourierft",
+)  # fmt: skip
+"""Adapters of which each layer has its own tensors."""
 SHARDS = {"zero": 3, "data_parallel": 3}
 STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4, "batch": 8}
 TURNS = STAGES | {"pipeline_schedule": "interleaved_1f1b", "virtual_stages": 2}
@@ -36,7 +40,7 @@ RUNS = [
     SHARDS | {"adapter": "none", "trained": "all", "trained_from_layer": 1},
     {"data_parallel": 2, "gradient_buckets": "copied"},
     {"data_parallel": 2, "gradient_buckets": "views", "adapter_dtype": "float32"},
-    *(SHARDS | {"adapter": name} for name in WITH_SHARDS[1:]),
+    *(SHARDS | {"adapter": name} for name in WITH_SHARDS),
     SHARDS | {"weights": "bnb-4bit"},
     SHARDS | {"weights": "bnb-4bit-double", "recompute": "full", "input_gradient": True},
     {"zero": 2, "data_parallel": 7, "data_rank": "last", "weights": "bnb-4bit-double"},

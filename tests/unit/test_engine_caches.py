@@ -7,8 +7,7 @@ import pytest
 from helpers.project import ROOT
 
 import modelbudget as mb
-from modelbudget.architecture.run_cache import CACHE_DTYPES
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import CACHE_DTYPES, RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.predict.cache_bytes import kinds
 from modelbudget.serving.cache_formats import cache_formats

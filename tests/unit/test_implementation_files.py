@@ -2,8 +2,7 @@
 
 import pytest
 
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
+from modelbudget.architecture.run_config import IMPLEMENTATIONS, RunConfig
 from modelbudget.catalogue import implementations as module
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.common.errors import InputError
