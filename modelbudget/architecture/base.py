@@ -59,6 +59,8 @@ class Architecture(Record):
     """Options of a run that not every family's modules have, and this one's do."""
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = ()
     """Constraints over its fields and a run's, in addition to those of all families."""
+    model_program: ClassVar[Callable | None] = None
+    """The program of the family's models, by fields and run (`operations/`)."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
 
@@ -149,8 +151,10 @@ class Architecture(Record):
 
     @classmethod
     def program(cls) -> Callable:
-        """Return the program of the family's models (`operations/`). Raises NoProgramError."""
-        raise NoProgramError
+        """Return `model_program`. Raises NoProgramError for a family without one."""
+        if cls.model_program is None:
+            raise NoProgramError
+        return cls.model_program
 
     @abstractmethod
     def build(self) -> nn.Module:

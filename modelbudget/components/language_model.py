@@ -44,3 +44,16 @@ def with_head(stream: Callable, final_norm: Callable, head: Callable) -> Callabl
 
     forward.next_token = next_token
     return forward
+
+
+def in_a_row(token: Part, layers: Sequence[Part], head: Callable,
+             final_norm: Callable = lambda x: x) -> Callable:  # fmt: skip
+    """Return the same of layers that read one after the other, without anything else."""
+
+    def stream(tokens):
+        x = token(tokens)
+        for layer in in_order(layers):
+            x = layer(x)
+        return (x,)
+
+    return with_head(stream, final_norm, head)

@@ -4,6 +4,7 @@ Everything in `layers/` iterates over the parts that a model's patterns name (`c
 """
 
 from modelbudget.components.layers.by_component import in_layers, parameters
+from modelbudget.components.layers.layer_backward import training
 from modelbudget.components.layers.layer_fields import LayerFields
 from modelbudget.components.layers.layer_parts import (
     all_parts,
@@ -21,4 +22,3 @@ from modelbudget.components.layers.layer_saved import (
     saved,
 )
 from modelbudget.components.layers.layer_tensors import joins, matrices, packed, tensors
-from modelbudget.components.layers.layer_training import training

@@ -369,9 +369,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         }
         return merged(*of_parts.values())
 
-    @classmethod
-    def program(cls):
-        return decoder_program.program
+    model_program = staticmethod(decoder_program.program)
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel

@@ -1,6 +1,5 @@
 """Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
 
-from collections.abc import Callable
 from typing import Literal
 
 from modelbudget.architecture.arithmetic import positive
@@ -76,42 +75,38 @@ class Encoder(
             **part("norm", {"final": a.final_norm * one_norm}),
         }
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        if not a.lm_head:
+            raise NoProgramError("lm_head: false; a model without logits has no loss")
+        width = embedding.width(a)
+        embed = make_part("embedding", _embedding, a, r)
+        layers = make_layers(
+            a.n_distinct, lambda i: make_part("layer", _layer, a, r, a.first_norm or i > 0)
+        )
+        final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
+        if a.pooler:  # masked tokens are read without it
+            make_linear("pooler", a.d_model, a.d_model, bias=True)
+        if a.next_sentence:
+            make_linear("next_sentence", a.d_model, 2, bias=True)
+        transform = make_part("transform", _transform, a, r) if a.transform else lambda x: x
+        head = make_part("head", embedding.head_program, a, r, embed.token, width)
+
+        def stream(tokens):
+            x = embed(tokens)
+            local = _local_mask(tokens.shape[1]) if a.window else None
+            passes = [layer for layer in layers for _ in range(a.n_layer // a.n_distinct)]
+            for i, layer in enumerate(in_order(passes)):
+                x = layer(x, None if i % a.global_every == 0 else local)
+            return (final_norm(x),)
+
+        return with_head(stream, transform, head)
 
     def build(self):
         from modelbudget.modules.encoder import EncoderModel
 
         return EncoderModel(self)
-
-
-def _program(a: Fields, r: Run):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    if not a.lm_head:
-        raise NoProgramError("lm_head: false; a model without logits has no loss")
-    width = embedding.width(a)
-    embed = make_part("embedding", _embedding, a, r)
-    layers = make_layers(
-        a.n_distinct, lambda i: make_part("layer", _layer, a, r, a.first_norm or i > 0)
-    )
-    final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
-    if a.pooler:  # masked tokens are read without it
-        make_linear("pooler", a.d_model, a.d_model, bias=True)
-    if a.next_sentence:
-        make_linear("next_sentence", a.d_model, 2, bias=True)
-    transform = make_part("transform", _transform, a, r) if a.transform else lambda x: x
-    head = make_part("head", embedding.head_program, a, r, embed.token, width)
-
-    def stream(tokens):
-        x = embed(tokens)
-        local = _local_mask(tokens.shape[1]) if a.window else None
-        passes = [layer for layer in layers for _ in range(a.n_layer // a.n_distinct)]
-        for i, layer in enumerate(in_order(passes)):
-            x = layer(x, None if i % a.global_every == 0 else local)
-        return (final_norm(x),)
-
-    return with_head(stream, transform, head)
 
 
 def _embedding(a: Fields, r: Run):

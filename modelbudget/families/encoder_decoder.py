@@ -66,9 +66,19 @@ class EncoderDecoder(
             a, lambda component: getattr(component, "active_parameters", component.parameters)(a)
         )
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        """Source tokens (batch, length), which are the target too, to logits of that shape."""
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        encoder = make_part("encoder", _stack, a, r, False) if a.n_encoder_layer else None
+        decoder = make_part("decoder", _stack, a, r, True)
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+
+        def forward(tokens):
+            memory = None if encoder is None else encoder(mul(token(tokens), 1.0))
+            return head(mul(decoder(mul(token(tokens), 1.0), memory), 1.0))
+
+        return forward
 
     def build(self):
         from modelbudget.modules.encoder_decoder import EncoderDecoderModel
@@ -126,20 +136,6 @@ def _layers(
         terms |= part(f"{stack}.layer.{name}", values, n)
         terms |= part(f"{stack}.layer.norm", {name: one_norm}, n)
     return terms
-
-
-def _program(a: Fields, r: Run):
-    """Source tokens (batch, length), which are the target too, to logits of that shape."""
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    encoder = make_part("encoder", _stack, a, r, False) if a.n_encoder_layer else None
-    decoder = make_part("decoder", _stack, a, r, True)
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def forward(tokens):
-        memory = None if encoder is None else encoder(mul(token(tokens), 1.0))
-        return head(mul(decoder(mul(token(tokens), 1.0), memory), 1.0))
-
-    return forward
 
 
 def _stack(a: Fields, r: Run, cross: bool):

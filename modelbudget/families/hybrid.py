@@ -1,6 +1,5 @@
 """The recurrent–transformer hybrid: small per-channel RNNs feed attention, then an MLP."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from modelbudget.components import embedding, layer, norm
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
-from modelbudget.components.language_model import in_order, make_layers, with_head
+from modelbudget.components.language_model import in_a_row, make_layers
 from modelbudget.components.mixers import channel_rnn
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
 from modelbudget.operations.elementwise import add
@@ -41,29 +40,18 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
             terms |= part(f"layer.{name}", layer.all_parts()[name].parameters(a), a.n_layer)
         return terms | part("layer.norm", dict.fromkeys(PARTS, norm.parameters(a)), a.n_layer)
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+        return in_a_row(token, layers, head)
 
     def build(self):
         from modelbudget.modules.hybrid import HybridModel
 
         return HybridModel(self)
-
-
-def _program(a: Fields, r: Run):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def stream(tokens):
-        x = token(tokens)
-        for one_layer in in_order(layers):
-            x = one_layer(x)
-        return (x,)
-
-    return with_head(stream, lambda x: x, head)
 
 
 def _layer(a: Fields, r: Run):

@@ -1,7 +1,5 @@
 """The counting ladder: the parts of a transformer as models of their own, smallest first."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -37,8 +35,16 @@ class _SmallestLM(_Rung, HeadFields, TokenFields):
         return part("", ends) | (part("mlp", mlp.parameters(a)) if cls.has_mlp else {})
 
     @classmethod
-    def program(cls) -> Callable:
-        return partial(_program, has_mlp=cls.has_mlp)
+    def model_program(cls, a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        between = make_part("mlp", mlp.program, a, r) if cls.has_mlp else None
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+
+        def forward(tokens):
+            return head(token(tokens) if between is None else between(token(tokens)))
+
+        return forward
 
 
 class Embedding(_Rung, TokenFields):
@@ -94,15 +100,3 @@ class Layer(LayerFields):
         from modelbudget.modules.layer import Layer
 
         return Layer(self)
-
-
-def _program(a: Fields, r: Run, has_mlp: bool):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    between = make_part("mlp", mlp.program, a, r) if has_mlp else None
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def forward(tokens):
-        return head(token(tokens) if between is None else between(token(tokens)))
-
-    return forward

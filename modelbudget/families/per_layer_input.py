@@ -93,9 +93,33 @@ class PerLayerInput(
         """Count the parameters of each component."""
         return _of_tensors(a, lambda tensor: tensor.numbers)
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        of_layers = None
+        if a.d_per_layer:
+            name = "embedding.per_layer"
+            of_layers = make_part(name, per_layer_embeddings.program_of_model, a, r)
+        altup_ = make_part("altup", altup.streams_program, a)
+        n_own = a.n_layer - a.n_kv_shared_layer
+        names = list(islice(cycle(a.mixers.split()), a.n_layer))
+        layers = make_layers(
+            a.n_layer, lambda i: make_part("layer", _layer, a, r, names[i], i >= n_own)
+        )
+        final_norm = norm.make("norm.final", a, r)
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+
+        def stream(tokens):
+            x = token(tokens)
+            embedded = [None] * a.n_layer if of_layers is None else of_layers.forward(tokens, x)
+            streams, keys_values = altup_.forward(x), {}
+            for i, layer in enumerate(in_order(layers)):
+                shared = keys_values[names[i]] if i >= n_own else None
+                streams, keys_values[names[i]] = layer(streams, embedded[i], shared)
+            return streams, x, embedded, keys_values, shared
+
+        return with_head(stream, lambda streams: final_norm(altup_.end(streams)), head)
 
     def build(self):
         from modelbudget.modules.per_layer_input import PerLayerInputModel
@@ -170,34 +194,6 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
         **_named("altup", sums(altup.of_model(a), value)),
     }
     return part("", values) | _in_layers(a, of_kind, of_all)
-
-
-def _program(a: Fields, r: Run):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    of_layers = None
-    if a.d_per_layer:
-        name = "embedding.per_layer"
-        of_layers = make_part(name, per_layer_embeddings.program_of_model, a, r)
-    altup_ = make_part("altup", altup.streams_program, a)
-    n_own = a.n_layer - a.n_kv_shared_layer
-    names = list(islice(cycle(a.mixers.split()), a.n_layer))
-    layers = make_layers(
-        a.n_layer, lambda i: make_part("layer", _layer, a, r, names[i], i >= n_own)
-    )
-    final_norm = norm.make("norm.final", a, r)
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def stream(tokens):
-        x = token(tokens)
-        embedded = [None] * a.n_layer if of_layers is None else of_layers.forward(tokens, x)
-        streams, keys_values = altup_.forward(x), {}
-        for i, layer in enumerate(in_order(layers)):
-            shared = keys_values[names[i]] if i >= n_own else None
-            streams, keys_values[names[i]] = layer(streams, embedded[i], shared)
-        return streams, x, embedded, keys_values, shared
-
-    return with_head(stream, lambda streams: final_norm(altup_.end(streams)), head)
 
 
 def _layer(a: Fields, r: Run, mixer: str, shares: bool):

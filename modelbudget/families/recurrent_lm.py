@@ -1,17 +1,15 @@
 """Recurrent language models over words, read from a table or as characters."""
 
-from collections.abc import Callable
-
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
 from modelbudget.components.embedding import HeadFields, VocabularyFields
-from modelbudget.components.language_model import in_order, with_head
+from modelbudget.components.language_model import in_a_row
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.part import Part, make_part
+from modelbudget.operations.part import make_part
 
 
 class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
@@ -26,9 +24,14 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
             **part("", {"head": embedding.head(a, recurrent_layer.width(a))}),
         }
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        layers = recurrent_layer.make_recurrent_layers(a, r)
+        head = make_part(
+            "head", embedding.head_program, a, r, token.weight, recurrent_layer.width(a)
+        )
+        return in_a_row(token, layers, head)
 
     def build(self):
         from modelbudget.modules.recurrent_lm import RecurrentLMModel
@@ -60,37 +63,14 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
     def is_language_model(cls) -> bool:
         return True
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program_of_characters
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        words = make_part("embedding", character_input.program, a)
+        layers = recurrent_layer.make_recurrent_layers(a, r)
+        head = make_linear("head", recurrent_layer.width(a), a.n_vocab, a.head_bias)
+        return in_a_row(words, layers, head)
 
     def build(self):
         from modelbudget.modules.recurrent_lm import CharacterLMModel
 
         return CharacterLMModel(self)
-
-
-def _program(a: Fields, r: Run):
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    layers = recurrent_layer.make_recurrent_layers(a, r)
-    head = make_part("head", embedding.head_program, a, r, token.weight, recurrent_layer.width(a))
-    return _in_a_row(token, layers, head)
-
-
-def _program_of_characters(a: Fields, r: Run):
-    words = make_part("embedding", character_input.program, a)
-    layers = recurrent_layer.make_recurrent_layers(a, r)
-    head = make_linear("head", recurrent_layer.width(a), a.n_vocab, a.head_bias)
-    return _in_a_row(words, layers, head)
-
-
-def _in_a_row(words: Part, layers: list[Part], head: Part):
-    """Words (batch, length, …) to logits (batch, length, n_vocab)."""
-
-    def stream(tokens):
-        x = words(tokens)
-        for layer in in_order(layers):
-            x = layer(x)
-        return (x,)
-
-    return with_head(stream, lambda x: x, head)

@@ -1,7 +1,6 @@
 """RWKV-4: a recurrent network that trains like a transformer."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 from modelbudget.architecture.base import Depth
@@ -30,9 +29,9 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
         return assembled(a, rwkv_mixers.time(a), rwkv_mixers.channel(a))
 
-    @classmethod
-    def program(cls) -> Callable:
-        return partial(model_program, make_layer=_layer)
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        return program_of(a, r, _layer)
 
     def build(self):
         from modelbudget.modules.rwkv import RWKVModel
@@ -53,7 +52,7 @@ def assembled(a: Fields, time: Values, channel: Values) -> Terms:
     }
 
 
-def model_program(a: Fields, r: Run, make_layer: Callable):
+def program_of(a: Fields, r: Run, make_layer: Callable):
     """Tokens (batch, length) to logits (batch, length, n_vocab).
 
     `make_layer`, by fields, run and number: a layer returns states and the values that later ones

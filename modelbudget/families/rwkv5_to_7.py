@@ -1,7 +1,5 @@
 """RWKV-5 (Eagle), RWKV-6 (Finch) and RWKV-7 (Goose)."""
 
-from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
@@ -14,7 +12,7 @@ from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv5 import RWKV5Fields
 from modelbudget.components.rwkv6 import RWKV6Fields
 from modelbudget.components.rwkv7 import RWKV7Fields
-from modelbudget.families.rwkv import assembled, model_program
+from modelbudget.families.rwkv import assembled, program_of
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
 
@@ -35,8 +33,8 @@ class _MatrixRWKV(NormFields, HeadFields, VocabularyFields):
         return assembled(a, cls.mixers.time(a), cls.mixers.channel(a))
 
     @classmethod
-    def program(cls) -> Callable:
-        return partial(model_program, make_layer=cls._layer)
+    def model_program(cls, a: Fields, r: Run):
+        return program_of(a, r, cls._layer)
 
     @classmethod
     def _layer(cls, a: Fields, r: Run, number: int):

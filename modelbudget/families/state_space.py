@@ -1,7 +1,5 @@
 """State space language models: Mamba and Mamba-2."""
 
-from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
@@ -11,7 +9,7 @@ from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mamba2_block, mamba_block, norm
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
-from modelbudget.components.language_model import in_order, make_layers, with_head
+from modelbudget.components.language_model import in_a_row, make_layers
 from modelbudget.components.mamba2_block import StateSpaceDualFields
 from modelbudget.components.mamba_block import MambaFields
 from modelbudget.components.norm import NormFields
@@ -35,8 +33,13 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
         return assembled(a, cls.mixer.parameters(a))
 
     @classmethod
-    def program(cls) -> Callable:
-        return partial(_program, mixer=cls.mixer)
+    def model_program(cls, a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r, cls.mixer))
+        final_norm = norm.make("norm.final", a, r)
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+        return in_a_row(token, layers, head, final_norm)
 
 
 class SelectiveScan(MambaFields, _StateSpace):
@@ -70,22 +73,6 @@ def assembled(a: Fields, mixer: Values) -> Terms:
         **part("layer", {"norm": of_norm}, a.n_layer),
         **part("norm", {"final": of_norm}),
     }
-
-
-def _program(a: Fields, r: Run, mixer: ModuleType):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r, mixer))
-    final_norm = norm.make("norm.final", a, r)
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def stream(tokens):
-        x = token(tokens)
-        for layer in in_order(layers):
-            x = layer(x)
-        return (x,)
-
-    return with_head(stream, final_norm, head)
 
 
 def _layer(a: Fields, r: Run, mixer: ModuleType):

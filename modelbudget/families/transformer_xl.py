@@ -1,7 +1,5 @@
 """Transformer-XL: relative attention over a memory of earlier segments, adaptive softmax."""
 
-from collections.abc import Callable
-
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
@@ -37,36 +35,32 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
             **part("bias", relative_attention.biases(a)),
         }
 
-    @classmethod
-    def program(cls) -> Callable:
-        return _program
+    @staticmethod
+    def model_program(a: Fields, r: Run):
+        """Tokens (batch, length), without a segment before, to logarithms of probabilities."""
+        embed = make_part("embedding", adaptive_softmax.input_program, a, r)
+        names = ("content", "distance")
+        bias = [parameter(f"bias.{name}", a.n_head * a.d_head) for name in names]
+        layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
+        matrices = embed.tables, embed.projections
+        head = make_part("head", adaptive_softmax.head_program, a, r, *matrices)
+
+        def forward(tokens):
+            x = mul(embed(tokens), 1.0)
+            memory = narrow(x, 1, 0)
+            waves = sinusoids(tokens.shape[1], a.d_model, x.dtype)
+            seen = []  # what the next segment would look back on
+            for layer in in_order(layers):
+                seen.append(cat((memory, x), 1).detach())
+                x = layer(x, memory, waves, bias)
+            return head(x)
+
+        return forward
 
     def build(self):
         from modelbudget.modules.transformer_xl import TransformerXLModel
 
         return TransformerXLModel(self)
-
-
-def _program(a: Fields, r: Run):
-    """Tokens (batch, length), without a segment before, to logarithms of probabilities."""
-    embed = make_part("embedding", adaptive_softmax.input_program, a, r)
-    names = ("content", "distance")
-    bias = [parameter(f"bias.{name}", a.n_head * a.d_head) for name in names]
-    layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r))
-    matrices = embed.tables, embed.projections
-    head = make_part("head", adaptive_softmax.head_program, a, r, *matrices)
-
-    def forward(tokens):
-        x = mul(embed(tokens), 1.0)
-        memory = narrow(x, 1, 0)
-        waves = sinusoids(tokens.shape[1], a.d_model, x.dtype)
-        seen = []  # what the next segment would look back on
-        for layer in in_order(layers):
-            seen.append(cat((memory, x), 1).detach())
-            x = layer(x, memory, waves, bias)
-        return head(x)
-
-    return forward
 
 
 def _layer(a: Fields, r: Run):

@@ -1,7 +1,5 @@
 """Zamba and Zamba2: state space models with transformer blocks that layers share."""
 
-from collections.abc import Callable
-from functools import partial
 from itertools import cycle, islice
 from typing import ClassVar
 
@@ -49,8 +47,26 @@ class _WithSharedBlocks(SharedBlockFields, NormFields, HeadFields, VocabularyFie
         }
 
     @classmethod
-    def program(cls) -> Callable:
-        return partial(_program, mixer=cls.mixer)
+    def model_program(cls, a: Fields, r: Run):
+        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+        names = list(islice(cycle(a.mixers.split()), a.n_layer))
+        n_block = min(a.n_shared_block, names.count(WITH_BLOCK))
+        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        blocks = [make_part("block", shared_block.program, a, r) for _ in range(n_block)]
+        layers = make_layers(
+            a.n_layer, lambda i: make_part("layer", _layer, a, r, cls.mixer, names[i])
+        )
+        final_norm = norm.make("norm.final", a, r)
+        head = make_part("head", embedding.head_program, a, r, token.weight)
+
+        def stream(tokens):
+            x = embedded = token(tokens)
+            in_turn = cycle(blocks)
+            for name, layer in zip(names, in_order(layers), strict=True):
+                x = layer(x, embedded, next(in_turn) if name == WITH_BLOCK else None)
+            return x, embedded
+
+        return with_head(stream, final_norm, head)
 
     def build(self):
         from modelbudget.modules.mixers import mixers
@@ -83,26 +99,6 @@ class Zamba2(Mamba2Fields, _WithSharedBlocks):
     n_mamba_group: Count = 1
     d_mamba_state: Count = 64
     d_mamba_convolution: Count = 4
-
-
-def _program(a: Fields, r: Run, mixer: str):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    names = list(islice(cycle(a.mixers.split()), a.n_layer))
-    n_block = min(a.n_shared_block, names.count(WITH_BLOCK))
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
-    blocks = [make_part("block", shared_block.program, a, r) for _ in range(n_block)]
-    layers = make_layers(a.n_layer, lambda i: make_part("layer", _layer, a, r, mixer, names[i]))
-    final_norm = norm.make("norm.final", a, r)
-    head = make_part("head", embedding.head_program, a, r, token.weight)
-
-    def stream(tokens):
-        x = embedded = token(tokens)
-        in_turn = cycle(blocks)
-        for name, layer in zip(names, in_order(layers), strict=True):
-            x = layer(x, embedded, next(in_turn) if name == WITH_BLOCK else None)
-        return x, embedded
-
-    return with_head(stream, final_norm, head)
 
 
 def _layer(a: Fields, r: Run, mixer: str, name: str):

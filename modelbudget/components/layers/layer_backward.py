@@ -1,14 +1,16 @@
-"""Timeline of a layer's backward pass."""
+"""Timelines of layers in training: of the backward pass, and of both passes."""
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.run_values import computed_again, divides, of_states
 from modelbudget.components import norm
 from modelbudget.components.layers.layer_fields import BEFORE
+from modelbudget.components.layers.layer_forward import forward
 from modelbudget.components.layers.layer_parts import all_parts
 from modelbudget.components.layers.layer_saved import read_by_all
 from modelbudget.components.layers.layer_states import (
+    first_gathered,
     is_summed,
     output_backward,
     place_of,
@@ -16,6 +18,7 @@ from modelbudget.components.layers.layer_states import (
     whole_states_bytes,
 )
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, all_reduce, times, within
+from modelbudget.memory.training_peak import Layers
 
 
 def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
@@ -66,3 +69,19 @@ def _freed_once(a: Fields, r: Run, group: LayerGroup):
 def _input_backward(a: Fields, r: Run) -> Timeline:
     """Return the backward timeline of the norm before a part; empty if there is none."""
     return norm.backward(a, of_states(r), residual=1) if a.norm_placement in BEFORE else []
+
+
+def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
+    """Return the timelines of one layer of each group, for the peak of training.
+
+    `received` 1: the gradient of the output is in a buffer that stays.
+    """
+    return [
+        Layers(
+            group,
+            forward(a, r, group),
+            backward(a, r, group, received),
+            first_gathered(a, r, group.feed_forward),
+        )
+        for group in layer_groups(a)
+    ]
