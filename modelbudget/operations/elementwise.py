@@ -107,84 +107,79 @@ def _gradient_of_divisor(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def _unary(
     name: str,
     saves: Literal["input", "result"],
+    gradient: Callable[[Tensor, Tensor], Tensor] | None = None,
     autocast: Literal["float32"] | None = None,
-    is_ordered_as_saved: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """Make an operation whose backward is one operation on its saved input or result.
+    """Make an operation by what it saves, and the gradient from that of its result and the saved.
 
-    Its first operand, whose dimensions are ordered first, is the gradient or what was saved.
+    By default the gradient is one operation, `_unary_backward`.
     """
+    backward = gradient or _unary_backward
 
     def apply(x: Tensor) -> Tensor:
         node = start_node(name, [x], [x] if saves == "input" else [])
         y = empty_elementwise(x.dtype, x)
-
-        def gradients(saved, g):
-            (kept,) = saved
-            return _unary_backward(kept, g) if is_ordered_as_saved else _unary_backward(g, kept)
-
-        return finish_node(node, y, gradients, [y] if saves == "result" else [])
+        saved = [y] if saves == "result" else []
+        return finish_node(node, y, lambda saved, g: backward(g, saved[0]), saved)
 
     apply.__name__ = name
     return operation(apply, autocast=autocast)
 
 
 @operation
-def _unary_backward(g: Tensor, kept: Tensor) -> Tensor:
-    return empty_elementwise(g.dtype, g, kept)
+def _unary_backward(g: Tensor, saved: Tensor) -> Tensor:
+    """Order the result's dimensions as those of the first operand."""
+    return empty_elementwise(g.dtype, g, saved)
+
+
+def _saved_first(g: Tensor, saved: Tensor) -> Tensor:
+    return _unary_backward(saved, g)
+
+
+def _of_cos(g: Tensor, x: Tensor) -> Tensor:
+    """g · (−sin x): both live to the end."""
+    sine = without_gradient(x)
+    negative = neg(sine)
+    return mul(g, negative)
+
+
+def _of_known_factor(g: Tensor, x: Tensor) -> Tensor:
+    """g times the cosine, or the sign, of x, which lives to the end."""
+    factor = without_gradient(x)
+    return mul(g, factor)
+
+
+def _of_expm1(g: Tensor, y: Tensor) -> Tensor:
+    shifted = add(y, 1.0)
+    return mul(g, shifted)
+
+
+def _of_sqrt(g: Tensor, y: Tensor) -> Tensor:
+    doubled = mul(y, 2.0)
+    return div(g, doubled)
+
+
+def _of_rsqrt(g: Tensor, y: Tensor) -> Tensor:
+    half = mul(g, -0.5)
+    cube = power(y, 3)
+    return mul(half, cube)
 
 
 silu = _unary("silu", "input")
 gelu = _unary("gelu", "input")
 # threshold_backward (aten/src/ATen/native/Activation.cpp) has the gradient as its second operand.
-relu = _unary("relu", "result", is_ordered_as_saved=True)
+relu = _unary("relu", "result", _saved_first)
 sigmoid = _unary("sigmoid", "result")
 tanh = _unary("tanh", "result")
 # On meta, where traces run, in this order (torch/_decomp/decompositions.py); in C++ in the other.
-softplus = _unary("softplus", "input", autocast="float32", is_ordered_as_saved=True)
-
-
-@operation(autocast="float32")
-def exp(x: Tensor) -> Tensor:
-    y = empty_elementwise(x.dtype, x)
-    return with_node("exp", y, [x], lambda saved, g: mul(g, saved[0]), [y])
-
-
-@operation
-def cos(x: Tensor) -> Tensor:
-    """Save x; the gradient is g times −sin x, both of which live to the end."""
-    node = start_node("cos", [x], [x])
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        sine = without_gradient(saved[0])
-        negative = neg(sine)
-        return mul(g, negative)
-
-    return finish_node(node, y, gradients)
-
-
-@operation
-def sin(x: Tensor) -> Tensor:
-    node = start_node("sin", [x], [x])
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        cosine = without_gradient(saved[0])
-        return mul(g, cosine)
-
-    return finish_node(node, y, gradients)
-
-
-@operation
-def expm1(x: Tensor) -> Tensor:
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        shifted = add(saved[0], 1.0)
-        return mul(g, shifted)
-
-    return with_node("expm1", y, [x], gradients, [y])
+softplus = _unary("softplus", "input", _saved_first, autocast="float32")
+exp = _unary("exp", "result", lambda g, y: mul(g, y), autocast="float32")
+expm1 = _unary("expm1", "result", _of_expm1)
+cos = _unary("cos", "input", _of_cos)
+sin = _unary("sin", "input", _of_known_factor)
+absolute = _unary("abs", "input", _of_known_factor)
+sqrt = _unary("sqrt", "result", _of_sqrt)
+rsqrt = _unary("rsqrt", "result", _of_rsqrt, autocast="float32")
 
 
 @operation
@@ -235,45 +230,9 @@ def power(x: Tensor, exponent: float) -> Tensor:
 
 
 @operation
-def sqrt(x: Tensor) -> Tensor:
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        doubled = mul(saved[0], 2.0)
-        return div(g, doubled)
-
-    return with_node("sqrt", y, [x], gradients, [y])
-
-
-@operation(autocast="float32")
-def rsqrt(x: Tensor) -> Tensor:
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        (y,) = saved
-        half = mul(g, -0.5)
-        cube = power(y, 3)
-        return mul(half, cube)
-
-    return with_node("rsqrt", y, [x], gradients, [y])
-
-
-@operation
 def compare(x: Tensor, y: Tensor | None = None) -> Tensor:
     """Compare or combine truth values; there is no gradient."""
     return empty_elementwise("bool", *(operand for operand in (x, y) if operand is not None))
-
-
-@operation
-def absolute(x: Tensor) -> Tensor:
-    node = start_node("abs", [x], [x])
-    y = empty_elementwise(x.dtype, x)
-
-    def gradients(saved, g):
-        sign = without_gradient(saved[0])
-        return mul(g, sign)
-
-    return finish_node(node, y, gradients)
 
 
 @operation
