@@ -116,6 +116,10 @@ def other_name(error: Any) -> str | None:
     return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
 
 
+def _option(flag: str, about: str, metavar: str | None = None, least: int | None = None) -> Any:
+    return typer.Option(flag, help=about, metavar=metavar, min=least)
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -126,100 +130,70 @@ Model = Annotated[
     ),
 ]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", autocompletion=known_names)]
-Batch = Annotated[str | None, typer.Option(metavar="N", help="Sequences in one step.")]
-Length = Annotated[str | None, typer.Option(metavar="N", help="Tokens in each sequence.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, …", show_default=False)]
+Batch = Annotated[str | None, _option("--batch", "Sequences in one step.", "N")]
+Length = Annotated[str | None, _option("--length", "Tokens in each sequence.", "N")]
+Dtype = Annotated[str | None, _option("--dtype", "float32, bfloat16, …")]
 Implementation = Annotated[
-    str | None,
-    typer.Option(help="Whose code computes: modelbudget, transformers, …", show_default=False),
+    str | None, _option("--implementation", "Whose code computes: modelbudget, transformers, …")
 ]
-Weights = Annotated[
-    str | None,
-    typer.Option(help="Format of weights: awq, bnb-4bit-double, …", show_default=False),
-]
-Adapter = Annotated[
-    str | None, typer.Option(help="Train an adapter alone: lora, dora, vera, …", show_default=False)
-]
-Rank = Annotated[str | None, typer.Option(metavar="N", help="With --adapter: its rank.")]
+Weights = Annotated[str | None, _option("--weights", "Format of weights: awq, bnb-4bit-double, …")]
+Adapter = Annotated[str | None, _option("--adapter", "Train an adapter alone: lora, dora, vera, …")]
+Rank = Annotated[str | None, _option("--rank", "With --adapter: its rank.", "N")]
 Optimizer = Annotated[
-    str | None,
-    typer.Option(help="adamw, adamw-8bit, muon, … (docs/optimizers.md)", show_default=False),
+    str | None, _option("--optimizer", "adamw, adamw-8bit, muon, … (docs/optimizers.md)")
 ]
-OnlyTraining = Annotated[bool, typer.Option("--train", help="Only training.")]
-OnlyInference = Annotated[bool, typer.Option("--inference", help="Only inference.")]
+OnlyTraining = Annotated[bool, _option("--train", "Only training.")]
+OnlyInference = Annotated[bool, _option("--inference", "Only inference.")]
 Given = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Any field of docs/fields.md; repeatable."),
+    list[str] | None, _option("--set", "Any field of docs/fields.md; repeatable.", "FIELD=VALUE")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with exact numbers.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV with exact numbers.")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print tables for pasting.")]
+AsJson = Annotated[bool, _option("--json", "Print JSON with exact numbers.")]
+AsCsv = Annotated[bool, _option("--csv", "Print CSV with exact numbers.")]
+AsMarkdown = Annotated[bool, _option("--markdown", "Print tables for pasting.")]
 OwnFile = Annotated[
     str | None,
-    typer.Option(
-        "--accelerators",
-        metavar="FILE",
-        help="With --fit: a file with names and memory of your own.",
-    ),
+    _option("--accelerators", "With --fit: a file with names and memory of your own.", "FILE"),
 ]
 Devices = Annotated[
     int,
-    typer.Option(
-        help="Devices that share the model: training by zero: 3, inference by tensor_parallel.",
-        min=1,
+    _option(
+        "--devices",
+        "Devices that share the model: training by zero: 3, inference by tensor_parallel.",
+        least=1,
     ),
 ]
-FitTo = Annotated[
-    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="Does it fit? h100-80gb, 24GB, …")
-]
+FitTo = Annotated[str | None, _option("--fit", "Does it fit? h100-80gb, 24GB, …", "ACCELERATOR")]
 ServeOn = Annotated[
     str | None,
-    typer.Option(
-        "--serve", metavar="ACCELERATOR", help="How many requests does it serve? h100-80gb, 24GB, …"
-    ),
+    _option("--serve", "How many requests does it serve? h100-80gb, 24GB, …", "ACCELERATOR"),
 ]
-DraftOf = Annotated[
-    str | None,
-    typer.Option("--draft", metavar="MODEL", help="With --serve: a draft model, or mtp."),
-]
+DraftOf = Annotated[str | None, _option("--draft", "With --serve: a draft model, or mtp.", "MODEL")]
 Reserved = Annotated[
-    str | None,
-    typer.Option(
-        "--reserve", metavar="SIZE", help="With --fit or --serve: bytes kept free, 2GB, …"
-    ),
+    str | None, _option("--reserve", "With --fit or --serve: bytes kept free, 2GB, …", "SIZE")
 ]
 TrainerOf = Annotated[
-    str | None,
-    typer.Option(
-        "--trainer", metavar="dpo|grpo", help="A step of TRL's trainer, with all of its models."
-    ),
+    str | None, _option("--trainer", "A step of TRL's trainer, with all of its models.", "dpo|grpo")
 ]
 ReferenceOf = Annotated[
-    str | None,
-    typer.Option("--reference", metavar="MODEL", help="With --trainer: a model, copy, or none."),
+    str | None, _option("--reference", "With --trainer: a model, copy, or none.", "MODEL")
 ]
 RewardOf = Annotated[
-    str | None,
-    typer.Option("--reward", metavar="MODEL", help="With --trainer grpo: the reward model."),
+    str | None, _option("--reward", "With --trainer grpo: the reward model.", "MODEL")
 ]
 AnswerOf = Annotated[
-    int | None,
-    typer.Option("--answer", min=1, help="Of --trainer: tokens of a text that are its answer."),
+    int | None, _option("--answer", "Of --trainer: tokens of a text that are its answer.", least=1)
 ]
 EngineShare = Annotated[
-    float | None,
-    typer.Option("--engine-share", metavar="SHARE", help="Of --trainer grpo: vLLM's, of the card."),
+    float | None, _option("--engine-share", "Of --trainer grpo: vLLM's, of the card.", "SHARE")
 ]
 EngineSleeps = Annotated[
-    bool, typer.Option("--engine-sleeps", help="With --engine-share: while others compute.")
+    bool, _option("--engine-sleeps", "With --engine-share: while others compute.")
 ]
 FileOf = Annotated[
     Literal["gguf"] | None,
-    typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),
+    _option("--file", "The file that llama.cpp writes of the model, with --format."),
 ]
-FormatOf = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="With --file: Q4_K_M, IQ4_XS, …")
-]
+FormatOf = Annotated[str | None, _option("--format", "With --file: Q4_K_M, IQ4_XS, …", "FORMAT")]
 HasImatrix = Annotated[
-    bool, typer.Option("--imatrix", help="With --file: quantised with an importance matrix.")
+    bool, _option("--imatrix", "With --file: quantised with an importance matrix.")
 ]
