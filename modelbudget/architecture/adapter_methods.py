@@ -37,7 +37,6 @@ class Method(Strict):
         | None
     ) = None  # fmt: skip
     of_experts: bool = False
-    """Whether all-linear reaches stacked experts and their router."""
 
     @cached_property
     def _expressions(self) -> dict[str, list[Expression]]:

@@ -53,24 +53,15 @@ class StoredFormat(Strict):
     tensors: dict[str, StoredTensor]
     in_file: dict[str, StoredTensor | None] = Field(default_factory=dict)
     block: int = 0
-    """Default of `weight_block`; 0: it has none."""
     blocks: list[int] = Field(default_factory=list)
-    """Blocks that the library allows; any if empty."""
     groups: bool = False
-    """Whether `weight_group` input channels share a scale."""
     group_divisors: list[int] = Field(default_factory=list)
-    """The first of these that divides a row is the group; else the row."""
     needs: str = ""
-    """What a matrix must satisfy."""
     otherwise: Literal["refused", "dtype"] = "refused"
-    """What becomes of a matrix that does not."""
     made_for_product: StoredTensor | None = None
-    """What a product makes before it makes the copy of the matrix."""
     in_shards: str = ""
-    """The tensor that data-parallel devices divide, as numbers of the dtype; others are whole."""
     is_witnessed: bool = True
     config: list[dict[str, list[bool | int | str | None]]] = Field(default_factory=list)
-    """Keys of a `quantization_config` and their values, of which one list means this format."""
 
     @cached_property
     def tensors_in_file(self) -> dict[str, StoredTensor]:
@@ -91,11 +82,9 @@ class Library(Strict):
     witness: str
     converts: list[Literal["linear", "conv1d", "experts"]]
     product: Literal["copy", "stored", "unknown"]
-    """What a product reads: a copy of the matrix, the stored tensors, or what nobody knows."""
     file_is_known: bool = True
     quant_method: str
     settings: dict[str, list[str]] = Field(default_factory=dict)
-    """Fields of the run, and the keys of a `quantization_config` that give them."""
     formats: dict[str, StoredFormat]
 
 

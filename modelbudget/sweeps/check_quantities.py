@@ -1,6 +1,6 @@
 """Whether a sweep's training and inference can be run with a model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from modelbudget.architecture.base import Architecture
@@ -9,6 +9,8 @@ from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS, division, is_pipelined
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import CONFIGS
 from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_CONVENTION,
@@ -29,26 +31,36 @@ _DIVISIONS = {
 }
 """Settings by which several devices share one model, and which its parameters depend on."""
 
-MEASURED = ("dtype", "float32", "float16", "bfloat16", "fp8", "int8")
-"""Formats of a cache in which our modules can allocate it."""
-
 _KEY = "measure.quantities: "
 """Begins the messages about quantities that no value of another key would give a model."""
 
-_OF_ENGINE = "cache_bytes of an engine is predicted by the command and in Python, and not measured"
-_MEASURED_CACHE = (
-    Constraint(
-        "cache_layout == 'contiguous'",
-        f"cache_layout = '{{cache_layout}}': {_OF_ENGINE}; allowed: contiguous",
-    ),
-    Constraint(
-        f"cache_dtype in {MEASURED} and not cache_unquantised",
-        f"cache_dtype = '{{cache_dtype}}': {_OF_ENGINE}; allowed: {', '.join(MEASURED)}",
-    ),
-)
+_GROUPS = {
+    "one device": OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION,
+    "one device without inference": OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION,
+    "inference": OF_INFERENCE,
+    "decoding": {"peak_inference_bytes", "flops_decode"},
+    "gradients": OF_TRAINING - {"flops_forward"},
+    "a loss": OF_TRAINING | OF_ALLOCATOR | {"resident_peak_bytes"},
+    "a CPU": {"resident_peak_bytes"},
+    "a GPU": OF_ALLOCATOR - {"peak_requested_bytes"},
+}
+"""Quantities that have constraints in common."""
 
-WHOLE = OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION
-"""Quantities of a model that one device holds alone."""
+
+@cache
+def _rules() -> dict[str, list[dict[str, str]]]:
+    return load_yaml(CONFIGS / "quantity_constraints.yaml")
+
+
+def _constraints(
+    section: str, family: type[Architecture], quantities: Iterable[str]
+) -> Iterator[Constraint]:
+    """Yield the constraints of a section of the file that concern a family and quantities."""
+    for rule in _rules()[section]:
+        names = [name for name in quantities if name in _GROUPS[rule["of"]]]
+        if names and ("field" not in rule or rule["field"] in family.model_fields):
+            message = rule["message"].replace("{quantity}", names[0])
+            yield Constraint(rule["holds"], message, rule.get("when", ""))
 
 
 @cache
@@ -70,26 +82,7 @@ def quantity_constraints(
     constraints = [*always, *run_constraints(family)]
     if OF_INFERENCE & set(wanted):
         constraints += constraints_of_cache(family)
-    constraints += [
-        Constraint(
-            f"{field} == '{alone}'",
-            f"{field} = '{{{field}}}': {name} is not known, since kernels that read this cache are "
-            f"not; allowed: {field}: {alone}",
-        )
-        for name in wanted
-        if name in ("peak_inference_bytes", "flops_decode")
-        for field, alone in (("cache_dtype", "dtype"), ("cache_layout", "contiguous"))
-    ]
-    of_training = [name for name in wanted if name not in OF_INFERENCE]
-    if of_training and "lm_head" in family.model_fields:
-        no_loss = f"lm_head = false: {of_training[0]} needs logits and a loss; allowed: true"
-        constraints.append(Constraint("lm_head", no_loss))
-    if "resident_peak_bytes" in wanted:
-        constraints.append(_backend("cpu", "resident_peak_bytes is memory of a CPU"))
-    of_gpu = [name for name in wanted if name in OF_ALLOCATOR - {"peak_requested_bytes"}]
-    if of_gpu:
-        constraints.append(_backend("gpu", f"{of_gpu[0]} is of a GPU"))
-    return constraints
+    return [*constraints, *_constraints("step", family, wanted)]
 
 
 def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
@@ -103,55 +96,10 @@ def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> 
 
 def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices may share a family and its quantities."""
-    constraints = [
-        Constraint(
-            f"{field} == {alone!r}",
-            f"{field} = {{{field}}}: {name} is not known of {parts}; allowed: {field}: {alone}",
-        )
-        for name in [name for name in quantities if name in WHOLE][:1]
-        for field, alone, parts in (
-            ("zero", 0, "shards"),
-            ("gradient_buckets", "none", "buckets"),
-            ("context_parallel", 1, "parts of the length"),
-            ("expert_parallel", 1, "experts of several devices"),
-            ("pipeline_schedule", "none", "stages"),
-        )
-    ]
-    constraints += _of_shares(family, quantities)
     return [
-        *constraints,
+        *_constraints("shared", family, quantities),
         *(constraint for constraint in run_constraints(family) if constraint.names & _DIVISIONS),
     ]
-
-
-def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
-    """Return the constraints under which devices that compute one model have the quantities."""
-    setting = "tensor_parallel = {tensor_parallel}"
-    constraints = []
-    if whole := [name for name in quantities if name in WHOLE - OF_INFERENCE]:
-        no_shares = f"{setting}: {whole[0]} is not known of shares; allowed: tensor_parallel: 1"
-        constraints.append(Constraint("tensor_parallel == 1", no_shares))
-    if of_inference := [name for name in quantities if name in OF_INFERENCE]:
-        of_parts = f"{of_inference[0]} is not known of parts of the length; allowed: false"
-        constraints.append(
-            Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}")
-        )
-    trained = [name for name in quantities if name in OF_TRAINING - {"flops_forward"}]
-    if trained and "n_kv_head" in family.model_fields:
-        copied = f"{setting}: {trained[0]} is not known where several devices have the same head"
-        constraints.append(
-            Constraint(
-                "n_kv_head == 1 or n_kv_head % tensor_parallel == 0",
-                f"n_kv_head = {{n_kv_head}}: {copied}; allowed: a divisor of n_kv_head",
-                when="tensor_parallel > 1",
-            )
-        )
-    return constraints
-
-
-def _backend(allowed: str, reason: str) -> Constraint:
-    message = f"backend = '{{backend}}': {reason}; allowed: {allowed}"
-    return Constraint(f"backend == '{allowed}'", message)
 
 
 def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
@@ -202,7 +150,7 @@ def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -
             f"fit: not known with {division(run)}, whose stages and microbatches must divide what "
             "is solved for; allowed: pipeline_schedule: none"
         )
-    if OF_INFERENCE & set(sweep.measure.quantities):
-        check_all(_MEASURED_CACHE, vars(run))
-    checks = quantity_constraints(type(architecture), tuple(sweep.measure.quantities))
+    quantities, family = sweep.measure.quantities, type(architecture)
+    check_all(_constraints("measured", family, quantities), vars(run))
+    checks = quantity_constraints(family, tuple(quantities))
     check_all(checks, vars(architecture) | vars(run))

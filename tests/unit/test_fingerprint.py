@@ -26,6 +26,7 @@ READ_BY_NAME = {
     "compare/recorded_peaks.py": ROOT / "configs" / "h100_readings.json",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
+    "sweeps/check_quantities.py": ROOT / "configs" / "quantity_constraints.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
     "architecture/run_rules.py": ROOT / "configs" / "run_constraints.yaml",
     "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
@@ -105,7 +106,7 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {READ_BY_NAME[name]} - found
         if here == LIBRARY / "architecture" / "record_data.py":
             waiting |= {*record_data.FILES} - found
-        if here == LIBRARY / "architecture" / "run_implementation.py":
+        if here == LIBRARY / "architecture" / "run_config.py":
             waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
         if here == LIBRARY / "architecture" / "optimizers.py":
             waiting |= set((ROOT / "configs" / "optimizers").rglob("*.yaml")) - found

@@ -42,7 +42,8 @@ PLAIN = {
 }
 """Fields whose names say what they are."""
 OF_NO_SCHEMA = (
-    "architecture.optimizers", "catalogue.implementations", "catalogue.memory_margins",
+    "architecture.adapter_methods", "architecture.optimizers", "architecture.stored_formats",
+    "catalogue.implementations", "catalogue.memory_margins",
     "catalogue.published_readings", "catalogue.published_scaling", "huggingface.classes",
 )  # fmt: skip
 """Files with records of data files that have no schema."""
