@@ -85,37 +85,58 @@ def changes(
         return [], None
     # Fields that follow from others stay, where a change does not set them.
     kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
-    helpful = []
+    applicable = []
     for candidate in candidates():
         if Expression(candidate.when)(vars(architecture) | vars(run)):
             fields = candidate.fields(run)
             n_bytes = _needed(model, {**kept, **fields})
-            if n_bytes is not None and n_bytes < now:
-                helpful.append(
+            if n_bytes is not None:
+                applicable.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
                 )
-    # What alters something, in the order of the file: LoRA before QLoRA, which needs less.
-    in_turn = sorted(
-        helpful, key=lambda change: (change.alters, 0 if change.alters else change.needed)
+    helpful = sorted(
+        (change for change in applicable if change.saves > 0), key=lambda change: change.needed
     )
-    helpful.sort(key=lambda change: change.needed)
+    together = _together(model, kept, applicable, now, (room, room_with_margins))
+    return helpful, together
+
+
+def _together(
+    model: ChosenModel, kept: Mapping[str, Any], applicable: list[Change], now: int,
+    rooms: tuple[int, int],
+) -> Change | None:  # fmt: skip
+    """Return the changes that help one after the other; None if fewer than two do.
+
+    `rooms`: bytes without and with margins.
+    """
     of_changes, fields, least, alters = dict[str, Any](), dict[str, Any](), now, False
-    for change in in_turn:
-        if least <= (room if change.alters else room_with_margins):
+    waiting, unhelpful = sorted(applicable, key=_turn), list[Change]()
+    while waiting:
+        change = waiting.pop(0)
+        if least <= rooms[not change.alters]:
             break
         n_bytes = _needed(model, {**kept, **fields, **change.fields})
-        if n_bytes is not None and n_bytes < least:
-            fields |= change.fields
-            least, alters = n_bytes, alters or change.alters
-            instead = (x for x, of in of_changes.items() if of.items() <= change.fields.items())
-            for text in [*instead]:
-                del of_changes[text]
-            of_changes[change.text] = change.fields
+        if n_bytes is None or n_bytes >= least:
+            unhelpful.append(change)
+            continue
+        fields |= change.fields
+        least, alters = n_bytes, alters or change.alters
+        instead = (x for x, of in of_changes.items() if of.items() <= change.fields.items())
+        for text in [*instead]:
+            del of_changes[text]
+        of_changes[change.text] = change.fields
+        if change.alters:  # of another peak: checkpointing helps where states are few
+            waiting, unhelpful = sorted([*unhelpful, *waiting], key=_turn), []
     pair = _pair(model, {**kept, **fields})
     if len(of_changes) < 2 or pair is None:
-        return helpful, None
-    largest = dict(_largest(pair, room))
-    return helpful, Change(", ".join(of_changes), fields, least, now - least, alters, largest)
+        return None
+    largest = dict(_largest(pair, rooms[0]))
+    return Change(", ".join(of_changes), fields, least, now - least, alters, largest)
+
+
+def _turn(change: Change) -> tuple[bool, int]:
+    """Return a rank: what alters something is last, in the order of the file, LoRA before QLoRA."""
+    return change.alters, 0 if change.alters else change.needed
 
 
 def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:
