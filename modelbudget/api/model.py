@@ -127,16 +127,24 @@ class Model(ChosenModel):
         reserve: str | int | None = None,
         accelerators: str | Path | None = None,
         draft: str | None = None,
+        gguf: str | None = None,
+        imatrix: bool = False,
     ) -> Serving:
         """Return how many requests of `length` tokens devices serve, with each term of memory.
 
         `accelerator` and `reserve` are those of `fit`. `draft`: a model that proposes tokens, or
         mtp: the model's own layers that do. The cache is in vLLM's pages unless `cache_layout` is
-        set.
+        set. `gguf`: the format of a file that llama.cpp serves, such as Q4_K_M, and whether it was
+        quantised with an importance matrix.
         """
         from modelbudget.api.serving import serve
 
-        return serve(self, accelerator, settings, devices, reserve, accelerators, draft)
+        file = None
+        if gguf is not None:
+            from modelbudget.api.gguf import gguf_file
+
+            file = gguf_file(self, gguf, imatrix)
+        return serve(self, accelerator, settings, devices, reserve, accelerators, draft, file)
 
     @checked(accelerator=NO_NAME_OR_NAME)
     def trainer(

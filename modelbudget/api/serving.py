@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +11,22 @@ from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.catalogue.memory_margins import Grade, memory_margins
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
+    from modelbudget.api.gguf import GgufFile
     from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.files.gguf_header import GgufTensor
+    from modelbudget.huggingface.checkpoint_files import Tensor
     from modelbudget.predict.serve import Draft, Served, Term
 
 TOKENS = "token_embd.weight"
+APPLE = "Apple "
+OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
+"""Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
+OF_METAL = "Metal counts buffers alone"
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
 
@@ -36,6 +44,8 @@ class Serving(Frames):
     replicas: int
     run: RunConfig
     of_device: Served
+    file: str | None = None
+    """The format of a file that llama.cpp serves."""
 
     @property
     def requests(self) -> int:
@@ -46,6 +56,11 @@ class Serving(Frames):
     def most_requests(self) -> int:
         """The same with each bounded term at its least."""
         return self.replicas * self.of_device.most_requests
+
+    @property
+    def grade(self) -> Grade:
+        """Whether one request fits, with each bounded term at its most or only at its least."""
+        return "fits" if self.requests else "tight" if self.most_requests else "does not fit"
 
     @property
     def fits(self) -> bool:
@@ -109,19 +124,23 @@ def serve(
     reserve: str | int | None = None,
     accelerators: str | Path | None = None,
     draft: str | None = None,
+    file: GgufFile | None = None,
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     from modelbudget.api.chosen_model import fields_of
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators)
+    is_mapped = device.name.startswith(APPLE)
     reserve_bytes = reserve_of(reserve)
     margin = memory_margins().with_reserve(reserve_bytes).reserve
     chosen = {**model.chosen, **fields_of(settings)}
-    is_gguf = model.weights is not None and model.weights.name.endswith(GGUF)
-    usual = {"cache_layout": "cells"} if is_gguf else {"cache_layout": "paged"}
+    tensors = file and file.tensors
+    if model.weights is not None and model.weights.name.endswith(GGUF):
+        tensors = _tensors_of(model.weights)
+    usual: dict[str, Any] = {"cache_layout": "paged"} if tensors is None else OF_LLAMA
     if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
-        usual["dtype"] = "bfloat16"
+        usual = usual | {"dtype": "bfloat16"}
     tensor_parallel = chosen.pop("tensor_parallel", devices)
     expert_parallel = chosen.pop("expert_parallel", 1)
     if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
@@ -142,35 +161,42 @@ def serve(
     if draft != MTP and has_mtp:
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
     reserved = Term("reserve", margin.bytes, "read", margin.source)
+    if is_mapped and reserve is None:
+        reserved = Term("reserve", 0, "read", OF_METAL)
     try:
-        of_file = _of_gguf(model.weights, run) if is_gguf and model.weights else None
+        of_file = _of_gguf(tensors, run, is_mapped) if tensors is not None else None
         of_draft = _draft(draft, architecture, run)
         of_device = served(architecture, run, device.bytes, reserved, of_draft, of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
-    return Serving(model.label, device, devices, devices // tensor_parallel, run, of_device)
+    of_format = None if tensors is None else file.format if file else GGUF
+    n_replica = devices // tensor_parallel
+    return Serving(model.label, device, devices, n_replica, run, of_device, of_format)
 
 
-def _of_gguf(path: Path, run: RunConfig) -> Term:
+def _tensors_of(path: Path) -> Sequence[GgufTensor]:
+    from modelbudget.files.gguf_header import read_header
+
+    return read_header(path).tensors
+
+
+def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: bool) -> Term:
     """Return the weights of a .gguf file on one device, without the table of tokens.
 
-    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there. Raises
-    ValueError.
+    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there.
+    `is_mapped`: the device maps the file, with the table if others surround it. Raises ValueError.
     """
-    from modelbudget.files.gguf_header import read_header
     from modelbudget.predict.serve import Term
 
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
-    tensors = read_header(path).tensors
     on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
-    n_bytes = sum(
-        tensor.n_bytes
-        for tensor in tensors
-        if not tensor.name.startswith(on_host) and not (has_head and tensor.name == TOKENS)
-    )
+    of_tokens = sum(one.n_bytes for one in tensors if has_head and one.name == TOKENS)
+    n_bytes = sum(one.n_bytes for one in tensors if not one.name.startswith(on_host)) - of_tokens
     note = f"of the file, {run.host_layers} layers on the host" if on_host else "of the file"
+    if is_mapped and of_tokens:
+        return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)
 
 

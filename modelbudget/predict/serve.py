@@ -334,12 +334,34 @@ def _of_draft(draft: Draft | None) -> list[Kind]:
 
 
 def _forward(a: Architecture, run: RunConfig) -> Term:
+    if run.cache_layout == "cells":
+        return compute_buffer(a, run)
     name = f"forward pass of {run.batched_tokens:,} tokens"
     try:
         least, most = forward_bytes(a, run)
     except ValueError as error:
         return Term(name, 0, "bounded", f"{NOT_KNOWN}: {error}", 0)
     return Term(name, most, "bounded", "our modules", least)
+
+
+def compute_buffer(a: Any, run: RunConfig) -> Term:
+    """Return what llama.cpp reserves for the passes of n_ubatch tokens, with flash attention.
+
+    Either logits of all of them in float32, which it reserves whichever are read, next to one state
+    of each or two; or the mask in float32 and float16 next to what a layer computes, at most a
+    gated MLP and three states. Of logs that it printed the first is 1.0 to 1.01 of the size, where
+    it is larger (tests/unit/test_serve.py).
+    """
+    name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
+    mixers = getattr(a, "mixers", a.name())
+    if not {*mixers.split()} <= {"attention", "sliding_attention"}:
+        return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
+    logits, state = size * a.n_vocab, size * a.d_model
+    experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)
+    hidden = size * 2 * max(getattr(a, "d_ff", 0), experts)
+    mask = size * run.length * run.batch * 3 // 2
+    most = max(logits + 2 * state, mask + hidden + 3 * state)
+    return Term(name, most, "bounded", "its logs", logits + state)
 
 
 class _Room:

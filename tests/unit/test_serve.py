@@ -8,7 +8,9 @@ from helpers.gguf_files import KEYS_OF_FILE, written
 
 import modelbudget as mb
 from modelbudget.api.command.app import main
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.predict.serve import NOT_KNOWN, compute_buffer
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192}
 H100 = int(79.11 * 2**30)
@@ -94,6 +96,43 @@ def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
     others = 4 * (64 + 8) + 300 * 64 // 32 * 34  # final norm, RoPE's table, head
     assert terms(found)["weights"] == 2 * of_layer + others
     assert found.of_device.request_bytes == 512 * 2 * 2 * 32 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ubatch", "printed"),
+    [("qwen-3-30b-a3b", 512, 304.75), ("llama-3.1-8b", 512, 258.50), ("llama-2-7b", 512, 70.50),
+     ("llama-3.2-3b", 128, 64.12), ("qwen-2.5-0.5b", 512, 300.25), ("qwen-3-1.7b", 512, 304.75)],
+)  # fmt: skip
+def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printed):
+    """Lines "compute buffer size" of public logs, of Metal and CPU, contexts up to 4,096 tokens:
+    one of both ends, whichever tensors its allocator could reuse.
+    """
+    a = mb.model(name).architecture
+    run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=4096)
+    term = compute_buffer(a, run)
+    assert term.least is not None
+    assert printed in [pytest.approx(n / 2**20, abs=0.006) for n in (term.least, term.n_bytes)]
+
+
+def test_compute_buffers_of_other_layers_are_not_guessed():
+    a, run = mb.model("deepseek-v2-lite").architecture, RunConfig(cache_layout="cells")
+    assert compute_buffer(a, run).note == f"{NOT_KNOWN}: llama.cpp's of mla"
+
+
+def test_a_file_of_llama_cpp_on_a_mac():
+    """Llama 3 8B: 4,912,898,048 bytes of tensors (llama.cpp's dry run), 32 layers, 8 key heads.
+
+    The table of tokens, 128,256 × 4,096 numbers in Q4_K, may be mapped with the others.
+    """
+    model, settings = mb.model("llama-3-8b"), {"length": 32_768}
+    found = model.serve("apple-16gb", settings, gguf="q4_k_m")
+    weights = found.of_device.terms[0]
+    assert weights.n_bytes == 4_912_898_048
+    assert weights.least == 4_912_898_048 - 128_256 * 4096 // 256 * 144
+    assert found.of_device.request_bytes == 32_768 * 32 * 2 * 8 * 128 * 2
+    assert (found.grade, found.requests) == ("fits", 1)
+    assert model.serve("apple-16gb", settings, gguf="Q8_0").grade == "does not fit"
+    assert model.serve("rtx-4090", settings, gguf="q4_k_m").of_device.terms[0].how == "exact"
 
 
 def test_replicas_serve_as_much_each():

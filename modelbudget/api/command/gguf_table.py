@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
-from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ _LAYER = re.compile(r"blk\.\d+\.")
 
 def show(
     model: Model,
-    format_name: str | None,
+    format_name: str,
     imatrix: bool,
     as_json: bool,
     as_csv: bool,
@@ -27,11 +26,7 @@ def show(
 ) -> None:
     """Print the tensors of a file by name and type, and its bytes. Raises InputError."""
     from modelbudget.api.gguf import gguf_file
-    from modelbudget.files.gguf_formats import gguf_formats
 
-    if format_name is None:
-        formats = ", ".join(gguf_formats().formats)
-        raise InputError([f"--file gguf: no --format; allowed: {formats}"])
     file = gguf_file(model, format_name, imatrix)
     if as_json:
         output.print_json(

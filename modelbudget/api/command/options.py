@@ -191,7 +191,7 @@ EngineSleeps = Annotated[
 ]
 FileOf = Annotated[
     Literal["gguf"] | None,
-    _option("--file", "The file that llama.cpp writes of the model, with --format."),
+    _option("--file", "llama.cpp's file of the model, with --format; also: --fit."),
 ]
 FormatOf = Annotated[str | None, _option("--format", "With --file: Q4_K_M, IQ4_XS, …", "FORMAT")]
 HasImatrix = Annotated[

@@ -2,7 +2,7 @@
 
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.serving import Serving
+from modelbudget.api.serving import OF_METAL, Serving
 from modelbudget.common.byte_sizes import GIVEN
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
@@ -19,9 +19,9 @@ def show(
     else:
         output.print_tables([of_serving(serving)], as_markdown)
         for term in serving.of_device.terms:
-            if term.how == "read" or term.note.startswith(NOT_KNOWN):
+            if (term.how == "read" and term.n_bytes) or term.note.startswith(NOT_KNOWN):
                 output.print_note(f"{term.name}: {term.note}")
-        if released and serving.run.weights == "dtype":
+        if released and serving.run.weights == "dtype" and not serving.file:
             of_run = f"counted in {serving.run.dtype}, released in {released}"
             output.print_note(f"weights: {of_run}: --weights {released}")
         if not serving.requests:
@@ -32,6 +32,8 @@ def too_small(serving: Serving) -> str:
     """Return why no request is served."""
     of_device, length = serving.of_device, count(serving.run.length)
     needed, helps = sum(term.n_bytes for term in of_device.terms), "--devices N, --weights FORMAT"
+    if serving.file:
+        helps = "another --format, --set host_layers=N, --set cache_dtype=q8_0"
     if needed >= of_device.usable:
         why = f"weights and the rest need {si_bytes(needed)} of {si_bytes(of_device.usable)}"
     else:
@@ -45,7 +47,12 @@ def of_serving(serving: Serving) -> Table:
     """Return the terms of a device's memory and the requests, in 80 columns."""
     of_device, run = serving.of_device, serving.run
     driver = "driver" if serving.accelerator.driver_gib else "given"
-    rows = [
+    rows = (
+        [(f"one request of {count(run.length)} tokens", serving.grade, "", "")]
+        if serving.file
+        else []
+    )
+    rows += [
         ("memory of a device", si_bytes(of_device.memory), "read", driver),
         (f"of it, utilisation {run.utilisation} %", si_bytes(of_device.usable), "exact", ""),
     ]
@@ -56,7 +63,7 @@ def of_serving(serving: Serving) -> Table:
         if term.note.startswith(NOT_KNOWN):
             note = NOT_KNOWN
         if term.name == "reserve":
-            note = GIVEN if term.note == GIVEN else "a process's context"
+            note = term.note if term.note in (GIVEN, OF_METAL) else "a process's context"
         rows.append((f"− {term.name}", si_bytes(term.n_bytes), term.how, note))
     rows.append(("= cache", si_bytes(of_device.cache_bytes), "", ""))
     if (
@@ -84,6 +91,7 @@ def of_serving(serving: Serving) -> Table:
     if run.expert_parallel > 1:
         shared += f", expert_parallel {run.expert_parallel}"
     weights, cache = (run.dtype if f == "dtype" else f for f in (run.weights, run.cache_dtype))
+    weights = serving.file or weights
     formats = f"weights {weights}, cache {cache}"
     several = f"{count(serving.devices)} × " if serving.devices > 1 else ""
     title = f"{serving.model} on {several}{serving.accelerator.name}, {shared}; {formats}"

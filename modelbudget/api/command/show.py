@@ -93,9 +93,17 @@ def run(
     if file is None and (format_name is not None or imatrix):
         raise InputError(["--format, --imatrix: of no file; allowed: with --file gguf"])
     if file is not None:
-        _refuse_with(f"--file {file}", {**of_trainer, "fit": fit, "serve": serve, "draft": draft,
-            "trainer": trainer, "train": train, "inference": inference, "reserve": reserve,
-            "accelerators": accelerators, "devices": devices > 1})  # fmt: skip
+        _refuse_with(f"--file {file}", {**of_trainer, "trainer": trainer, "train": train,
+            "inference": inference, "devices": devices > 1})  # fmt: skip
+        if format_name is None:
+            from modelbudget.files.gguf_formats import gguf_formats
+
+            formats = ", ".join(gguf_formats().formats)
+            raise InputError([f"--file gguf: no --format; allowed: {formats}"])
+        serve, fit = serve or fit, None  # one request fits or not
+    if format_name is not None and serve is None:
+        _refuse_with(f"--file {file}", {"draft": draft, "reserve": reserve,
+            "accelerators": accelerators})  # fmt: skip
         gguf_table.show(
             model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
         )
@@ -111,7 +119,9 @@ def run(
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
         model = model_with(name, settings, {})
-        serving = model.serve(serve, settings, devices, reserve, accelerators, draft)
+        serving = model.serve(
+            serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
+        )
         released = model.base.model and model.base.model.released_weights
         serve_table.show(serving, released, as_json, as_csv, as_markdown)
         return
