@@ -56,9 +56,11 @@ def start_node(name: str, inputs: Sequence[Tensor | None], saves: Sequence = ())
     Torch saves arguments before it computes a result, and results after (`finish_node`). So a
     checkpointed part that runs again stops before its last product.
     """
-    if not Active.tape.records_graph or all(x is None or x.node is None for x in inputs):
-        return None
-    return Node(name, inputs, saves)
+    if Active.tape.records_graph:
+        for x in inputs:
+            if x is not None and x.node is not None:
+                return Node(name, inputs, saves)
+    return None
 
 
 def finish_node(
@@ -180,20 +182,19 @@ def _accumulated(x: Tensor, y: Tensor) -> Tensor:
 
 def _summed_to(gradient: Tensor, shape) -> Tensor:
     """Sum a gradient over what was broadcast from the shape of an input."""
+    if len(gradient.shape) == len(shape) and gradient.shape == shape:
+        return gradient
     from modelbudget.operations.reductions import sum_to
 
-    if len(gradient.shape) != len(shape) or any(
-        size is not wanted and size != wanted
-        for size, wanted in zip(gradient.shape, shape, strict=True)
-    ):
-        return sum_to(gradient, shape)
-    return gradient
+    return sum_to(gradient, shape)
 
 
 def _cast(gradient: Tensor, dtype: str) -> Tensor:
+    if gradient.dtype == dtype:
+        return gradient
     from modelbudget.operations.elementwise import to
 
-    return gradient if gradient.dtype == dtype else to(gradient, dtype)
+    return to(gradient, dtype)
 
 
 def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:

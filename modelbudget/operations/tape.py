@@ -118,8 +118,10 @@ class Tape:
             node = self.node
             layer = self.layer if node is None else node.layer
             token = self.token if self.token is not None or node is None else node.token
-            place = self.phase, layer, self.component(), self.operation
-            self.allocations.append(Allocation(*place, n_bytes, self.live, token))
+            component, operation = self.component(), self.operation
+            self.allocations.append(
+                Allocation(self.phase, layer, component, operation, n_bytes, self.live, token)
+            )
         elif self.live > self.peak:
             self.peak = self.live
 
@@ -338,19 +340,24 @@ def product(sizes):
 
 
 def contiguous_strides(shape) -> Shape:
+    return _contiguous(shape)[0]
+
+
+def _contiguous(shape) -> tuple[Shape, Any]:
+    """Return the strides of a contiguous tensor, and how many numbers it has."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
         step = step * size
-    return tuple(reversed(strides))
+    strides.reverse()
+    return tuple(strides), step
 
 
 def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tensor:
     """Allocate a tensor: contiguous, or with strides that leave out no number."""
     shape, dtype = tuple(shape), dtype or Active.tape.dtype
-    if strides is None:
-        strides = contiguous_strides(shape)
-    return Tensor(shape, strides, dtype, Storage(BYTES[dtype] * product(shape)))
+    contiguous, n_numbers = _contiguous(shape)
+    return Tensor(shape, strides or contiguous, dtype, Storage(BYTES[dtype] * n_numbers))
 
 
 def stored_in(n_bytes, shape) -> Tensor:

@@ -96,9 +96,10 @@ def permute(x: Tensor, dims) -> Tensor:
 
 
 def transpose(x: Tensor, dim: int, other: int) -> Tensor:
-    dims = list(range(len(x.shape)))
-    dims[dim], dims[other] = dims[other], dims[dim]
-    y = view_of(x, (x.shape[i] for i in dims), (x.strides[i] for i in dims))
+    shape, strides = list(x.shape), list(x.strides)
+    for sizes in (shape, strides):
+        sizes[dim], sizes[other] = sizes[other], sizes[dim]
+    y = view_of(x, shape, strides)
     return with_node("transpose", y, [x], lambda _, g: transpose(g, dim, other))
 
 
