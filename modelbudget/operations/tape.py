@@ -345,12 +345,14 @@ def contiguous_strides(shape) -> Shape:
 
 def _contiguous(shape) -> tuple[Shape, Any]:
     """Return the strides of a contiguous tensor, and how many numbers it has."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step = step * size
+    if not shape:
+        return (), 1
+    strides, n_numbers = [1], shape[-1]
+    for size in shape[-2::-1]:
+        strides.append(n_numbers)
+        n_numbers = n_numbers * size
     strides.reverse()
-    return tuple(strides), step
+    return tuple(strides), n_numbers
 
 
 def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tensor:
