@@ -3,11 +3,15 @@
 import gc
 import json
 import os
+import pickle
+import shutil
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 # Before torch is imported, and for every process that a test starts: the tests' products are tiny,
 # and more threads than one mostly wait for each other.
@@ -16,8 +20,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
+from filelock import FileLock
 from helpers.made_once import made_once
-from helpers.project import Project, with_sweeps
+from helpers.project import ROOT, Project, with_sweeps
 from hypothesis import settings
 
 from modelbudget.catalogue.named_models import Catalogue
@@ -29,6 +34,7 @@ pytest_plugins = ["helpers.cpu_seconds"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 PRINTED = "printed.json"
+PART = "part.pickle"
 
 # The same examples in every run; `make test-random` draws others.
 settings.register_profile("fixed", deadline=None, database=None, derandomize=True)
@@ -91,6 +97,59 @@ def shared(tmp_path_factory, worker_id) -> Path:
     """A folder that all processes of the test run share."""
     folder = tmp_path_factory.getbasetemp()
     return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session")
+def kept(shared, request):
+    """Return a part of pages that depends on no sweep, computed once for what it is made of.
+
+    One process computes it for all of the test run; pytest's cache keeps it for the next runs.
+    """
+    from modelbudget.common.files import replacing
+
+    cached = getattr(request.config, "cache", None)  # not with -p no:cacheprovider
+
+    @cache
+    def part(name: str, compute: Callable[[], Any], made_of: str):
+        def make(folder: Path) -> None:
+            place = cached.mkdir(name) if cached else folder
+            path = place / f"{made_of}.pickle"
+            with FileLock(place / "lock"):
+                if not path.exists():
+                    for old in place.glob("*.pickle"):
+                        old.unlink()
+                    with replacing(path) as new:
+                        new.write_bytes(pickle.dumps(compute()))
+                shutil.copy(path, folder / PART)
+
+        return pickle.loads((made_once(shared / name, make) / PART).read_bytes())
+
+    return part
+
+
+@pytest.fixture(scope="session")
+def readings_once(catalogue, kept):
+    """Let all processes predict the readings of GPUs, of others and our own, once."""
+    from modelbudget.common import store
+    from modelbudget.common.fingerprint import code, digest
+    from modelbudget.common.paths import files_in
+    from modelbudget.report.sections import gpu_readings, verdicts
+
+    compute = {"readings_of": gpu_readings.readings_of, "recorded_points": verdicts.recorded_points}
+
+    @cache
+    def once(name: str, other):
+        if other is not catalogue:
+            return compute[name](other)
+        files = *files_in(ROOT / "configs" / "models"), gpu_readings.READINGS
+        made_of = store.key(code("report"), digest(files))
+        return kept(name, partial(compute[name], catalogue), made_of)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gpu_readings, "readings_of", partial(once, "readings_of"))
+        for name in compute:
+            patched.setattr(verdicts, name, partial(once, name))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.published_readings import gpu_readings
 from modelbudget.common.errors import InputError
-from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row, rows
+from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row
+from modelbudget.report.sections import gpu_readings as section
 from modelbudget.report.sections.gpu_readings import READINGS, _of_models
 from modelbudget.report.tables import environment
 
@@ -17,8 +18,8 @@ READ = gpu_readings(READINGS)
 
 
 @pytest.fixture(scope="module")
-def found(catalogue) -> list[Row]:
-    return rows(READ, catalogue)
+def found(catalogue, readings_once) -> list[Row]:
+    return section.readings_of(catalogue)
 
 
 def test_no_row_is_dropped(catalogue, found):
