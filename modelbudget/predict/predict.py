@@ -29,8 +29,9 @@ def predict(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
     parts = [
         rows
         for family, group in _grouped(distinct)
+        for fields in [_fields(family, group)]
         for quantity in quantities
-        for rows in _rows_of(family, group, quantity)
+        for rows in _rows_of(family, group, fields, quantity)
     ]
     table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
@@ -60,16 +61,18 @@ def _size(rows: pl.Series) -> pl.Series | int:
 
 
 def _rows_of(
-    family: type[Architecture], points: pl.DataFrame, quantity: str
+    family: type[Architecture], points: pl.DataFrame, fields: dict, quantity: str
 ) -> Iterator[pl.DataFrame]:
-    fields, keys = _fields(family, points), points.select(KEYS)
+    keys = points.select(KEYS)
     a, r = (polars_columns.namespace(kind, fields) for kind in (family, RunConfig))
     terms, holds = formula(family, quantity, a, r)
     is_covered = polars_columns.series(holds, points.height) == 1
+    are_all = is_covered.all()
     for component, term in terms.items():
-        yield _rows(keys, component, quantity, term).filter(is_covered)
-    others, keys = points.filter(~is_covered), keys.filter(~is_covered)
-    if others.height:
+        rows = _rows(keys, component, quantity, term)
+        yield rows if are_all else rows.filter(is_covered)
+    if not are_all:
+        others, keys = points.filter(~is_covered), keys.filter(~is_covered)
         for numbers, by_program in rows_by_program(
             family, quantity, _fields(family, others), others.height
         ):
