@@ -15,11 +15,11 @@ from modelbudget.report.payload import packed
 from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
 
-STYLES = ("style.css", "acts.css", "memory.css", "steps.css", "numbers.css")
+STYLES = ("style.css", "acts.css", "memory.css", "steps.css")
 SCRIPTS = (
     "unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sections.js", "finder.js",
 )  # fmt: skip
-LATER = ("formulas.js", "config_file.js", "numbers.js")
+LATER = ("formulas.js", "config_file.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the
 scripts of sections."""
 _END = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")

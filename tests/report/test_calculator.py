@@ -589,7 +589,7 @@ def test_without_scripts_it_says_so(opened):
     assert not tab.is_visible("#calculator")
 
 
-def test_a_print_has_the_answer_or_nothing_of_the_calculator(open_page, address, tmp_path):
+def test_a_print_has_the_answer_or_says_how_to_get_it(open_page, address, tmp_path):
     """Before a reader comes near it has none; printing begins it. It answers without Vega.
 
     Only this opens the page away from the calculator, and asks for what Vega would take.
@@ -599,10 +599,11 @@ def test_a_print_has_the_answer_or_nothing_of_the_calculator(open_page, address,
     tab = open_page(path.as_uri(), 1280)
     tab.emulate_media(media="print")
     assert tab.query_selector("#calculator[aria-busy]")
-    assert not tab.is_visible("#what-if")
+    assert tab.inner_text("#what-if").partition("\n\n")[2].startswith("Not in this print")
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     tab.wait_for_selector("#calculator:not([aria-busy])")
     assert "H100" in tab.inner_text("#fit-answer")
+    assert not tab.is_visible(".unprinted")
     assert tab.evaluate("typeof vega") == "undefined"
     assert tab.messages == []
 

@@ -537,7 +537,7 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
     tab = opened(width)
     address = tab.url
     assert tab.query_selector("[data-chart] svg") is None  # closed sections draw nothing
-    for name in ("hybrid", "hybrid-shares", "zoo-printed", "step", "what-if", "hybrid-numbers"):
+    for name in ("hybrid", "hybrid-shares", "zoo-printed", "step", "what-if", "hybrid-components"):
         if tab.query_selector(f"#{name}") is None:
             continue
         tab.goto("about:blank")  # a reload would scroll back

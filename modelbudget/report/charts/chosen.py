@@ -29,7 +29,7 @@ def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     charts = {}
     for i, choice in enumerate(tables.summary["charts"], start=1):
         y = choice["y"] or tables.summary["measure"]["quantities"][0]
-        rows = _amounts(tables.comparison, y)
+        rows = amounts_of_points(tables.comparison, y)
         if not rows.is_empty():
             charts[f"chosen-{i}"] = amounts_along(
                 rows, y, choice["x"], choice["colour"], choice["facet"]
@@ -52,7 +52,7 @@ def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     if not (quantities or tables.drawn) and tables.measured and tables.moving:
         quantities[EVERY] = min(tables.varying or tables.measured)
     return {
-        name: over_axes(_amounts(tables.comparison, quantity), quantity, tables.moving)
+        name: over_axes(amounts_of_points(tables.comparison, quantity), quantity, tables.moving)
         for name, quantity in quantities.items()
     }
 
@@ -61,7 +61,7 @@ CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")) and no
 EVERY_POINT = Chart(_of_points, lambda tables: bool(tables.axes) and not tables.solved)
 
 
-def _amounts(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
+def amounts_of_points(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
     """Return one row for each point: its fields, and the amount of a quantity."""
     of_point = comparison.columns[: comparison.columns.index("component")]
     largest = pl.col("value").max() if is_peak(quantity) else pl.col("value").sum()

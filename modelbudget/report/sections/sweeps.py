@@ -12,9 +12,8 @@ from modelbudget.report.charts.format import count
 from modelbudget.report.fit_tables import fits_section
 from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.layout_table import layouts_section
-from modelbudget.report.numbers import numbers_section
+from modelbudget.report.numbers import points_table
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
-from modelbudget.report.payload import comparison_tables
 from modelbudget.report.predicted_section import predicted_section
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
@@ -31,8 +30,6 @@ MOST_FAILED = 50
 
 def _contents(page: Page) -> list[dict]:
     """Return a section for each sweep, in their order, measured and predicted ones."""
-    tables_of = comparison_tables(page.sweeps)
-    page.pack("tables", tables_of)
     shown: set[str] = set()
     # Without a story the page opens with its sweeps.
     place = {"is_open": False} if page.has_story else {"is_open": True, "place": FIRST}
@@ -41,18 +38,17 @@ def _contents(page: Page) -> list[dict]:
         | (
             predicted_section(sweep, page.charts)
             if isinstance(sweep, PredictedResult)
-            else _measured(page, sweep, tables_of[sweep.name], shown)
+            else _measured(page, sweep, shown)
         )
         for sweep in ordered([*page.sweeps, *page.results.predicted])
     ]
 
 
-def _measured(page: Page, sweep: SweepResult, table: dict, shown: set[str]) -> dict:
+def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     """Return what the template shows of a sweep that is measured.
 
     If torch's print of every point is there, the page shows all of them step by step, and otherwise
-    one example. `table` is the part of the comparison that is in the page. `shown` has the groups
-    of components of earlier tables.
+    one example. `shown` has the groups of components of earlier tables.
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (
@@ -91,7 +87,7 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: set[str]) -> d
         "fits": fits_section(sweep),
         "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS), sweep.name),
         "example": None if step_by_step else _example(sweep, totals, page.known, shown),
-        "numbers": numbers_section(sweep, table),
+        "points": None if page.has_story else points_table(sweep),
     }
 
 
