@@ -5,7 +5,7 @@ import polars as pl
 
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bar_chart import names_and_totals, row_of_each
+from modelbudget.report.charts.bar_chart import line, lines_of, names_and_totals
 from modelbudget.report.charts.format import percent, si_bytes
 from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
@@ -14,8 +14,6 @@ KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "s
 REQUESTED = "peak_requested_bytes"
 NEEDS = frozenset((*KINDS, REQUESTED))
 SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
-ROW = 38
-"""Height of a row in pixels: its points, and a line of text above them."""
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -26,11 +24,11 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     table = _table(tables.comparison)
     models = table.unique("point", keep="first", maintain_order=True)
     requested = pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
-    y = row_of_each(models)
+    y, height = lines_of(models)
     shape = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
     marks = (
-        alt.Chart(table)
-        .mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
+        alt.Chart(table.with_columns(line=line()))
+        .mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1)
         .encode(
             y=y,
             x=alt.X(
@@ -46,9 +44,8 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
             ),
         )
     )
-    names = models.select("point", "label", total=requested)
-    texts = names_and_totals(names, y, baseline="bottom", yOffset=-2)
-    chart = alt.layer(marks, *texts).properties(width=theme.WIDTH, height=ROW * models.height)
+    texts = names_and_totals(models.with_columns(total=requested), y)
+    chart = alt.layer(marks, *texts).properties(width=theme.WIDTH, height=height)
     all_simulated = table["method"].unique().to_list() == [SIMULATED]
     title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
     return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}

@@ -1,6 +1,6 @@
-"""One bar for each model, with its name and total above: shares of components, or one amount."""
+"""Stacked bars below the name and the total of each model: shares of its parts, or amounts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -23,21 +23,39 @@ DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
 SAMPLE = 24
 """Models that are drawn of many, and those that every chart of models names."""
-ROW = 46
-"""Height of a row in pixels: a bar, and a line of text above it."""
+ROW = 19
+"""Height of a line in pixels: a model's name, or one of its bars."""
+MARGIN = 66
+"""Pixels of the names of phases."""
+ONE = {"": ""}
+"""The bar of a model that has only one."""
+NAME = "name"
+ABOVE = 100
+"""Pixels above the bars for the texts of marks."""
 
 
-def shares_of(whole: str) -> alt.X:
-    """Return the horizontal channel of shares, from nothing to the whole."""
-    axis = alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False)
-    scale = alt.Scale(domain=[0, 1])
-    return alt.X("share:Q", title=f"share of the {whole}", scale=scale, axis=axis)
+def lines_of(models: pl.DataFrame, phases: Mapping[str, str] = ONE) -> tuple[alt.Y, int]:
+    """Return the vertical channel `line`, and the height: a line of each name and each phase."""
+    lines = [f"{point} {phase}" for point in models["point"] for phase in (NAME, *phases)]
+    texts = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in phases.items())
+    named = theme.vertical(
+        MARGIN - 4, labelExpr=f"{texts} : ''", domain=False, ticks=False, labelOverlap=False
+    )
+    scale = alt.Scale(domain=lines, paddingInner=0.12, paddingOuter=0)
+    axis = None if phases == ONE else named
+    return alt.Y("line:N", sort=lines, title=None, scale=scale, axis=axis), ROW * len(lines)
 
 
-def names_and_totals(rows: pl.DataFrame, y: alt.Y, **style) -> list[alt.Chart]:
-    """Return the `label` of each row at the left, as long as it has room, and its `total`."""
-    base = alt.Chart(rows).encode(y=y)
-    limit = alt.ExprRef(f"width - {DIGIT * (max(map(len, rows['total'])) + 1)}")
+def line(phase: str | pl.Expr = "") -> pl.Expr:
+    """Return the line of a phase of a point."""
+    return pl.concat_str("point", pl.lit(phase) if isinstance(phase, str) else phase, separator=" ")
+
+
+def names_and_totals(models: pl.DataFrame, y: alt.Y) -> list[alt.Chart]:
+    """Return the `label` of each model at the left, as long as it has room, and its `total`."""
+    base = alt.Chart(models.select("label", "total", line=line(NAME))).encode(y=y)
+    limit = alt.ExprRef(f"width - {DIGIT * (max(map(len, models['total'])) + 1)}")
+    style: dict[str, Any] = {"baseline": "middle", "yOffset": 3, "fontSize": 12}
     return [
         base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
         base.mark_text(align="right", color=theme.SOFT, **style).encode(
@@ -46,70 +64,82 @@ def names_and_totals(rows: pl.DataFrame, y: alt.Y, **style) -> list[alt.Chart]:
     ]
 
 
-def bars(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
-    """Draw the share of each group in each model; of more than `most`, of some by size."""
-    table, models, drawn = _some(whole, most)
+def stacked_bars(
+    table: pl.DataFrame,
+    quantity: str,
+    title: str,
+    finding: str,
+    whole: str = "",
+    phases: Mapping[str, str] = ONE,
+    marks: Sequence[alt.Chart] = (),
+) -> theme.Layers:
+    """Draw a bar for each model, or for each of its phases, below its name and its total.
+
+    Columns: point, label, group, rank, value, total, with `whole` the share of it, which is drawn
+    instead of the value, and with `phases` the phase. `marks` are drawn above the bars.
+    """
     groups = groups_in(table)
-    y = row_of_each(models)
-    shares = (
-        alt.Chart(table.select("point", "label", "group", "rank", "value", "share", "total"))
-        .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
+    models = table.unique("point", keep="first", maintain_order=True)
+    texts_of_totals = [brief(total, quantity) for total in models["total"]]
+    y, height = lines_of(models, phases)
+    margin = 0 if phases == ONE else MARGIN
+    look: dict[str, Any] = {"tickCount": 5, "labelFlush": True, "grid": False}
+    x = alt.X("value:Q", title=UNITS[quantity],
+              axis=alt.Axis(labelExpr=theme.tick_labels(quantity), **look))  # fmt: skip
+    columns, texts = ["label", "group", "rank", "value"], {"label": "model", "group": "part"}
+    if whole:
+        columns.append("share")
+        x = alt.X("share:Q", title=f"share of the {whole}", scale=alt.Scale(domain=[0, 1]),
+                  axis=alt.Axis(format="%", **look))  # fmt: skip
+    if margin:
+        columns.append("phase")
+        texts["phase"] = "phase"
+    rows = table.select(*columns, line=line(pl.col("phase") if margin else ""))
+    bars = (
+        alt.Chart(rows)
+        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
-            x=shares_of(UNITS[quantity]),
+            x=x,
             y=y,
-            color=theme.colour(groups),
+            color=theme.colour(groups, columns=5, offset=ABOVE if marks else 8),
             order="rank:Q",
             tooltip=theme.tooltip(
-                {"label": "model", "group": "component"},
-                {"value": UNITS[quantity], "total": "total"}, {"share": "share"},
+                texts, {"value": UNITS[quantity]}, {"share": "share"} if whole else {}
             ),
         )
-    )  # fmt: skip
-    chart = alt.layer(shares, *_names(models, quantity, y)).properties(
-        width=theme.WIDTH, height=ROW * models.height
     )
-    finding = largest_part(whole, quantity) + drawn
-    title = f"{capitalized(UNITS[quantity])} by component and model"
-    return theme.framed(chart, title, finding, 0, groups=groups)
+    heads = names_and_totals(models.with_columns(total=pl.Series(texts_of_totals)), y)
+    chart = alt.layer(bars, *heads, *marks).properties(width=theme.WIDTH - margin, height=height)
+    return theme.framed(chart, title, finding, margin, groups=groups)
 
 
-def amounts(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
-    """Draw the amount of each model that has one group only, so that shares would say nothing."""
-    table, models, drawn = _some(whole, most)
-    rows = table.filter(pl.col("value") > 0)
-    if quantity == "cache_bytes":  # one part of memory, with its colour
-        rows = rows.with_columns(group=pl.lit("KV cache"))
-    groups = groups_in(rows)
-    y = row_of_each(models)
-    marks = (
-        alt.Chart(rows.select("point", "label", "group", "value"))
-        .mark_bar(size=18, yOffset=6)
-        .encode(
-            x=alt.X("value:Q", title=UNITS[quantity], axis=alt.Axis(
-                labelExpr=theme.tick_labels(quantity), tickCount=5, labelFlush=True, grid=False)),
-            y=y,
-            color=theme.colour(groups),
-            tooltip=theme.tooltip({"label": "model"}, {"value": UNITS[quantity]}),
+def is_shared(table: pl.DataFrame) -> bool:
+    """Return whether some point has more than one group, so that there are shares to draw."""
+    return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
+
+
+def bars_of_models(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
+    """Draw the share of each group in each model; of more than `most`, of some by size.
+
+    Of models with one group only, shares would say nothing: their amounts are drawn.
+    """
+    models = totals(whole)
+    unit, drawn, table = capitalized(UNITS[quantity]), "", whole.filter(pl.col("value") > 0)
+    if models.height > most:
+        by_size = models.sort("total", "point").with_row_index("place")
+        spaced = pl.col("place").is_in(evenly_spaced(range(models.height), SAMPLE))
+        kept = by_size.filter(spaced | pl.col("label").is_in(list(ALWAYS))).drop("place")
+        drawn = f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced by size."
+        table = kept.select("point").join(table, on="point", maintain_order="left_right")
+    if is_shared(whole):
+        finding = largest_part(whole, quantity) + drawn
+        return stacked_bars(
+            table, quantity, f"{unit} by component and model", finding, UNITS[quantity]
         )
-    )  # fmt: skip
-    chart = alt.layer(marks, *_names(models, quantity, y)).properties(
-        width=theme.WIDTH, height=ROW * models.height
-    )
-    title = f"{capitalized(UNITS[quantity])} by model"
-    finding = most_and_least(totals(whole).rename({"total": "value"}), quantity) + drawn
-    return theme.framed(chart, title, finding, 0, groups=groups)
-
-
-def _some(table: pl.DataFrame, most: int) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return the rows and the models that are drawn, in their order or by size, and which."""
-    models = totals(table)
-    if models.height <= most:
-        return table, models, ""
-    by_size = models.sort("total", "point").with_row_index("place")
-    spaced = pl.col("place").is_in(evenly_spaced(range(models.height), SAMPLE))
-    kept = by_size.filter(spaced | pl.col("label").is_in(list(ALWAYS))).drop("place")
-    drawn = f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced by size."
-    return table.filter(pl.col("point").is_in(kept["point"].implode())), kept, drawn
+    if quantity == "cache_bytes":  # one part of memory, with its colour
+        table = table.with_columns(group=pl.lit("KV cache"))
+    finding = most_and_least(models.rename({"total": "value"}), quantity) + drawn
+    return stacked_bars(table, quantity, f"{unit} by model", finding)
 
 
 def most_and_least(rows: pl.DataFrame, quantity: str) -> str:
@@ -120,19 +150,6 @@ def most_and_least(rows: pl.DataFrame, quantity: str) -> str:
         ratio = f"{times(most['value'] / least['value'])} that" if least["value"] else "more than"
         text += f", {ratio} of {least['label']} ({brief(least['value'], quantity)})"
     return f"{text}."
-
-
-def row_of_each(models: pl.DataFrame) -> alt.Y:
-    """Return the vertical channel: one row for each model, in their order."""
-    scale = alt.Scale(type="band", paddingInner=0.5, paddingOuter=0.5)
-    return alt.Y("point:N", sort=models["point"].to_list(), axis=None, scale=scale)
-
-
-def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
-    """Return the names above the bars, and their totals at the right."""
-    texts = pl.Series([brief(total, quantity) for total in models["total"]])
-    rows = models.select("point", "label").with_columns(total=texts)
-    return names_and_totals(rows, y, baseline="bottom", yOffset=-7, fontSize=12)
 
 
 def largest_part(table: pl.DataFrame, quantity: str) -> str:

@@ -7,9 +7,8 @@ import altair as alt
 import polars as pl
 
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
-from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
-from modelbudget.report.charts.bar_chart import amounts, bars
+from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
 from modelbudget.report.charts.format import UNITS, count, percent, value_of
 from modelbudget.report.charts.grouped_values import budget, evenly_spaced, totals, values
 from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
@@ -60,9 +59,11 @@ def charts(
     drawn = {}
     if not grid.is_empty():
         drawn |= _of_grid(grid, list(axes), quantity)
-    if chart := _one_by_one(listed, quantity):
-        drawn["models"] = chart
-    return drawn
+    return drawn | _one_by_one(listed, quantity)
+
+
+def _one_by_one(table: pl.DataFrame, quantity: str) -> dict[str, alt.TopLevelMixin]:
+    return {} if table.is_empty() else {"models": bars_of_models(table, quantity, MOST_BARS)}
 
 
 def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
@@ -70,8 +71,7 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     sizes = [field for field in moving if table[field].dtype.is_integer()]
     long = [field for field in sizes if len(values(table, field)) > SIDE_BY_SIDE] or sizes[:1]
     if not long:
-        chart = _one_by_one(table, quantity)
-        return {"models": chart} if chart else {}
+        return _one_by_one(table, quantity)
     main, *second = long[:2]
     fixed = [field for field in moving if field not in (main, *second)]
     panels = _panels(table, fixed)
@@ -80,7 +80,7 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
         finding = first_and_last(panels, main, quantity)
         total = {"total": over_axes(of_points, quantity, moving, finding)}
         shares = {"shares": shares_along(table, main, panels, quantity)}
-        return (shares if _is_shared(table) else {}) | total
+        return (shares if is_shared(table) else {}) | total
     (second,) = second
     slices = (
         {_join(name, at): rows for name, whole in panels.items()
@@ -114,18 +114,6 @@ def _share_over(
         f"more than half of the {UNITS[quantity]} in {name}: the share is {' to '.join(texts)}."
     )
     return over_axes(rows, f"share of {name}", fields, finding)
-
-
-def _is_shared(table: pl.DataFrame) -> bool:
-    """Return whether some point has more than one group, so that there are shares to draw."""
-    return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
-
-
-def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers | None:
-    """Draw the shares of each model, or its amount if no model has more than one group."""
-    if table.is_empty():
-        return None
-    return (bars if _is_shared(table) else amounts)(table, quantity, MOST_BARS)
 
 
 def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:

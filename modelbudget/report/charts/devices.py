@@ -7,10 +7,11 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.components.groups import MEMORY, group_of
+from modelbudget.components.groups import group_of
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.charts.peak import ROW, of_points
+from modelbudget.report.charts.peak import of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 SHARED = (
@@ -130,15 +131,10 @@ def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bars(table: pl.DataFrame, devices: list[Accelerator], finding: str) -> theme.Layers:
-    """Draw the parts of the peak of each point as a bar.
-
-    With the memory of the accelerators `near` these peaks.
-    """
-    models = table.unique("point", keep="first", maintain_order=True)
-    accelerators = near(devices, _most(models, "peak"))
+    """Draw the parts of the peak of each point, and the memory of the devices `near` them."""
     named = [
         {"bytes": device.bytes, "device": f"{device.name} · {si_bytes(device.bytes)}"}
-        for device in accelerators
+        for device in near(devices, _most(table, "peak"))
     ]
     lines = alt.Chart(pl.DataFrame(named)).encode(x="bytes:Q")
     capacity = [
@@ -147,32 +143,10 @@ def _bars(table: pl.DataFrame, devices: list[Accelerator], finding: str) -> them
             y=alt.value(-5), text="device:N"
         ),
     ]
-    order = [f"{point} {part}" for point in models["point"] for part in ("label", "bar")]
-    y = alt.Y("line:N", sort=order, axis=None, scale=alt.Scale(domain=order, paddingInner=0.12))
-    groups = [group for group in MEMORY if group in table["group"]]
-    bars = alt.Chart(table.select("label", "group", "rank", "value", line=pl.col("point") + " bar"))
-    names = models.select(
-        line=pl.col("point") + " label",
-        text=pl.col("label") + " · " + pl.col("peak").map_elements(si_bytes, pl.String),
-    )
-    chart = alt.layer(
-        bars.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
-            x=alt.X(
-                "value:Q",
-                title="bytes on one device",
-                axis=alt.Axis(labelExpr=theme.BYTES, tickCount=6),
-            ),
-            y=y,
-            color=theme.colour(groups, columns=5),
-            order="rank:Q",
-            tooltip=theme.tooltip({"label": "layout", "group": "part"}, {"value": "bytes"}),
-        ),
-        alt.Chart(names)
-        .mark_text(align="left", baseline="middle", yOffset=3, limit=alt.ExprRef("width"))
-        .encode(x=alt.value(0), y=y, text="text:N"),
-        *(capacity if accelerators else ()),
-    ).properties(width=theme.WIDTH, height=ROW * len(order))
-    return theme.framed(chart, TITLE, f"{finding} {TEMPORARY}", 0, groups=groups)
+    return stacked_bars(
+        table.with_columns(total="peak"), "bytes_at_peak", TITLE, f"{finding} {TEMPORARY}",
+        marks=capacity if named else (),
+    )  # fmt: skip
 
 
 def _by_step(parts: pl.DataFrame) -> str:

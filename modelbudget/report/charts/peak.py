@@ -2,24 +2,20 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bar_chart import names_and_totals, shares_of
+from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.format import percent, si_bytes, times
-from modelbudget.report.charts.grouped_values import groups_in
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
-NEEDS = frozenset((*STATES, "peak_training_bytes"))
+PEAK = "peak_training_bytes"
+NEEDS = frozenset((*STATES, PEAK))
 PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
 """Phases of the second step, in which the optimizer state is in memory, and their labels."""
-ROW = 19
-"""Height of a line in pixels: a model's name, or one of its bars."""
-MARGIN = 66
 MOST_NAMED = 6
 """Up to this number of models are named in a sentence."""
 
@@ -51,26 +47,18 @@ def of_points(
         phases = parts_of(table) if table["quantity"].n_unique() == len(needs) else {}
         peaks = {phase: sum(parts.values()) for phase, parts in phases.items()}
         rows += [
-            {
-                "point": point,
-                "label": label,
-                "phase": phase,
-                "group": group,
-                "rank": rank,
-                "value": parts[group],
-                "peak": peaks[phase],
-                "worst": max(peaks.values()),
-            }
+            {"point": point, "label": label, "phase": phase, "group": group, "rank": rank,
+             "value": parts[group], "peak": peaks[phase], "worst": max(peaks.values())}
             for phase, parts in phases.items()
             for rank, group in enumerate(MEMORY)
             if parts.get(group)
-        ]
+        ]  # fmt: skip
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
     sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
-    of_peak = table.filter(quantity="peak_training_bytes").select("component", "measured")
+    of_peak = table.filter(quantity=PEAK).select("component", "measured")
     peaks = dict(of_peak.iter_rows())
     logits = sum(
         value
@@ -113,52 +101,8 @@ def composition(
 
     `table` has the columns of `peak_parts`; `phases` maps its phases to their labels.
     """
-    groups = groups_in(table)
-    models = table.unique("point", keep="first", maintain_order=True)
-    lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *phases)]
-    names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in phases.items())
-    y = alt.Y(
-        "line:N",
-        sort=lines,
-        title=None,
-        scale=alt.Scale(domain=lines, paddingInner=0.12, paddingOuter=0),
-        axis=theme.vertical(
-            MARGIN - 4, labelExpr=f"{names} : ''", domain=False, ticks=False, labelOverlap=False
-        ),
-    )  # fmt: skip
-    bars = (
-        alt.Chart(
-            table.select(
-                "label",
-                "group",
-                "rank",
-                "value",
-                line=pl.concat_str("point", "phase", separator=" "),
-                phase=pl.col("phase").replace_strict(phases),
-                share=pl.col("value") / pl.col("worst"),
-            )
-        )
-        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
-        .encode(
-            x=shares_of("model's peak"),
-            y=y,
-            color=theme.colour(groups),
-            order="rank:Q",
-            tooltip=theme.tooltip(
-                {"label": "model", "phase": "phase", "group": "part"}, {"value": "bytes"},
-                {"share": "of the peak"},
-            ),
-        )
-    )  # fmt: skip
-    titles = models.select(
-        "label",
-        line=pl.concat_str("point", pl.lit(" ")),
-        total=pl.col("worst").map_elements(si_bytes, pl.String),
-    )
-    chart = alt.layer(bars, *names_and_totals(titles, y, baseline="middle", yOffset=3)).properties(
-        width=theme.WIDTH - MARGIN, height=ROW * len(lines)
-    )
-    return theme.framed(chart, title, finding, MARGIN, groups=groups)
+    rows = table.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
+    return stacked_bars(rows, PEAK, title, finding, "model's peak", phases)
 
 
 def _deciding(table: pl.DataFrame) -> str:

@@ -64,7 +64,7 @@ _CONFIG = {
 
 def tick_labels(quantity: str) -> str:
     """Return the Vega expression of the ticks of a quantity: bytes, FLOPs (G, T) or a count (B)."""
-    if quantity.endswith("_bytes"):
+    if "bytes" in quantity:
         return BYTES
     return _SI if quantity.startswith("flops_") else SHORT
 
