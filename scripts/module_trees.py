@@ -13,17 +13,16 @@ from modelbudget.common.paths import MODELS
 from modelbudget.measurement.trace.inspection import inspect, of_architectures
 from modelbudget.measurement.trace.module_tree import tree
 from modelbudget.measurement.trace.walkthrough import walkthrough
-from modelbudget.report.sampled_models import sampled
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
-catalogue, models = Catalogue(MODELS), {}
-for path in snakemake.input.points:
-    architectures = [row.architecture for row in rows(pl.read_parquet(path))]
-    timeout_s = snakemake.params.timeouts[sweep := Path(path).parent.name]
-    models[sweep] = {one.digest(): (one, timeout_s) for one in architectures}
-small = {digest: one for sweep in snakemake.params.printed for digest, one in models[sweep].items()}
+catalogue = Catalogue(MODELS)
+small = {
+    row.architecture.digest(): (row.architecture, snakemake.params.timeouts[Path(path).parent.name])
+    for path in snakemake.input.points
+    for row in rows(pl.read_parquet(path))
+}
 named = {
     name: (named_architecture(catalogue[name]), Measure().timeout_s)
     for name in snakemake.params.named
@@ -32,10 +31,8 @@ trees = [
     {"model": name, "label": catalogue[name].label, "tree": found}
     for name, found in inspect(tree, named, 1).items()
 ]
-swept = inspect(tree, sampled(models), snakemake.threads)
 printed = inspect(repr, small, 1)
 walkthroughs = of_architectures(walkthrough, small, 1)
 write_json(snakemake.output.trees, trees, indent=1)
-write_json(snakemake.output.swept, swept)
 write_json(snakemake.output.modules, printed, indent=1)
 write_json(snakemake.output.walkthroughs, walkthroughs, indent=1)

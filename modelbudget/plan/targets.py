@@ -22,12 +22,11 @@ MANY_TRACED = 30
 """Points of a sweep from which tracing takes longer than importing torch."""
 COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
 OF_ALL = (
-    "assets/calculator.json", "module_trees/trees.json", "module_trees/swept.json",
+    "assets/calculator.json", "module_trees/trees.json",
     "training_step/step.json", "training_step/allocations.parquet",
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
-NOT_ON_PAGE = {"swept.json"}
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
     "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
@@ -40,8 +39,8 @@ MOST_OF_NAMES = 60
 OF_SOLVED = ("solutions", "frontier", "published")
 TABLES = ("parquet", "csv")
 """Files of models that are counted by hand, and those that a run of named sweeps does not make;
-those of them that the page does not read, files of each sweep, and of each sweep without
-measurement; tables of a sweep that is solved; formats of some tables.
+files of each sweep, and of each sweep without measurement; tables of a sweep that is solved;
+formats of some tables.
 """
 
 
@@ -91,7 +90,7 @@ def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str], is_of_all: bo
     """Return the files that the page is made of, all results but pictures."""
     of_sweep = ("sweep.json", "points.parquet", "comparison.parquet", "charts.json")
     return [
-        *(file for file in of_report(sweeps, is_of_all) if Path(file).name not in NOT_ON_PAGE),
+        *of_report(sweeps, is_of_all),
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
         *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
         *tables(sweeps, "zoo", "fit", "layouts", "frontier", "published"),
@@ -161,6 +160,15 @@ def counted_by_hand(expanded: Expanded) -> bool:
         and total(point.architecture.parameters(point.architecture)) <= ON_PAPER
         for point in expanded.points
     )
+
+
+def printed(sweeps: dict[str, Expanded]) -> dict[str, int]:
+    """Return the sweeps that are counted by hand, with the seconds that a model may take."""
+    return {
+        name: sweep.sweep.measure.timeout_s
+        for name, sweep in sweeps.items()
+        if counted_by_hand(sweep)
+    }
 
 
 def last_failure(sweep: str) -> str | None:

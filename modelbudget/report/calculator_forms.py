@@ -85,14 +85,7 @@ class Formulas:
                 self._runs(a, runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())])
             ),
             "classes": {
-                name: self.columns.of(
-                    self._runs(
-                        a,
-                        runs(categories),
-                        [OF_CLASSES],
-                        name,
-                    )
-                )
+                name: self.columns.of(self._runs(a, runs(categories), [OF_CLASSES], name))
                 for name in classes
             },
         }

@@ -41,10 +41,7 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
 
 
 def component_rows(
-    point: dict,
-    comparison: pl.DataFrame,
-    quantity: str = "parameters",
-    with_numbers: bool = False,
+    point: dict, comparison: pl.DataFrame, quantity: str = "parameters", with_numbers: bool = False
 ) -> list[dict]:
     """Return one row for each component of a quantity, in the order of `component_order`.
 

@@ -10,7 +10,6 @@ from modelbudget.report import tables
 from modelbudget.report.charts.format import count, times
 from modelbudget.report.page_results import SweepResult
 
-MOST_ROWS = 200
 EQUAL = 1e-6
 """Largest relative difference that is shown as 1: tensors of a few bytes, such as step counts."""
 
@@ -25,7 +24,6 @@ def implementations_section(sweep: SweepResult) -> dict | None:
         "classes": sorted(traced["class"].unique()),
         "replaced": sorted(traced["replaced"].drop_nulls().unique()),
         "quantities": _quantities(table),
-        "differs": _differs(traced),
         "rows": count(traced.height),
         "missing": _missing(table),
     }
@@ -122,42 +120,6 @@ def _quantities(table: pl.DataFrame) -> Markup:
         numbers=("models by formula", "by our module", "by transformers’ class",
                  "class ÷ our module"),
     )  # fmt: skip
-
-
-def _differs(traced: pl.DataFrame) -> Markup | None:
-    """Return the table of the values of which module or class is not what was predicted."""
-    rows = traced.filter(~pl.col("module_agrees") | ~pl.col("reference_agrees"))
-    if rows.is_empty():
-        return None
-    return tables.table(
-        [
-            {
-                "model": row["label"],
-                "quantity": row["quantity"],
-                "formula": row["formula"],
-                "our module": row["module"],
-                "transformers’ class": row["reference"],
-                "class ÷ module": _ratio(row["ratio"]),
-                "module": _verdict(row["module_agrees"]),
-                "class": _verdict(row["reference_agrees"], row["known_difference"]),
-                "of": row["class"],
-                "built from": row["built_from"],
-                "attention": row["attention"],
-                "traced on": row["method"],
-            }
-            for row in rows.head(MOST_ROWS).iter_rows(named=True)
-        ],
-        "Values of a module or class that are not the formula’s; of a peak, the largest phase",
-        numbers=("formula", "our module", "transformers’ class", "class ÷ module"),
-        red=[True] * min(rows.height, MOST_ROWS),
-    )
-
-
-def _verdict(agrees: bool | None, known: str | None = None) -> str | None:
-    """Return a verdict as text: a known difference has its number and its reason."""
-    if agrees is None:
-        return None
-    return ("agrees" + (f", known difference {known}" if known else "")) if agrees else "differs"
 
 
 def _missing(table: pl.DataFrame) -> Markup | None:

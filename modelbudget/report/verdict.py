@@ -123,26 +123,15 @@ def verdicts(results: Results) -> list[Verdict]:
 
 def disagreements(results: Results) -> list[tuple[str, dict]]:
     """Return every row that does not agree, with its section, in the order of the page."""
-    wrong = [
-        _wrong(
-            sweep.comparison.filter(is_compared()),
-            sweep.name,
-            "label",
-            "component",
-            "predicted",
-            "measured",
-        )
+    compared = [
+        (sweep.name, "label", "component", "predicted", "measured",
+         sweep.comparison.filter(is_compared()))
         for sweep in ordered(results.sweeps)
-    ]
-    for file, (source, _, *columns) in TABLES.items():
-        if file in results.parts:
-            wrong.append(_wrong(results.parts[file], source, *columns))
-    return [row for rows in wrong for row in rows]
-
-
-def _wrong(
-    table: pl.DataFrame, source: str, model: str, part: str, expected: str, counted: str
-) -> list[tuple[str, dict]]:
+    ] + [
+        (source, *columns, results.parts[file])
+        for file, (source, _, *columns) in TABLES.items()
+        if file in results.parts
+    ]  # fmt: skip
     return [
         (
             source,
@@ -155,6 +144,7 @@ def _wrong(
                 "difference": (row[counted] or 0) - (row[expected] or 0),
             },
         )
+        for source, model, part, expected, counted, table in compared
         for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
     ]
 

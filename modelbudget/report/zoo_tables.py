@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
+from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
 from modelbudget.report.charts.format import count, percent, short, signed_percent
 
 SOURCES = {
@@ -31,7 +31,6 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
         "counts": list(tallies(zoo).values()),
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
-        "differences": _differences(zoo),
         "remarks": _remarks(zoo),
         "heads": [head for head, _ in SOURCES.values()],
         "series": [
@@ -66,38 +65,6 @@ def _tally(zoo: pl.DataFrame, name: str) -> dict:
     numbers = {mark: statuses.count(status) for status, mark in _MARKS.items()}
     head, description = SOURCES[name]
     return {"head": head, "description": description, "models": sum(numbers.values())} | numbers
-
-
-def _differences(zoo: pl.DataFrame) -> list[dict]:
-    """Return each reason once with its models, unexplained differences first."""
-    rows = pl.concat(
-        zoo.filter(pl.col(f"{name}_reason").is_not_null()).select(
-            "label", "class", name=pl.lit(name), reason=f"{name}_reason",
-            difference=f"{name}_difference",
-            share=pl.col(f"{name}_difference") / pl.col("predicted"),
-        )
-        for name in COUNTS
-    )  # fmt: skip
-    differences = [
-        {
-            "unexplained": reason.startswith(NO_REASON),
-            "models": models["label"].to_list(),
-            "source": models["class"][0] if name == "reference" else SOURCES[name][0],
-            "difference": _range(models),
-            "reason": reason,
-        }
-        for (name, reason), models in rows.group_by("name", "reason", maintain_order=True)
-    ]
-    return sorted(differences, key=lambda difference: not difference["unexplained"])
-
-
-def _range(rows: pl.DataFrame) -> str | None:
-    """Return the difference, or the range of several."""
-    rows = rows.drop_nulls("difference").sort("difference")
-    if rows.is_empty():
-        return None
-    ends = [_signed(*rows.select("difference", "share").row(i)) for i in (0, -1)]
-    return ends[0] if rows.height == 1 else f"{ends[0]} to {ends[1]}"
 
 
 def _signed(difference: int, share: float) -> str:

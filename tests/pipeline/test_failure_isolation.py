@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -408,12 +407,6 @@ def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
         failed[name] = table.drop_nulls("failure")["point"].n_unique()
     assert measured == {"some": 2, "all-fail": 0, "transformers": 2, "on-paper": 2}
     assert failed == {"some": 6, "all-fail": 4, "transformers": 2, "on-paper": 1}
-    trees = json.loads((results / "module_trees" / "swept.json").read_text())
-    reasons = Counter(tree["failure"].split(":")[0] for tree in trees.values() if "failure" in tree)
-    assert reasons == {
-        "killed by signal 9, probably out of memory": 3, "RuntimeError": 2, "ValueError": 2,
-        "no answer within 2 s": 2,
-    }  # fmt: skip
     page = (results / "report.html").read_text(encoding="utf-8")
     assert "could not be built: killed by signal 9, probably out of memory" in page  # on paper
     assert "is not a multiple of the number of attention heads (40)" in page

@@ -8,7 +8,6 @@ from torch import nn
 
 from modelbudget.architecture.terms import total
 from modelbudget.measurement.trace.module_tree import tree
-from modelbudget.report import sampled_models
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture
@@ -153,27 +152,6 @@ def test_it_reads_as_a_list_too(opened, script):
         "weight 256,000 × 18,432, the same tensor as embedding.token.weight",
     ):  # fmt: skip
         assert text in words
-
-
-def by_digest(architectures) -> dict:
-    return {one.digest(): one for one in architectures}
-
-
-def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
-    monkeypatch.setattr(sampled_models, "MOST_TREES", 7)
-    gpt_2 = named_architecture(catalogue["gpt-2-124m"])
-    deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
-    found = sampled_models.sampled({"small": by_digest([gpt_2] * 9), "large": by_digest(deep)})
-    assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
-
-
-def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypatch):
-    monkeypatch.setattr(sampled_models, "LARGE", 4)
-    monkeypatch.setattr(sampled_models, "FEW", 3)
-    gpt_2 = named_architecture(catalogue["gpt-2-124m"])
-    deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
-    found = sampled_models.sampled({"whole": by_digest(deep[:4]), "large": by_digest(deep[4:])})
-    assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
 
 
 REASON = "ValueError: <i>8</i> heads"

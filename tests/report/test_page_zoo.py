@@ -74,16 +74,6 @@ def test_each_count_has_a_tally():
     }
 
 
-def test_a_reason_stands_once_and_what_has_none_comes_first():
-    odd, tied = zoo_section(TABLE, "zoo")["differences"]
-    assert odd["unexplained"]
-    assert odd["reason"] == "unexplained: no reason is known"
-    assert odd["difference"] == "+500 (+25.0\u00a0%)"
-    assert tied["models"] == ["Model 2", "Model 3 (also tied)"]
-    assert (tied["source"], tied["unexplained"]) == ("TiedForCausalLM", False)
-    assert tied["difference"] == "−300 (−20.0\u00a0%) to −100 (−20.0\u00a0%)"
-
-
 def test_marks_of_a_row():
     (series,) = zoo_section(TABLE, "zoo")["series"]
     plain, tied, _, odd, _ = series["rows"]

@@ -25,7 +25,7 @@ from modelbudget.predict.layouts import (
     smallest,
 )
 from modelbudget.predict.prediction_or_reason import NO_FORMULA
-from modelbudget.report.layout_table import layouts_section
+from modelbudget.report.fit_tables import layouts_section
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 

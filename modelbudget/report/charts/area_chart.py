@@ -282,11 +282,7 @@ def size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -
         scale=alt.Scale(type="log", nice=False)
         if logarithmic
         else alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(
-            grid=False,
-            labelExpr=theme.EXACT,
-            **marks,
-        ),
+        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, **marks),
     )
 
 

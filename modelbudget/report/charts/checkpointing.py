@@ -110,11 +110,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         base.transform_filter(f"datum.recompute == '{kinds[-1]}'")
         .mark_text(baseline="top", dy=8, color=theme.SOFT)
         .encode(text="sizes:N"),
-    ).properties(
-        title=theme.panel_title(title, width),
-        width=width,
-        height=300,
-    )
+    ).properties(title=theme.panel_title(title, width), width=width, height=300)
 
 
 def _savings(panels: dict[str, pl.DataFrame]) -> str:

@@ -56,19 +56,6 @@ def evenly_spaced(values: Sequence, most: int) -> list:
     return [values[round(i * step)] for i in range(most)]
 
 
-def share_room(sizes: dict[str, int], room: int) -> dict[str, int]:
-    """Distribute `room` over tables of these sizes: small ones fit whole, larger ones get the same.
-
-    Return the number of rows for each name.
-    """
-    rooms = {}
-    smallest_first = sorted(sizes, key=lambda name: (sizes[name], name))
-    for name, left in zip(smallest_first, range(len(sizes), 0, -1), strict=True):
-        rooms[name] = min(sizes[name], room // left)
-        room -= rooms[name]
-    return rooms
-
-
 def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
     """Return the points at no more than `most` evenly spaced values of a field."""
     kept = evenly_spaced(values(table, field), most)

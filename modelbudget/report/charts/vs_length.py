@@ -11,13 +11,7 @@ import polars as pl
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
-from modelbudget.report.charts.format import (
-    capitalized,
-    count,
-    field_title,
-    percent,
-    si_bytes,
-)
+from modelbudget.report.charts.format import capitalized, count, field_title, percent, si_bytes
 from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 

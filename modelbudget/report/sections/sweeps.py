@@ -3,18 +3,19 @@
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.architecture.evaluators import symbols
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.failures import by_reason
 from modelbudget.components.groups import group_of
-from modelbudget.report import example_point, formula_tables, tables
+from modelbudget.report import formula_tables, tables
+from modelbudget.report.chart_specs import Charts
+from modelbudget.report.charts.chosen import amounts_of_points
 from modelbudget.report.charts.format import count
-from modelbudget.report.fit_tables import fits_section
+from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.fit_tables import fits_section, layouts_section
 from modelbudget.report.implementation_tables import implementations_section
-from modelbudget.report.layout_table import layouts_section
-from modelbudget.report.numbers import points_table
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
-from modelbudget.report.predicted_section import predicted_section
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
 from modelbudget.report.solve_tables import solve_section
@@ -53,7 +54,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (
         page.verdict_of(sweep.name),
-        example_point.largest(sweep),
+        _largest(sweep),
         _whose(sweep),
     )
     act = page.drawn.get(sweep.name)
@@ -170,6 +171,76 @@ def _components_of(sweep: SweepResult, point: dict) -> list[str]:
     """Return the components of a point that have parameters."""
     rows = sweep.of_point(point).filter(pl.col("quantity") == "parameters", pl.col("measured") > 0)
     return rows["component"].to_list()
+
+
+SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
+"""The largest point of a sweep is by the first of these that was measured."""
+
+
+def _largest(sweep: SweepResult) -> pl.DataFrame:
+    """Return the points with the quantity that they are sorted by, as `total`."""
+    measured = sweep.comparison.drop_nulls("measured")
+    there = set(measured["quantity"].unique())
+    quantity = next((one for one in SORTED_BY if one in there), "")
+    return (
+        measured.filter(pl.col("quantity") == quantity)
+        .group_by("point").agg(total=pl.col("measured").sum())
+        .join(sweep.points, on="point").sort("point")
+    )  # fmt: skip
+
+
+def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
+    """Return the context of the section's template."""
+    summary = sweep.summary
+    whose = implementer("", summary["fixed"].get("implementation", "modelbudget"))
+    of_run = OF_RUN & set(summary["measure"]["quantities"])
+    return {
+        "id": sweep.name,
+        "short": summary["title"],
+        "template": "predicted.html.j2",
+        "question": question(summary),
+        "facts": [*facts(summary), *([("memory and FLOPs of", [whose])] if of_run else [])],
+        "predictions": count(summary["points"]),
+        "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
+        "formulas": [_formulas(model) for model in summary["models"]],
+    }
+
+
+def _formulas(model: dict) -> Markup:
+    """Return the table of a base's components that have parameters, with their formulas."""
+    point = model["fields"] | {"family": model["family"]}
+    rows = [
+        {
+            "component": formula_tables.component_name(name),
+            "formula": Markup(symbols.to_mathml(term)),
+        }
+        for name, term in formula_tables.formulas(point, varying=model["varying"]).items()
+        if term.total != 0
+    ]
+    return tables.table(rows, f"Formulas of {model['label']}")
+
+
+MOST_POINTS = 40
+
+
+def points_table(sweep: SweepResult) -> Markup:
+    """Return a row for each point, or for some at even spacing; of a peak, the largest phase."""
+    comparison = sweep.comparison
+    quantities = comparison["quantity"].drop_nulls().unique().sort().to_list()
+    columns = {
+        quantity: dict(amounts_of_points(comparison, quantity).select("point", "value").rows())
+        for quantity in quantities
+    }
+    wrong = set(comparison.filter(pl.col("agrees").not_())["point"])
+    labels = comparison.select("point", "label").unique("point", maintain_order=True).rows()
+    shown = evenly_spaced(labels, MOST_POINTS)
+    rows = [
+        {"point": label} | {name: values.get(point) for name, values in columns.items()}
+        for point, label in shown
+    ]
+    more = f", {len(shown)} of {count(len(labels))}" if len(shown) < len(labels) else ""
+    red = [point in wrong for point, _ in shown]
+    return tables.table(rows, f"Points{more}", tuple(quantities), red=red)
 
 
 SECTION = Section(120, _contents)

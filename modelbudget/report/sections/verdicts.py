@@ -3,15 +3,15 @@
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
+from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
-from modelbudget.report.charts.format import count
-from modelbudget.report.implementation_tables import most_of_classes, of_all_sweeps
-from modelbudget.report.page_results import Results, ordered
+from modelbudget.report.charts.format import count, short, signed_percent
+from modelbudget.report.implementation_tables import class_values, most_of_classes, of_all_sweeps
+from modelbudget.report.page_results import Results, SweepResult, ordered
 from modelbudget.report.ratios import ratios, recorded_points
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.gpu_readings import readings_of
-from modelbudget.report.what_others_say import trust_section
+from modelbudget.report.zoo_tables import tallies
 
 MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20
@@ -43,11 +43,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "roomless": [
             (v.source, f"{count(v.roomless)} of {v.title}") for v in verdicts if v.roomless
         ],
-        "zoos": [
-            _zoo(sweep.name, sweep.zoo)
-            for sweep in ordered(results.sweeps)
-            if sweep.zoo is not None
-        ],
         "trust": trust_section(ordered(results.sweeps)),
         "devices": _devices(verdicts),
         "implementations": of_all_sweeps(ordered(results.sweeps)),
@@ -73,10 +68,7 @@ def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | None]:
         for name in ("compared", "agreed", "near")
     )
     text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
-    return {
-        "title": verdict.sentence(agreed, compared, near),
-        "near": text if near else None,
-    }
+    return {"title": verdict.sentence(agreed, compared, near), "near": text if near else None}
 
 
 def _of_class(verdicts: list[verdict.Verdict]) -> str | None:
@@ -118,18 +110,6 @@ def _not_shown(results: Results) -> list[tuple[str, str]]:
     return [(name, title) for name, title in results.on_request if name not in shown]
 
 
-def _zoo(section: str, zoo: pl.DataFrame) -> dict:
-    """Return the agreement of the published models with reference counts, in one line."""
-    status = zoo["status"].to_list()
-    agree, explained, unexplained = (status.count(s) for s in (AGREES, EXPLAINED, UNEXPLAINED))
-    return {
-        "line": f"Of {count(len(status))} published models, {count(agree)} agree with all "
-        f"reference counts and printed sizes, and {count(explained)} differ for a known reason",
-        "unexplained": f"{count(unexplained)} unexplained" if unexplained else None,
-        "section": section,
-    }
-
-
 def _line(of_table: verdict.Verdict) -> dict:
     return {
         "section": _link(of_table.source, of_table.title),
@@ -153,6 +133,60 @@ def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
 
 def _link(section: str, text: str) -> Markup:
     return Markup('<a href="#{}">{}</a>').format(section, text)
+
+
+OUTSIDERS = {
+    "reference": "Classes of Hugging Face <code>transformers</code>, instantiated",
+    "exact": "Exact counts that others have published",
+    "published_value": "Sizes that papers and model cards print",
+}
+
+TRACED = (
+    "Memory of training steps of {}, by quantity and phase, predicted with the settings of "
+    "<code>transformers</code> and traced on the class"
+)
+
+
+def trust_section(sweeps: list[SweepResult]) -> dict | None:
+    """Return what outsiders count, and every printed size that nothing explains.
+
+    None without a sweep of all published models.
+    """
+    published = next((sweep for sweep in sweeps if sweep.zoo is not None), None)
+    if published is None or published.zoo is None:
+        return None
+    tally = tallies(published.zoo)
+    outside = [tally[name] | {"witness": text} for name, text in OUTSIDERS.items()]
+    traced = class_values(sweeps)
+    if traced:
+        outside.insert(1, traced | {"witness": TRACED.format(" and ".join(traced["classes"]))})
+    agreed, values, unexplained = (
+        sum(int(tallied[name]) for tallied in outside)
+        for name in ("agrees", "models", "unexplained")
+    )
+    return {
+        "title": f"{count(agreed)} of {count(values)} numbers of others equal our formulas"
+        + (f"; {count(unexplained)} are unexplained" if unexplained else ""),
+        "outside": [tallied for tallied in outside if tallied["models"]],
+        "section": published.name,
+        "open": _open(published.zoo),
+    }
+
+
+def _open(zoo: pl.DataFrame) -> list[dict]:
+    rows = zoo.filter(pl.col("published_value_reason").str.starts_with(NO_REASON))
+    return [
+        {
+            "label": row["label"],
+            "printed": row["published"],
+            "source": row["published_source"],
+            "predicted": count(row["predicted"]),
+            "short": short(row["predicted"]),
+            "difference": signed_percent(row["published_value"] / row["predicted"] - 1),
+            "reason": row["published_value_reason"].removeprefix(NO_REASON).lstrip(": "),
+        }
+        for row in rows.iter_rows(named=True)
+    ]
 
 
 SECTION = Section(70, _contents)
