@@ -31,11 +31,11 @@ from modelbudget.report.charts.grouped_values import (
     values,
 )
 
-MOST_VALUES = 120
+MOST_VALUES = 40
 MARGIN, MARGIN_WITH_TITLE = 52, 70
 """Width in pixels of a vertical axis, without and with a title."""
 FEW = 8
-"""Up to this number of values an axis has bars; with more it has an area."""
+"""Up to this number of values an axis of sizes has a mark at each."""
 SERIES = "series"
 """A column of lines that have names of their own."""
 COLUMNS, MOST_PANELS, MOST_LINES, MOST_POINTS = 3, 12, 12, 2_000
@@ -67,72 +67,34 @@ def shares_along(
     )
 
 
-def stack(
-    rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
-) -> theme.Layers:
-    """Draw the shares of groups along an axis: bars of few values or of text, else an area.
+def stack(rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int) -> alt.Chart:
+    """Draw the shares of groups at each value of an axis.
 
     Columns: the axis, group, rank, share, and value and total if they are known.
     """
-    shares = alt.Y(
-        "share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=theme.vertical(format="%")
-    )
-    encoded: dict[str, Any] = {"y": shares, "color": theme.colour(groups), "order": "rank:Q"}
-    base = alt.Chart(rows.select(axis, "group", "rank", "share", pl.col("^(value|total)$")))
-    x_title = field_title(axis) if columns < 3 else axis
-    look: dict[str, Any] = {"stroke": theme.PAPER, "strokeWidth": 0.5}
-    if rows[axis].dtype.is_integer() and rows[axis].n_unique() > FEW:
-        area = base.mark_area(**look, line=False)
-        x = size(axis, rows, x_title)
-        layers = [area.encode(x=x, **encoded), _tooltip_bands(rows, axis, x_title)]
-    else:
-        exact = {name: name for name in ("value", "total") if name in rows.columns}
-        tooltip = theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"})
-        marks = base.mark_bar(**look)
-        layers = [marks.encode(x=few(axis, rows, x_title), tooltip=tooltip, **encoded)]
     width = theme.panel_width(columns, MARGIN)
-    return alt.layer(*layers).properties(
-        title=theme.panel_title(title, width), width=width, height=260
+    y_axis = theme.vertical(format="%")
+    exact = {name: name for name in ("value", "total") if name in rows.columns}
+    return (
+        alt.Chart(rows.select(axis, "group", "rank", "share", *exact))
+        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=in_order(axis, rows, field_title(axis) if columns < 3 else axis),
+            y=alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=y_axis),
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"}),
+        )
+        .properties(title=theme.panel_title(title, width), width=width, height=260)
     )
 
 
-def few(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
-    """Return the horizontal channel of few values, or of texts in their order."""
+def in_order(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
+    """Return the horizontal channel of values that stand side by side, sizes in their order."""
     label = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
     marks = alt.Axis(labelExpr=label, labelAngle=0, labelSeparation=2, ticks=False, grid=False)
-    return alt.X(f"{axis}:O", title=title, sort=values(rows, axis), axis=marks)
-
-
-def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
-    """Draw invisible bands, one around each value, whose tooltip lists all groups exactly."""
-    texts = [
-        percent(row["share"])
-        if "value" not in row
-        else f"{count(row['value'])} ({percent(row['share'])})"
-        for row in rows.iter_rows(named=True)
-    ]
-    total = ["total"] if "total" in rows.columns else []
-    wide = (
-        rows.with_columns(text=pl.Series(texts, dtype=pl.String))
-        .pivot("group", index=[axis, *total], values="text")
-        .with_columns(pl.col(total).map_elements(count, pl.String))
-        .sort(axis)
-    )
-    groups = [name for name in wide.columns if name not in (axis, *total)]
-    # A band reaches halfway to its neighbours: the geometric mean on a logarithmic scale.
-    here = pl.col(axis).cast(pl.Float64)
-    next_ = here.shift(-1)
-    middle = (here * next_).sqrt() if _is_logarithmic(rows, axis) else (here + next_) / 2
-    bands = wide.with_columns(left=middle.shift(1).fill_null(here), right=middle.fill_null(here))
-    return (
-        alt.Chart(bands)
-        .mark_rect(color=theme.INK, opacity=0)
-        .encode(
-            x=size(axis, rows, title, "left"),
-            x2="right:Q",
-            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], *total],
-        )
-    )
+    scale = alt.Scale(paddingInner=0.04, paddingOuter=0.02)
+    return alt.X(f"{axis}:O", title=title, sort=values(rows, axis), axis=marks, scale=scale)
 
 
 def over_axes(
@@ -185,7 +147,7 @@ def amounts_along(
     x_title = field_title(x) if columns < 3 else x
     is_size = kept[x].dtype.is_integer()
     encoded: dict[str, Any] = {
-        "x": size(x, kept, x_title) if is_size else few(x, kept, x_title),
+        "x": size(x, kept, x_title) if is_size else in_order(x, kept, x_title),
         "y": _amount(kept, quantity, reaches),
     }
     names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined
@@ -263,27 +225,18 @@ def _text(field: str, option) -> str:
     return count(option) if isinstance(option, int) else str(option)
 
 
-def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:
-    """Return whether the sizes span more than a factor of 20, without a zero."""
-    low, high = least_and_most(rows, axis)
-    return low >= 1 and high > 20 * low
-
-
-def size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
-    """Return the horizontal channel of a size; `column` names another column to read."""
+def size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
+    """Return the horizontal channel of a size: logarithmic above a factor of 20, without a zero."""
     ends = values(rows, axis)
-    logarithmic = _is_logarithmic(rows, axis)
-    marks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
+    logarithmic = ends[0] >= 1 and ends[-1] > 20 * ends[0]
+    marks: dict[str, Any] = {"tickCount": 5}
+    if logarithmic:
+        marks = theme.ticks(ends[0], ends[-1])
     if len(ends) <= FEW:
         marks = {"values": ends}
-    return alt.X(
-        f"{column or axis}:Q",
-        title=title,
-        scale=alt.Scale(type="log", nice=False)
-        if logarithmic
-        else alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, **marks),
-    )
+    kind: dict[str, Any] = {"type": "log"} if logarithmic else {"zero": False}
+    axis_of_sizes = alt.Axis(grid=False, labelExpr=theme.EXACT, **marks)
+    return alt.X(f"{axis}:Q", title=title, scale=alt.Scale(nice=False, **kind), axis=axis_of_sizes)
 
 
 def _where_the_vocabulary_dominates(

@@ -8,11 +8,11 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.area_chart import FEW, few, size, stack
+from modelbudget.report.charts.area_chart import in_order, stack
 from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
-MOST_VALUES = 60
+MOST_VALUES = 40
 COLUMNS = 3
 MARGIN = 52
 """Width in pixels of a vertical axis."""
@@ -47,11 +47,11 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     low, high = least_and_most(first, "least", "most")
     finding = (
         f"The {count(sum(first['models']))} models have {brief(low, quantity)} to "
-        f"{amount(high, quantity)}. Bands: from minimum to maximum over all values of the other "
+        f"{amount(high, quantity)}. Bars: from minimum to maximum over all values of the other "
         "axes."
     )
     if totals["slice"].count():
-        finding += f" Lines: all other axes have their middle value: {_held(totals)}."
+        finding += f" Marks: all other axes have their middle value: {_held(totals)}."
     columns = min(len(axes), COLUMNS)
     title = f"Predicted {UNITS[quantity]} along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
@@ -93,41 +93,29 @@ def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
     return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
 
 
-def _is_band(rows: pl.DataFrame) -> bool:
-    return rows["value"].dtype.is_integer() and rows["value"].n_unique() > FEW
-
-
 def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
     low, high = least_and_most(rows, "least", "most")
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
     marks = theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high))
-    tooltip = [
-        alt.Tooltip("value", title=axis),
-        alt.Tooltip("models:Q", format=",", title="predictions"),
-        alt.Tooltip("least:Q", format=",.0f", title="minimum"),
-        alt.Tooltip("slice:Q", format=",.0f", title="on the line"),
-        alt.Tooltip("most:Q", format=",.0f", title="maximum"),
-    ]
-    drawn = rows.filter(pl.col("least") > 0).select(
-        "index", "value", "models", "least", "slice", "most"
+    tooltip = theme.tooltip(
+        {"value": axis},
+        {
+            "models": "predictions",
+            "least": "minimum",
+            "slice": "at the mark",
+            "most": "maximum",
+        },
     )
-    x = size("value", rows, axis) if _is_band(rows) else few("value", rows.sort("index"), axis)
+    drawn = rows.filter(pl.col("least") > 0).select("value", "models", "least", "slice", "most")
+    x = in_order("value", rows.sort("index"), axis)
     base = alt.Chart(drawn).encode(x=x, tooltip=tooltip)
-    y = alt.Y("least:Q", title=None, scale=scale, axis=marks)
-    on_slice = alt.Y("slice:Q", title=None, scale=scale, axis=marks)
-    if _is_band(rows):
-        layers = [
-            base.mark_area(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
-            base.mark_line(color=theme.INK, strokeWidth=1.5).encode(y=on_slice),
-        ]
-    else:
-        layers = [
-            base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
-            base.mark_tick(color=theme.INK, thickness=1.5).encode(y=on_slice),
-        ]
-    return alt.layer(*layers).properties(
-        width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200
+    least, on_slice = (
+        alt.Y(f"{name}:Q", title=None, scale=scale, axis=marks) for name in ("least", "slice")
     )
+    return alt.layer(
+        base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=least, y2="most:Q"),
+        base.mark_tick(color=theme.INK, thickness=1.5).encode(y=on_slice),
+    ).properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
 
 
 def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
