@@ -13,7 +13,6 @@ from modelbudget.report import tables
 from modelbudget.report.charts.format import count, in_words, si_bytes
 from modelbudget.report.page_results import SweepResult
 
-MOST_MISSING = 20
 NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
     "training": "by peak training memory",
@@ -45,7 +44,6 @@ def fits_section(sweep: SweepResult) -> dict | None:
         ],
         "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
         "agrees": not wrong,
-        "missing": _missing(fit),
         "margins": margins(),
     }
 
@@ -55,26 +53,6 @@ def margins() -> dict[str, str]:
     known = memory_margins()
     reserve = si_bytes(known.reserve.bytes).replace(" ", NO_BREAK)
     return {"reserve": reserve, "worst": f"{known.worst_ratio.value}{NO_BREAK}×"}
-
-
-def _missing(fit: pl.DataFrame) -> Markup | None:
-    """Return the table of cells without a solution or a measurement, by model and reason."""
-    cells = fit.filter(pl.col("failure").is_not_null())
-    if cells.is_empty():
-        return None
-    rows = cells.group_by("point", "label", "purpose", "failure", maintain_order=True).agg(
-        pl.col("field").unique(maintain_order=True).str.join(", "), pl.len()
-    )
-    return tables.table(
-        [
-            {"model": row["label"], "for": row["purpose"].replace("_", " "), "fields": row["field"]}
-            | {"cells": row["len"], "reason": row["failure"]}
-            for row in rows.head(MOST_MISSING).iter_rows(named=True)
-        ],
-        "Values that could not be solved or measured"
-        + (f", the first {MOST_MISSING} of {count(rows.height)}" * (rows.height > MOST_MISSING)),
-        numbers=("cells",),
-    )
 
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
@@ -104,24 +82,18 @@ def _cell(cell: dict) -> Markup:
     if cell["value"] is None:
         return Markup("<small>{}</small>").format(cell["failure"])
     if not cell["value"]:
-        text = Markup("– <small>{} ×</small>").format(_times(cell))
+        text = Markup("– <small>{} ×</small>").format(
+            f"{cell['bytes_beyond'] / cell['memory']:,.1f}"
+        )
     elif cell["value"] == ENDLESS - 1:
         text = Markup("<small>any</small>")
     else:
-        text = Markup("{}{}{}").format(_of_class(cell), count(cell["value"]), BOUNDS[cell["bound"]])
+        ends = dict.fromkeys((cell["value_of_class"] or cell["value"], cell["value"]))
+        text = Markup(" – ".join(map(count, ends)) + BOUNDS[cell["bound"]])
     if cell["confirmed"] is False:
         return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
-    return text if cell["confirmed"] else text + Markup("<small>*</small>")
-
-
-def _of_class(cell: dict) -> str:
-    """Return the lower end of a cell's range, if it differs: the value of `transformers`' class."""
-    value = cell["value_of_class"]
-    return "" if value in (None, cell["value"]) else f"{count(value)} – "
-
-
-def _times(cell: dict) -> str:
-    return f"{cell['bytes_beyond'] / cell['memory']:,.1f}"
+    star = Markup('<small title="{}">*</small>').format(cell["failure"] or "not traced")
+    return text if cell["confirmed"] else text + star
 
 
 def layouts_section(
