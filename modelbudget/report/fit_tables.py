@@ -82,9 +82,8 @@ def _cell(cell: dict) -> Markup:
     if cell["value"] is None:
         return Markup("<small>{}</small>").format(cell["failure"])
     if not cell["value"]:
-        text = Markup("– <small>{} ×</small>").format(
-            f"{cell['bytes_beyond'] / cell['memory']:,.1f}"
-        )
+        times = cell["bytes_beyond"] / cell["memory"]
+        text = Markup("– <small>{} ×</small>").format(f"{times:,.1f}")
     elif cell["value"] == ENDLESS - 1:
         text = Markup("<small>any</small>")
     else:

@@ -9,8 +9,7 @@ import vl_convert
 from helpers.results import charts_of_sweep
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.report.charts.inference_memory import inference_parts
-from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.charts.peak import inference_parts, peak_parts
 from modelbudget.report.charts.vs_length import by_length
 
 DEVICES = [

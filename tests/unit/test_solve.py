@@ -258,11 +258,8 @@ def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, cat
     assert section["answer"].count("One percent more n_vocab costs") == 1
     (chart,) = solve_charts(found.solutions, found.frontier, published, QUESTION["best"]).values()
     said = chart.to_dict()["description"]
-    low, high = ends.row(0, named=True), ends.row(-1, named=True)
-    assert (
-        f"from n_vocab {low['n_vocab']:,} with n_layer {low['n_layer']} to {high['n_vocab']:,} "
-        f"with {high['n_layer']}"
-    ) in said
+    wanted = " and ".join(f"the {wanted} {name}" for name, wanted in QUESTION["best"].items())
+    assert f"Dark: the shapes with {wanted}." in said
     assert f"the nearest is {nearest}" in said
     assert solve_charts(found.solutions, found.frontier, published, {"n_layer": "most"}) == {}
     three = QUESTION["best"] | {"parameters": "least"}

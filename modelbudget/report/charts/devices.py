@@ -57,15 +57,15 @@ def _group(bytes_of: str) -> str:
     return name.replace("_", " ")
 
 
-def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
-    """Return the accelerators with less memory than `most` bytes, and the next larger one.
+def near(devices: list[Accelerator], peaks: pl.Series) -> list[Accelerator]:
+    """Return the accelerators with less memory than the largest peak, and the next larger one.
 
     That one only if it has less than twice as much: its line would leave the bars no room. Devices
     are sorted.
     """
-    smaller = [device for device in devices if device.bytes <= most]
+    most = max(peaks)
     larger = [device for device in devices if most < device.bytes < 2 * most]
-    return [*smaller, *larger[:1]]
+    return [*(device for device in devices if device.bytes <= most), *larger[:1]]
 
 
 def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -74,16 +74,24 @@ def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     Of the first data rank, if there are both. None if nothing is sharded, or if something is not
     measured.
     """
-    parts = at_peak(tables.comparison)
+    parts, axes = at_peak(tables.comparison), tables.axes
     if parts.is_empty():
         return {}
-    table = _table(parts, tables.comparison, tables.axes)
+    fields = ["data_parallel", *(name for name in ("zero", "data_rank") if name in axes)]
+    table = parts.join(tables.comparison.select("point", *fields).unique(), on="point")
+    if "data_rank" in axes:
+        table = table.filter(data_rank=axes["data_rank"][0])
+    if "zero" not in axes:
+        table = table.with_columns(zero=3)
+    is_whole, n = pl.col("zero") == 0, pl.col("data_parallel")
+    table = table.filter(~is_whole | (n == n.min())).sort("zero", "data_parallel", "rank")
     if table["zero"].max() == 0:
         return {}
-    is_whole = pl.col("devices") == ALONE
-    named = pl.when(is_whole).then("devices").otherwise(pl.col("devices") + " devices")
-    rows = table.with_columns(label=named)
-    return {"devices": _bars(rows, tables.devices, _finding(table, tables.devices))}
+    named = pl.when(is_whole).then(pl.lit(ALONE)).otherwise(
+        n.map_elements(count, pl.String) + " devices"
+    )  # fmt: skip
+    finding = _finding(table, tables.devices)
+    return {"devices": _bars(table.with_columns(label=named), tables.devices, finding)}
 
 
 def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -134,7 +142,7 @@ def _bars(table: pl.DataFrame, devices: list[Accelerator], finding: str) -> them
     """Draw the parts of the peak of each point, and the memory of the devices `near` them."""
     named = [
         {"bytes": device.bytes, "device": f"{device.name} · {si_bytes(device.bytes)}"}
-        for device in near(devices, _most(table, "peak"))
+        for device in near(devices, table["peak"])
     ]
     lines = alt.Chart(pl.DataFrame(named)).encode(x="bytes:Q")
     capacity = [
@@ -166,32 +174,6 @@ def _by_step(parts: pl.DataFrame) -> str:
     return " ".join(texts)
 
 
-def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:
-    """Return the parts of the peak with the columns zero and devices (as text)."""
-    fields = comparison.unique("point").select(
-        "point",
-        pl.col("data_parallel"),
-        zero=pl.col("zero") if "zero" in axes else pl.lit(3),
-        data_rank=pl.col("data_rank") if "data_rank" in axes else pl.lit("first"),
-    )
-    first = axes.get("data_rank", ["first"])[0]
-    table = (
-        parts.join(fields, on="point")
-        .filter(pl.col("data_rank") == first)
-        .sort("zero", "data_parallel", "rank")
-    )
-    whole = pl.col("zero") == 0
-    smallest = pl.col("data_parallel") == pl.col("data_parallel").min()
-    text = pl.col("data_parallel").map_elements(count, pl.String)
-    return table.filter(~whole | smallest).with_columns(
-        devices=pl.when(whole).then(pl.lit(ALONE)).otherwise(text)
-    )
-
-
-def _most(table: pl.DataFrame, column: str) -> int:
-    return int(table[column].to_numpy().max())
-
-
 def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
     """Compare the most devices with the fewest, and name the largest part that remains.
 
@@ -200,7 +182,7 @@ def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
     sharded = table.filter(pl.col("zero") == 3).sort("data_parallel", "value")
     few, many = sharded.row(0, named=True), sharded.row(-1, named=True)
     smallest, far = accelerators[0], ""
-    if not near(accelerators, _most(table, "peak")):
+    if not near(accelerators, table["peak"]):
         far = f" The smallest accelerator, {smallest.name}, has {si_bytes(smallest.bytes)}."
     enough = sharded.filter(pl.col("peak") <= (1 + LITTLE) * many["peak"])["data_parallel"][0]
     text = (

@@ -57,7 +57,12 @@ def solve_charts(
         .encode(x=x, y=y, tooltip=["label:N", f"{first}:Q", f"{second}:Q"]),
         *labels.names(named, x, y, HEIGHT),
     ).properties(width=theme.WIDTH - MARGIN, height=HEIGHT)  # fmt: skip
-    finding = [answer(frontier, best), _frontier(frontier, best), _models(frontier, models, best)]
+    wanted = " and ".join(f"the {wanted} {name}" for name, wanted in best.items())
+    finding = [
+        answer(frontier, best),
+        f"Dark: the shapes with {wanted}.",
+        _models(frontier, models, best),
+    ]
     title = f"All shapes within the bounds, by {first} and {second}"
     return {"frontier": theme.framed(chart, title, " ".join(finding), MARGIN)}
 
@@ -124,22 +129,6 @@ def answer(frontier: pl.DataFrame, best: Best) -> str:
     change = "more" if best[first] == "most" else "less"
     of = "of" if best[second] == "most" else "more"
     return f"One percent {change} {first} costs {abs(price):.2g} % {of} {second}."
-
-
-def _frontier(frontier: pl.DataFrame, best: Best) -> str:
-    first, second = list(best)[:2]
-    wanted = " and ".join(f"the {wanted} {name}" for name, wanted in best.items())
-    if frontier.height == 1:
-        return f"One shape has {wanted}."
-    if len(best) > 2:
-        return f"The dark points are the shapes with {wanted}."
-    ends = frontier.sort(first)
-    low, high = ends.row(0, named=True), ends.row(-1, named=True)
-    return (
-        f"The line joins the shapes with {wanted}: from {first} {amount(first, low[first])} with "
-        f"{second} {amount(second, low[second])} to {amount(first, high[first])} with "
-        f"{amount(second, high[second])}."
-    )
 
 
 def at_least_as_good(frontier: pl.DataFrame, model: Mapping, best: Best) -> Mapping | None:

@@ -1,4 +1,4 @@
-"""Peak training memory: its composition by phase, and what it fits on."""
+"""Peak memory of training and of inference: its composition by phase, and what it fits on."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -91,7 +91,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     }
 
 
-CHART = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
+TRAINING = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
 
 
 def composition(
@@ -153,3 +153,68 @@ def _smallest_fits(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     ]
     texts += [f"none for {smallest.count(None)}"] if None in smallest else []
     return f"Of {len(rows)} models, the smallest device that fits is {', '.join(texts)}."
+
+
+OF_INFERENCE = frozenset({"parameter_bytes", "cache_bytes", "peak_inference_bytes"})
+PREFILL_AND_DECODE = {"prefill": "prefill", "decode": "decode"}
+"""Components of the peak: all tokens of the prompt at once, and one more token."""
+
+
+def inference_parts(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each point × phase × part of the phase's peak, as `peak_parts`.
+
+    `temporary` is the peak without weights and the cache of the whole prompt. Points whose peak is
+    smaller than these two are left out, and points with a missing quantity.
+    """
+    return of_points(comparison, OF_INFERENCE, _parts_of_inference)
+
+
+def _parts_of_inference(table: pl.DataFrame) -> dict[str, dict[str, int]]:
+    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
+    of_peak = table.filter(quantity="peak_inference_bytes").select("component", "measured")
+    peaks = dict(of_peak.rows())
+    always = {"parameters": sums["parameter_bytes"], "KV cache": sums["cache_bytes"]}
+    if peaks.keys() != PREFILL_AND_DECODE.keys() or min(peaks.values()) < sum(always.values()):
+        return {}
+    rest = {phase: peaks[phase] - sum(always.values()) for phase in PREFILL_AND_DECODE}
+    return {phase: always | {"temporary": rest[phase]} for phase in PREFILL_AND_DECODE}
+
+
+def _draw_inference(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the parts of prefill and decode of each model, as shares of its larger peak."""
+    parts = inference_parts(tables.comparison)
+    if parts.is_empty():
+        return {}
+    title = "Peak memory of inference by part"
+    return {
+        "inference-parts": composition(parts, PREFILL_AND_DECODE, title, _shares_of_weights(parts))
+    }
+
+
+INFERENCE = Chart(_draw_inference, lambda tables: tables.is_list and not tables.solved)
+
+
+def _shares_of_weights(table: pl.DataFrame) -> str:
+    """Compare the weights' share of prefill, and the largest cache relative to its weights."""
+    prefill = table.filter(pl.col("phase") == "prefill")
+    weights = prefill.filter(group="parameters").with_columns(
+        share=pl.col("value") / pl.col("peak")
+    )
+    least, most = (weights.sort("share").row(place, named=True) for place in (0, -1))
+    text = (
+        f"In prefill the weights are {percent(least['share'])} ({least['label']}) to "
+        f"{percent(most['share'])} ({most['label']}) of the peak."
+    )
+    if weights.height == 1:
+        text = f"In prefill the weights are {percent(least['share'])} of the peak."
+    caches = table.filter(phase="decode", group="KV cache").join(
+        weights.select("point", weights="value"), on="point"
+    )
+    if caches.is_empty():
+        return text
+    largest = caches.sort(pl.col("value") / pl.col("weights")).row(-1, named=True)
+    return (
+        f"{text} The largest cache relative to the weights is that of {largest['label']}: "
+        f"{percent(largest['value'] / largest['weights'])} of them. Temporary is all other memory: "
+        "hidden states and logits."
+    )
