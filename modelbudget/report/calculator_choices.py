@@ -104,3 +104,8 @@ EXCHANGEABLE = "mlps"
 """The categorical field that a reader can change: dense MLPs or experts."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
 """Experts of a model that had none: those of Mixtral, each as wide as the MLP was."""
+
+
+def plain(value):
+    """Return a value as scripts have it: a switch as 1 or 0."""
+    return int(value) if isinstance(value, bool) else value

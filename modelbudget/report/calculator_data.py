@@ -38,6 +38,7 @@ from modelbudget.report.calculator_choices import (
     START,
     START_LENGTH,
     STATES,
+    plain,
 )
 from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_rules import kernels, rules
@@ -107,9 +108,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "constants": _constants(),
             "of_run": OF_RUN,
             "meshes": list(dict.fromkeys(OF_SEVERAL.values())),
-            "of_several": [
-                (name, OF_SEVERAL[name], _plain(alone)) for name, alone in ALONE.items()
-            ],
+            "of_several": [(name, OF_SEVERAL[name], plain(alone)) for name, alone in ALONE.items()],
             "brought": BROUGHT,
             "of_inference": OF_INFERENCE,
             "half": HALF,
@@ -141,12 +140,7 @@ def _constants() -> dict[str, int | str]:
         for name, field in RunConfig.model_fields.items()
         if name not in (*OF_RUN, *CHOICES_OF_RUN)
     }
-    return {name: _plain(value) for name, value in defaults.items()}
-
-
-def _plain(value):
-    """Return a value as the script has it: a switch as 1 or 0."""
-    return int(value) if isinstance(value, bool) else value
+    return {name: plain(value) for name, value in defaults.items()}
 
 
 def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:

@@ -31,6 +31,12 @@ OF_FILES = ("bnb-4bit", "bnb-4bit-double", "bnb-8bit", "awq", "gptq-4bit", "gptq
 AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
 """Keys of sizes that the page counts with, and their values there."""
 
+AS_THEY_ARE = (
+    "model_type", "defaults", "aliases", "mixers", "layer_types", "layer_mlps", "attention_at",
+    "attention_counts_from", "dense_layers",
+)  # fmt: skip
+"""Keys of a class that the page reads as its file has them."""
+
 
 @cache
 def default_decoders() -> dict[str, Decoder]:
@@ -69,17 +75,11 @@ def translation_data() -> dict:
         "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
         "not_used": [
-            {
-                "keys": entry.keys.pattern,
-                "unless": entry.unless,
-                "unless_of_class": entry.unless_of_class,
-                "note": entry.note,
-            }
+            entry.model_dump(include={"unless", "unless_of_class", "note"})
+            | {"keys": entry.keys.pattern}
             for entry in shared.not_used
         ],
-        "misdescribed": [
-            {"configs": entry.configs, "note": entry.line} for entry in misdescribed()
-        ],
+        "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "formats": [
             {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
@@ -119,19 +119,10 @@ def _classes() -> dict[str, Translation]:
 
 
 def _class(name: str, translation: Translation) -> dict:
-    return {
-        "model_type": translation.model_type,
+    return translation.model_dump(include={*AS_THEY_ARE}) | {
         "fixed": translation.fixed | translation.classes[name],
-        "defaults": translation.defaults,
         "meanings": {key: _meaning(translation.meaning(key)) for key in translation.defaults},
-        "aliases": translation.aliases,
         "ignored": [pattern.pattern for pattern in translation.ignored],
-        "mixers": translation.mixers,
-        "layer_types": translation.layer_types,
-        "layer_mlps": translation.layer_mlps,
-        "attention_at": translation.attention_at,
-        "attention_counts_from": translation.attention_counts_from,
-        "dense_layers": translation.dense_layers,
         "requires": [(text, expression_in_vega(Expression(text))) for text in translation.requires],
         "computed": {
             field: expression_in_vega(Expression(text))

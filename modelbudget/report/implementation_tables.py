@@ -31,24 +31,21 @@ def implementations_section(sweep: SweepResult) -> dict | None:
 
 def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
     """Return the table of quantities over the models of all sweeps; None without classes."""
-    labelled = [
-        table.with_columns(point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"))
-        for sweep in sweeps
-        if (table := _table(sweep)) is not None
-    ]
-    return _quantities(pl.concat(labelled)) if labelled else None
+    table = _all(sweeps)
+    return None if table.is_empty() else _quantities(table)
 
 
 def most_of_classes(sweeps: list[SweepResult]) -> str | None:
     """Return the largest ratio of classes to our modules of activations and of the cache."""
-    tables_of = [table for sweep in sweeps if (table := _table(sweep)) is not None]
-    if not tables_of:
+    table = _all(sweeps)
+    if table.is_empty():
         return None
-    ratios = pl.concat(tables_of).group_by("quantity").agg(pl.col("ratio").max())
+    largest = dict(table.group_by("quantity").agg(pl.col("ratio").max()).drop_nulls().rows())
     named = {"activation_bytes": "activations", "cache_bytes": "cache"}
-    largest = {name: n for name, n in ratios.drop_nulls().iter_rows() if round(n, 2) > 1}
     texts = [
-        f"up to {times(largest[name])} the {of}" for name, of in named.items() if name in largest
+        f"up to {times(largest[name])} the {of}"
+        for name, of in named.items()
+        if round(largest.get(name, 0), 2) > 1
     ]
     return " and ".join(texts) or None
 
@@ -82,17 +79,26 @@ def sums_of_classes(sweeps: list[SweepResult]) -> list[dict]:
 
     Sums over components, and of a peak the largest phase: both sides in bytes.
     """
-    return [
-        row
+    table = _all(sweeps)
+    if table.is_empty():
+        return []
+    in_bytes = table.filter("is_about", pl.col("quantity").str.ends_with("bytes"))
+    return in_bytes.filter(pl.col("formula") > 0, pl.col("reference") > 0).to_dicts()
+
+
+def _all(sweeps: list[SweepResult]) -> pl.DataFrame:
+    """Return the values of all sweeps. `is_about`: those predicted under the name of the class."""
+    tables_of = [
+        table.with_columns(
+            is_about=pl.col("point").is_in(
+                sweep.points.filter(implementation=TRANSFORMERS)["point"].implode()
+            ),
+            point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"),
+        )
         for sweep in sweeps
         if (table := _table(sweep)) is not None
-        for row in table.join(
-            sweep.points.filter(implementation=TRANSFORMERS).select("point"), on="point"
-        )
-        .filter(pl.col("formula") > 0, pl.col("reference") > 0)
-        .filter(pl.col("quantity").str.ends_with("bytes"))
-        .iter_rows(named=True)
     ]
+    return pl.concat(tables_of) if tables_of else pl.DataFrame()
 
 
 def _table(sweep: SweepResult) -> pl.DataFrame | None:

@@ -1,5 +1,6 @@
 """Verdicts: the number of comparisons that agree, by section and device."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import polars as pl
@@ -35,6 +36,9 @@ TABLES = {
 """Tables of no sweep that are compared: source and title, and the columns of model, part, and both
 sides.
 """
+
+
+SIDES = ("predicted", "measured")
 
 
 class Verdict(NamedTuple):
@@ -124,29 +128,41 @@ def verdicts(results: Results) -> list[Verdict]:
 def disagreements(results: Results) -> list[tuple[str, dict]]:
     """Return every row that does not agree, with its section, in the order of the page."""
     compared = [
-        (sweep.name, "label", "component", "predicted", "measured",
-         sweep.comparison.filter(is_compared()))
+        (sweep.name, sweep.comparison.filter(is_compared()), "label", "component", *SIDES)
         for sweep in ordered(results.sweeps)
     ] + [
-        (source, *columns, results.parts[file])
+        (source, results.parts[file], *columns)
         for file, (source, _, *columns) in TABLES.items()
         if file in results.parts
-    ]  # fmt: skip
+    ]
     return [
         (
             source,
+            dict(zip(("model", "component", *SIDES), (row[name] for name in columns), strict=True))
+            | {"quantity": row.get("quantity", "parameters"),
+               "difference": (row[columns[-1]] or 0) - (row[columns[-2]] or 0)},
+        )
+        for source, table, *columns in compared
+        for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def class_disagreements(results: Results) -> list[tuple[str, dict]]:
+    """Return every value that is not that of the class, with its section, in the page's order."""
+    return [
+        (
+            sweep.name,
             {
-                "model": row[model],
-                "component": row[part],
-                "quantity": row.get("quantity", "parameters"),
-                "predicted": row[expected],
-                "measured": row[counted],
-                "difference": (row[counted] or 0) - (row[expected] or 0),
+                "model": row["label"], "quantity": row["quantity"], "phase": row["component"],
+                **{side: row[side] for side in SIDES}, "class": row["reference"],
+                "difference": row["reference"] - ours,
+                "of": f"{row['class']}, built from {row['built_from']}",
             },
         )
-        for source, model, part, expected, counted, table in compared
-        for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
-    ]
+        for sweep in ordered(results.sweeps)
+        for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
+        for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
+    ]  # fmt: skip
 
 
 def device_text(device: str) -> str:
@@ -156,11 +172,7 @@ def device_text(device: str) -> str:
 
 def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
     """Return the number of models by device, over all tables."""
-    numbers: dict[str, int] = {}
-    for verdict in verdicts:
-        for device, n in verdict.models.items():
-            numbers[device] = numbers.get(device, 0) + n
-    return dict(sorted(numbers.items()))
+    return dict(sorted(sum((Counter(one.models) for one in verdicts), Counter()).items()))
 
 
 def failure_lines(results: Results) -> list[str]:
@@ -178,46 +190,23 @@ def line(verdicts: list[Verdict]) -> str:
     compared = sum(verdict.compared + verdict.of_class for verdict in verdicts)
     agreed = sum(verdict.agreed + verdict.of_class_agreed for verdict in verdicts)
     near = sum(verdict.near for verdict in verdicts)
-    text = f"{agreed:,} of {compared:,} comparisons agree"
-    if near:
-        text += f", {near:,} of them within {BOUND}"
     wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
-    if wrong:
-        text += f"; DISAGREEMENT in {', '.join(wrong)}"
     unlike_class = [verdict.source for verdict in verdicts if not verdict.is_of_class]
-    if unlike_class:
-        text += f"; NOT WHAT THE CLASS OF transformers HAS in {', '.join(unlike_class)}"
-    missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
-    if missing:
-        where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
-        text += f"; COULD NOT BE MEASURED: {where}"
-    hidden = {verdict.source: verdict.uncompared for verdict in verdicts if verdict.uncompared}
-    if hidden:
-        where = ", ".join(f"{n:,} in {source}" for source, n in hidden.items())
-        text += f"; NOT COMPARED with the class of transformers: {where}"
-    return text
-
-
-def class_disagreements(results: Results) -> list[tuple[str, dict]]:
-    """Return every value that is not that of the class, with its section, in the page's order."""
-    return [
-        (
-            sweep.name,
-            {
-                "model": row["label"],
-                "quantity": row["quantity"],
-                "phase": row["component"],
-                "predicted": row["predicted"],
-                "measured": row["measured"],
-                "class": row["reference"],
-                "difference": row["reference"] - ours,
-                "of": f"{row['class']}, built from {row['built_from']}",
-            },
-        )
-        for sweep in ordered(results.sweeps)
-        for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
-        for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
-    ]
+    missing, hidden = (
+        [f"{getattr(one, of):,} in {one.source}" for one in verdicts if getattr(one, of)]
+        for of in ("failed", "uncompared")
+    )
+    more = {
+        "; DISAGREEMENT in ": wrong,
+        "; NOT WHAT THE CLASS OF transformers HAS in ": unlike_class,
+        "; COULD NOT BE MEASURED: ": missing,
+        "; NOT COMPARED with the class of transformers: ": hidden,
+    }
+    return (
+        f"{agreed:,} of {compared:,} comparisons agree"
+        + (f", {near:,} of them within {BOUND}" if near else "")
+        + "".join(text + ", ".join(where) for text, where in more.items() if where)
+    )
 
 
 def verdict_file(results: Results) -> dict:

@@ -6,12 +6,10 @@ from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agre
 from modelbudget.report.charts.format import count, percent, short, signed_percent
 
 SOURCES = {
-    "measured": ("our module", "our own torch module"),
-    "reference": ("transformers", "the class of the same model in Hugging Face transformers"),
-    "exact": ("public count", "a published exact count"),
-    "published_value": ("printed", "the size that the paper or model card prints"),
-}
-"""Each of `COUNTS` → head of its column, and description."""
+    "measured": "our module", "reference": "transformers", "exact": "public count",
+    "published_value": "printed",
+}  # fmt: skip
+"""Each of `COUNTS` → head of its column."""
 _MARKS = {AGREES: "agrees", EXPLAINED: "differs", UNEXPLAINED: "unexplained"}
 _SIGNS = {"agrees": "=", "differs": "≠", "unexplained": "≠", None: "–"}
 
@@ -29,10 +27,9 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "explained": count(status.count(EXPLAINED)),
         "unexplained": count(status.count(UNEXPLAINED)),
         "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
-        "counts": list(tallies(zoo).values()),
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
         "remarks": _remarks(zoo),
-        "heads": [head for head, _ in SOURCES.values()],
+        "heads": list(SOURCES.values()),
         "series": [
             {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
             for (title,), rows in zoo.partition_by(
@@ -51,20 +48,16 @@ def _status_of(name: str) -> str:
 
 def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
     """Return for each of `COUNTS` the number of models with it, in total and by agreement."""
-    zoo = _with_statuses(zoo)
-    return {name: _tally(zoo, name) for name in COUNTS}
+    statuses = {name: zoo.select(agreement(name)).to_series().to_list() for name in COUNTS}
+    marks = {
+        name: {mark: of.count(status) for status, mark in _MARKS.items()}
+        for name, of in statuses.items()
+    }
+    return {name: {"models": sum(numbers.values())} | numbers for name, numbers in marks.items()}
 
 
 def _with_statuses(zoo: pl.DataFrame) -> pl.DataFrame:
     return zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
-
-
-def _tally(zoo: pl.DataFrame, name: str) -> dict:
-    """Return the number of models with this count, in total and by agreement."""
-    statuses = zoo[_status_of(name)].to_list()
-    numbers = {mark: statuses.count(status) for status, mark in _MARKS.items()}
-    head, description = SOURCES[name]
-    return {"head": head, "description": description, "models": sum(numbers.values())} | numbers
 
 
 def _signed(difference: int, share: float) -> str:
@@ -104,7 +97,7 @@ def _row(row: dict) -> dict:
         },
         "differences": [
             {
-                "source": row["class"] if name == "reference" else SOURCES[name][0],
+                "source": row["class"] if name == "reference" else SOURCES[name],
                 "difference": difference and _signed(difference, difference / row["predicted"]),
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",

@@ -7,7 +7,7 @@ import polars.selectors as cs
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
 from modelbudget.report.charts.labels import names
 from modelbudget.report.charts.published_models import zoo_charts
-from modelbudget.report.zoo_tables import zoo_section
+from modelbudget.report.zoo_tables import tallies, zoo_section
 
 SOURCES = {"class": None, "exact_source": None, "published_source": None}
 
@@ -63,14 +63,12 @@ def test_models_are_counted_by_status():
 
 
 def test_each_count_has_a_tally():
-    tally = {one["head"]: one for one in zoo_section(TABLE, "zoo")["counts"]}
-    tally = {head: (one["models"], one["agrees"], one["differs"], one["unexplained"])
-            for head, one in tally.items()}  # fmt: skip
-    assert tally == {
-        "our module": (5, 5, 0, 0),
-        "transformers": (3, 1, 2, 0),
-        "public count": (0, 0, 0, 0),
-        "printed": (2, 1, 0, 1),
+    numbers = {name: tuple(of.values()) for name, of in tallies(TABLE).items()}
+    assert numbers == {  # models, agree, differ, unexplained
+        "measured": (5, 5, 0, 0),
+        "reference": (3, 1, 2, 0),
+        "exact": (0, 0, 0, 0),
+        "published_value": (2, 1, 0, 1),
     }
 
 

@@ -34,7 +34,7 @@ def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart
         rows = rows.with_columns(shift=0)
     first = [rows.filter(model=model) for model in ALWAYS]
     rows = pl.concat([*first, rows]).unique("model", keep="first", maintain_order=True)
-    wide, narrow = (_placed(rows, width, height) for width in (WIDE, NARROW))
+    wide, narrow = (placed(rows, width, height) for width in (WIDE, NARROW))
     rows = rows.with_columns(
         is_wide=pl.col("model").is_in(wide),
         is_narrow=pl.col("model").is_in(narrow),
@@ -65,7 +65,7 @@ def _texts(rows: pl.DataFrame, side: str, down: int, x: alt.X, y: alt.Y) -> list
     ]
 
 
-def _placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:
+def placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:
     """Return the names that have room at this width, in the order of the rows."""
     taken: list[tuple[float, float, float]] = []
     named = []

@@ -99,12 +99,7 @@ def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.L
     marks = theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high))
     tooltip = theme.tooltip(
         {"value": axis},
-        {
-            "models": "predictions",
-            "least": "minimum",
-            "slice": "at the mark",
-            "most": "maximum",
-        },
+        {"models": "predictions", "least": "minimum", "slice": "at the mark", "most": "maximum"},
     )
     drawn = rows.filter(pl.col("least") > 0).select("value", "models", "least", "slice", "most")
     x = in_order("value", rows.sort("index"), axis)

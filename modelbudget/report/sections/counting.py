@@ -140,38 +140,30 @@ def _ladder(catalogue: Catalogue) -> pl.DataFrame:
 
 
 def _conventions(catalogue: Catalogue, unit: str) -> Markup:
-    models = _models(catalogue, SHOWN)
+    models, is_size = _models(catalogue, SHOWN), unit == PARAMETERS
+    whole = {label: values["total"] if is_size else steps for label, values, steps in models}
     rows = [
         {
             "convention": Markup("<code>{}</code> <small>{}. {}</small>").format(
                 convention.name, convention.rule, convention.source
-            ),
-            **{
-                label: percent(
-                    float(
-                        values[convention.name] / (values["total"] if unit == PARAMETERS else steps)
-                    )
-                )
-                for label, values, steps in models
-            },
+            )
+        }
+        | {
+            label: percent(float(values[convention.name] / whole[label]))
+            for label, values, _ in models
         }
         for convention in CONVENTIONS
         if convention.unit == unit
     ]
-    first: dict[str, Any] = {
-        "convention": "all" if unit == PARAMETERS else "executed, FLOPs per token"
+    first = {"convention": "all" if is_size else "executed, FLOPs per token"} | {
+        label: short(n) if is_size else scientific(round(n)) for label, n in whole.items()
     }
-    first |= {
-        label: short(values["total"]) if unit == PARAMETERS else scientific(round(steps))
-        for label, values, steps in models
-    }
-    caption = {
-        PARAMETERS: "Parameters by convention, of all parameters",
-        FLOPS: "FLOPs per training token of sequences of 2,048 tokens, by convention, of those "
-        "executed",
-    }
-    names = tuple(label for label, _, _ in models)
-    return tables.table([first, *rows], caption[unit], names)
+    caption = (
+        "Parameters by convention, of all parameters"
+        if is_size
+        else "FLOPs per training token of sequences of 2,048 tokens, by convention, of those executed"
+    )
+    return tables.table([first, *rows], caption, tuple(whole))
 
 
 def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:

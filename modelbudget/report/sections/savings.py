@@ -7,6 +7,7 @@ import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY
+from modelbudget.report.calculator_choices import CHOICES_OF_RUN, OF_RUN, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
@@ -22,9 +23,7 @@ PEAK = "peak_training_bytes"
 OTHERS = ("llama-3.2-1b", "mistral-7b-v0.1", "qwen-3-32b", "llama-3-70b")
 """Models that a reader can choose as well."""
 NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
-OF_CALCULATOR = ("batch", "length", "data_parallel", "tensor_parallel", "sequence_parallel",
-                 "pipeline_parallel", "n_microbatch", "dtype", "attention_kernel", "recompute",
-                 "zero", "pipeline_schedule", "pipeline_rank")  # fmt: skip
+OF_CALCULATOR = (*OF_RUN, *CHOICES_OF_RUN)
 """Settings that the calculator has."""
 
 
@@ -142,12 +141,8 @@ def _address(model: str, point: dict, first: dict) -> str | None:
     unchanged = {name for name in point if point[name] == first[name]}
     if not {*point} - unchanged - {*NOT_SETTINGS} <= {*OF_CALCULATOR}:
         return None
-    settings = {f"A.{name}": _plain(point[name]) for name in OF_CALCULATOR}
+    settings = {f"A.{name}": plain(point[name]) for name in OF_CALCULATOR}
     return f"#what-if?{urlencode({'A': model, 'B': model} | settings | {'for': PEAK})}"
-
-
-def _plain(value):
-    return int(value) if isinstance(value, bool) else value
 
 
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:

@@ -52,11 +52,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     one example. `shown` has the groups of components of earlier tables.
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
-    verdict, totals, whose = (
-        page.verdict_of(sweep.name),
-        _largest(sweep),
-        _whose(sweep),
-    )
+    verdict, totals, whose = (page.verdict_of(sweep.name), _largest(sweep), _whose(sweep))
     act = page.drawn.get(sweep.name)
     drawn = [
         page.charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))

@@ -96,31 +96,27 @@ def _devices(verdicts: list[verdict.Verdict]) -> list[tuple[str, str]]:
 
 
 def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
-    return tables.table(
-        [_line(of_table) for of_table in verdicts],
-        "Comparisons and models by section",
-        numbers=("compared", "agree", "within tolerance", "with classes", "agree with them"),
-        red=[not of_table.whole for of_table in verdicts],
-    )
+    rows = [
+        {
+            "section": _link(one.source, one.title),
+            "compared": one.compared,
+            "agree": one.agreed,
+            "within tolerance": one.near or None,
+            "with classes": one.of_class or None,
+            "agree with them": one.of_class_agreed if one.of_class else None,
+            "models": ", ".join(f"{count(n)} {way}" for way, n in one.models.items()) or None,
+        }
+        for one in verdicts
+    ]
+    numbers = tuple(rows[0])[1:-1]
+    red = [not one.whole for one in verdicts]
+    return tables.table(rows, "Comparisons and models by section", numbers, red=red)
 
 
 def _not_shown(results: Results) -> list[tuple[str, str]]:
     """Return name and title of the sweeps with `default: false` that did not run."""
     shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
     return [(name, title) for name, title in results.on_request if name not in shown]
-
-
-def _line(of_table: verdict.Verdict) -> dict:
-    return {
-        "section": _link(of_table.source, of_table.title),
-        "compared": of_table.compared,
-        "agree": of_table.agreed,
-        "within tolerance": of_table.near or None,
-        "with classes": of_table.of_class or None,
-        "agree with them": of_table.of_class_agreed if of_table.of_class else None,
-        "models": ", ".join(f"{count(n)} {device}" for device, n in of_table.models.items())
-        or None,
-    }
 
 
 def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:

@@ -9,6 +9,7 @@ import polars as pl
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts.format import count, percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.charts.labels import placed
 from modelbudget.report.model_stack import VERBS, Stack, data, parts_in_words
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
@@ -21,8 +22,8 @@ KINDS = {"MHA": "keys and values of each head", "GQA": "shared by groups of head
          "MQA": "shared by all heads"}  # fmt: skip
 MOST_KINDS = 4
 """Kinds whose ranges are named, those of most models."""
-HIGH, ROOM, CHARACTER, LINE = 320, 720, 6.4, 14
-"""Height of the drawing; the width that names are placed for; width and height of a character."""
+HIGH, ROOM = 320, 720
+"""Height of the drawing, and the width that names are placed for."""
 
 
 class Model(NamedTuple):
@@ -179,18 +180,18 @@ def _names(dots: list[dict]) -> list[dict]:
     wanted += [
         end(of, key=lambda dot: float(dot["y"])) for of in by_kind.values() for end in (min, max)
     ]
-    taken: list[tuple[float, float, float]] = []
-    names = []
-    for dot in {name["label"]: name for name in wanted}.values():
-        width, x, y = CHARACTER * len(dot["label"]), ROOM * float(dot["x"]) / 100, float(dot["y"])
-        is_right = x + width + 8 < ROOM
-        start = x + 8 if is_right else x - 8 - width
-        if all(abs(y - height) > LINE or start > end or start + width < begin
-               for begin, end, height in taken):  # fmt: skip
-            taken.append((start, start + width, y))
-            anchor = "start" if is_right else "end"
-            names.append(dot | {"dx": 8 if is_right else -8, "anchor": anchor})
-    return names
+    named = {dot["label"]: dot for dot in wanted}
+    places = [
+        {"model": name, "right": float(dot["x"]) / 100, "down": float(dot["y"]) / HIGH, "shift": 0}
+        for name, dot in named.items()
+    ]
+    kept = placed(pl.DataFrame(places), ROOM, HIGH)
+    return [
+        named[one["model"]] | ({"dx": 8, "anchor": "start"} if one["right"] < 0.5
+                               else {"dx": -8, "anchor": "end"})
+        for one in places
+        if one["model"] in kept
+    ]  # fmt: skip
 
 
 SECTION = Section(20, _contents)
