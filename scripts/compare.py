@@ -58,7 +58,6 @@ charts = sweep_charts(
         summary=summary,
         points=points,
         traces=traces.table,
-        zoo=counted,
         solved=[pl.read_parquet(path) for path in given.solved],
     )
 )

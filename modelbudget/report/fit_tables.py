@@ -87,7 +87,7 @@ def _cell(cell: dict) -> Markup:
     elif cell["value"] == ENDLESS - 1:
         text = Markup("<small>any</small>")
     else:
-        ends = dict.fromkeys((cell["value_of_class"] or cell["value"], cell["value"]))
+        ends = dict.fromkeys(n for n in (cell["value_of_class"], cell["value"]) if n is not None)
         text = Markup(" – ".join(map(count, ends)) + BOUNDS[cell["bound"]])
     if cell["confirmed"] is False:
         return Markup('<span class="disagrees">{} differs from trace</span>').format(text)

@@ -8,16 +8,19 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.compare import recorded_peaks
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.compare.recorded_peaks import Peaks
+from modelbudget.compare.zoo import AGREES, agreement
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_results import SweepResult
 
 ROOM, DOT, SPACE = 720, 9, 16
 """Width that dots are stacked for, their size, and the height below a row."""
+MOST_NAMED, MOST_REASONS = 24, 8
+"""Models that one dot names at most, and reasons of a row below the drawing: its dots have all."""
 LEAST, MOST = 0.78, 1.06
 """Ends of the axis, unless a ratio is beyond."""
-WITHIN, EQUAL = f"within {CLOSE * 100:.0f} %", "equal"
-"""What a published reading must be, and what the peak of a recorded or traced run must be."""
+WITHIN, ROUNDED, EQUAL = f"within {CLOSE * 100:.0f} %", "within their rounding", "equal"
+"""What a published reading must be, a printed size, and the peak of a recorded or traced run."""
 RECORDED = {
     "training": "Our modules, training on an H100",
     "classes": "Classes of transformers, training on an H100",
@@ -68,14 +71,14 @@ def ratios(
     of_gpus = [_of_gpu(row, row.ratio) for row in readings if row.ratio is not None]
     if not of_gpus:
         return None
-    points = [*recorded, *of_gpus, *_of_classes(sweeps)]
+    points = [*recorded, *of_gpus, *_printed(sweeps), *_of_classes(sweeps)]
     values = [point.ratio for point in points]
     low, high = min(LEAST, *values), max(MOST, *values)
     sources, bottom = [], 0
     for source in dict.fromkeys(point.source for point in points):
         of_source = [point for point in points if point.source == source]
         drawn, taken, dots = _equal_once(of_source), Counter[int](), []
-        for point in sorted(drawn, key=lambda point: point.ratio):
+        for point in sorted(drawn, key=lambda point: (point.n == 1, point.ratio)):
             x = (point.ratio - low) / (high - low)
             column = round(ROOM * x / DOT)
             dots.append((f"{100 * x:.2f}", taken[column], point))
@@ -115,7 +118,7 @@ def ratios(
 
 def _equal_once(points: list[Point]) -> list[Point]:
     """Return the points, those that equal their prediction as one, and others with their ratio."""
-    equal = [point for point in points if point.must == EQUAL and point.is_close]
+    equal = [point for point in points if point.must != WITHIN and point.is_close]
     others = [
         point._replace(title=f"{point.title}: {point.ratio:.3f}")
         for point in points
@@ -123,14 +126,17 @@ def _equal_once(points: list[Point]) -> list[Point]:
     ]
     if not equal:
         return others
-    names = ", ".join(dict.fromkeys(point.title.partition(",")[0] for point in equal))
-    title = f"{len(equal)} equal: {names}"
+    names = list(dict.fromkeys(point.title.partition(",")[0] for point in equal))
+    more = f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
+    title = f"{len(equal)} {equal[0].must}: {', '.join(names[:MOST_NAMED])}{more}"
     return [equal[0]._replace(ratio=1.0, title=title, reason="", n=len(equal)), *others]
 
 
 def _reasons(source: str, off: list[Point]) -> str:
     """Return why points are off, each of several reasons with the number of its points."""
     reasons = Counter(point.reason.split(";")[0] for point in off if point.reason)
+    if len(reasons) > MOST_REASONS:
+        return ""
     texts = [f"{why} ({n})" if len(reasons) > 1 else why for why, n in reasons.items()]
     return f"Of “{source}” {len(off)} differ: {'; '.join(texts)}." if texts else ""
 
@@ -143,6 +149,21 @@ def _close(points: list[Point], what: str) -> str:
 def _of_gpu(row: Row, ratio: float) -> Point:
     title = f"{row.model}, {row.reading.gib:.2f} GiB reported"
     return Point(row.source.title.partition(",")[0], WITHIN, ratio, row.is_close, title, row.reason)
+
+
+def _printed(sweeps: list[SweepResult]) -> list[Point]:
+    """Return the predicted sizes of published models, over those that are printed."""
+    return [
+        Point(
+            "Sizes that papers and model cards print", ROUNDED,
+            row["predicted"] / row["published_value"], row["status"] == AGREES,
+            f"{row['label']}, {row['published']} printed", row["published_value_reason"] or "",
+        )
+        for sweep in sweeps
+        if sweep.zoo is not None
+        for row in sweep.zoo.with_columns(status=agreement("published_value"))
+        .drop_nulls("published_value_difference").iter_rows(named=True)
+    ]  # fmt: skip
 
 
 def _of_classes(sweeps: list[SweepResult]) -> list[Point]:

@@ -23,10 +23,9 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     return {
         "files": f"{name}/zoo",
         "models": count(zoo.height),
-        "agree": count(status.count(AGREES)),
-        "explained": count(status.count(EXPLAINED)),
-        "unexplained": count(status.count(UNEXPLAINED)),
-        "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
+        "answer": f"{count(status.count(AGREES))} of {count(zoo.height)} models agree with every "
+        f"reference count; {count(status.count(EXPLAINED))} differ from one for a known reason.",
+        "unexplained": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
         "remarks": _remarks(zoo),
         "heads": list(SOURCES.values()),

@@ -10,7 +10,6 @@ from modelbudget.compare.zoo import zoo
 from modelbudget.plan.targets import is_zoo
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.component_charts import charts
-from modelbudget.report.charts.published_models import zoo_charts
 from modelbudget.report.charts.sweep_charts import charts_of
 from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.report.page_results import SweepResult
@@ -49,7 +48,6 @@ def result(path: Path, catalogue) -> SweepResult:
     found, models = charts(about["axes"], comparison), None
     if is_zoo(expanded):
         models = zoo(catalogue, points, comparison, classes(points))
-        found |= zoo_charts(models)
     specs = {name: chart.to_dict() for name, chart in found.items()}
     return SweepResult(about, points, comparison, specs, models)
 

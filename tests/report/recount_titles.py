@@ -15,7 +15,7 @@ from modelbudget.common.files import read_json
 from modelbudget.report.page_results import SweepResult
 
 TITLE = re.compile(r'<figure id="?([\w-]+)"?>\s*<figcaption>\s*<h3><a[^>]*>(.*?)</a>', re.DOTALL)
-OTHERS = ("one-step", "frontier", "printed", "devices",
+OTHERS = ("one-step", "frontier", "devices",
           "allocator-overhead", "by-layout")  # fmt: skip
 """Charts of other tables than the comparison, and of which no test counts the title alone."""
 ENOUGH = 20

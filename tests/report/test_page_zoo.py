@@ -4,9 +4,12 @@ import altair as alt
 import polars as pl
 import polars.selectors as cs
 
+from modelbudget.catalogue.published_readings import Reading, Source
+from modelbudget.compare.readings_of_gpus import Row
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
 from modelbudget.report.charts.labels import names
-from modelbudget.report.charts.published_models import zoo_charts
+from modelbudget.report.page_results import SweepResult
+from modelbudget.report.ratios import ratios
 from modelbudget.report.zoo_tables import tallies, zoo_section
 
 SOURCES = {"class": None, "exact_source": None, "published_source": None}
@@ -57,8 +60,8 @@ TABLE = zoo(PLAIN, TIED, ALSO_TIED, ODD, EXPERTS)
 
 def test_models_are_counted_by_status():
     section = zoo_section(TABLE, "zoo")
-    assert (section["agree"], section["explained"], section["unexplained"]) == ("2", "2", "1")
-    assert section["unexplained_models"] == ["Model 4"]
+    assert section["answer"].startswith("2 of 5 models agree with every reference count; 2 differ")
+    assert section["unexplained"] == ["Model 4"]
     assert section["recalled"] == "1"
 
 
@@ -94,22 +97,17 @@ def test_active_parameters_name_the_nearest_convention():
     assert row["printed"] == "2.1K"
 
 
-def test_the_chart_says_what_it_shows():
-    of_printed = zoo_charts(TABLE)["printed"].description
-    assert "1 of 2 printed sizes equal the prediction within their rounding" in of_printed
-    assert "1 without one (Model 4)" in of_printed
-    assert "Largest difference: Model 4, +25.0 %" in of_printed
-    assert zoo_charts(zoo({})) == {}
-
-
-def test_an_unexplained_print_is_a_red_diamond():
-    spec = zoo_charts(TABLE)["printed"].to_dict()
-    points = spec["layer"][0]["encoding"]
-    for channel, value in (("color", "#b3261e"), ("shape", "diamond")):
-        scale = points[channel]["scale"]
-        assert dict(zip(scale["domain"], scale["range"], strict=True))["unexplained"] == value
-    named = spec["datasets"][spec["layer"][1]["data"]["name"]]
-    assert [row["model"] for row in named] == ["Model 4"]
+def test_printed_sizes_are_a_row_of_the_plot_of_ratios():
+    """Predicted ÷ printed. Only this sees a size that is left out, or counted as close."""
+    source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
+    reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
+    sweep = SweepResult({"name": "zoo"}, TABLE, TABLE, {}, zoo=TABLE)
+    _, sizes = ratios([Row(source, "GPT-2", reading, 2.0, 2.0, "")], [sweep])["sources"]
+    assert sizes["title"].endswith("print: 1 of 2 within their rounding")
+    assert [(dot["close"], dot["title"]) for dot in sizes["dots"]] == [
+        (False, "Model 4, 2.5K printed: 0.800; unexplained: no reason is known"),
+        (True, "1 within their rounding: Model 1"),
+    ]
 
 
 def test_names_have_room_and_well_known_models_come_first():

@@ -27,11 +27,8 @@ def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart
 
     `rows` has the columns of `x` and `y`, the name as `model`, and its place from the left and from
     the top as `right` and `down`, from 0 to 1. A name stands on the side of its point that has more
-    room, or `shift` pixels below it at the end of a line if there is such a column; it is left out
-    if another one is there already.
+    room; it is left out if another one is there already.
     """
-    if "shift" not in rows.columns:
-        rows = rows.with_columns(shift=0)
     first = [rows.filter(model=model) for model in ALWAYS]
     rows = pl.concat([*first, rows]).unique("model", keep="first", maintain_order=True)
     wide, narrow = (placed(rows, width, height) for width in (WIDE, NARROW))
@@ -42,24 +39,18 @@ def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart
     ).filter(pl.col("is_wide") | pl.col("is_narrow"))
     return [
         layer
-        for (side, shift), of_side in rows.partition_by(
-            "side", "shift", as_dict=True, maintain_order=True
-        ).items()
-        for layer in _texts(of_side.drop("right", "down", "side", "shift"), side, shift, x, y)
+        for (side,), of_side in rows.partition_by("side", as_dict=True, maintain_order=True).items()
+        for layer in _texts(of_side.drop("right", "down", "side"), side, x, y)
     ]
 
 
-def _texts(rows: pl.DataFrame, side: str, down: int, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _texts(rows: pl.DataFrame, side: str, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Return the names on one side of their points, over paper that sets them off from others."""
-    shift = GAP if side == "left" else -GAP
     there = alt.Chart(rows).transform_filter(f"width < {PHONE} ? datum.is_narrow : datum.is_wide")
     base = there.encode(x=x, y=y, text="model:N")
-    style = {"align": side, "baseline": "middle", "dx": shift, "dy": down, "fontSize": 11}
-    to_name = there.mark_rule(color=theme.SOFT, y2Offset=down).encode(
-        x=x, y=y, y2=str(y.shorthand).partition(":")[0]
-    )
+    shift = GAP if side == "left" else -GAP
+    style = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
     return [
-        *([to_name] if down else []),
         base.mark_text(**style, stroke=theme.PAPER, strokeWidth=5, strokeJoin="round"),
         base.mark_text(**style, color=theme.INK),
     ]
@@ -69,8 +60,8 @@ def placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:
     """Return the names that have room at this width, in the order of the rows."""
     taken: list[tuple[float, float, float]] = []
     named = []
-    for model, right, down, shift in rows.select("model", "right", "down", "shift").rows():
-        wide, x, y = CHARACTER * len(model) + GAP, right * width, down * height + shift
+    for model, right, down in rows.select("model", "right", "down").rows():
+        wide, x, y = CHARACTER * len(model) + GAP, right * width, down * height
         left = x if right < 0.5 else x - wide
         fits = left >= 0 and left + wide <= width
         if fits and all(_apart(left, left + wide, y, *other) for other in taken):

@@ -12,7 +12,6 @@ from modelbudget.report.charts import (
     devices,
     frontier,
     peak,
-    published_models,
     vs_length,
 )
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
@@ -29,7 +28,6 @@ CHARTS: tuple[Chart, ...] = (
     vs_length.CHART,
     component_charts.CHART,
     chosen.EVERY_POINT,
-    published_models.CHART,
     bytes_by_implementation.CHART,
 )
 """In the order of the page. Of two charts of one name the first is drawn."""

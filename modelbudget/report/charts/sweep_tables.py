@@ -35,7 +35,6 @@ class SweepTables:
     summary: dict = field(default_factory=dict)
     points: pl.DataFrame | None = None
     traces: pl.DataFrame | None = None
-    zoo: pl.DataFrame | None = None
     solved: Sequence[pl.DataFrame] = ()
     drawn: set[str] = field(default_factory=set)
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
-import polars as pl
 
 from modelbudget.components.groups import GROUPS
-from modelbudget.report.charts.grouped_values import least_and_most
 from modelbudget.report.charts.palette import PALETTE
 
 Drawn = TypeVar("Drawn", bound=alt.TopLevelMixin)
@@ -118,17 +116,6 @@ def ticks(low: int, high: int) -> dict[str, Any]:
 def vertical(extent: int = 42, **more) -> alt.Axis:
     """Return a vertical axis of fixed width: panels line up, and the page knows its pixels."""
     return alt.Axis(minExtent=extent, maxExtent=extent, **more)
-
-
-def number_of_parameters(rows: pl.DataFrame, field: str, title: str) -> alt.X:
-    """Return the horizontal channel of a number of parameters, on a logarithmic scale."""
-    low, high = least_and_most(rows, field)
-    return alt.X(
-        f"{field}:Q",
-        title=title,
-        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(grid=False, labelExpr=SHORT, **ticks(low, high)),
-    )
 
 
 def tooltip(

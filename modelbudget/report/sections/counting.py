@@ -158,11 +158,9 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
     first = {"convention": "all" if is_size else "executed, FLOPs per token"} | {
         label: short(n) if is_size else scientific(round(n)) for label, n in whole.items()
     }
-    caption = (
-        "Parameters by convention, of all parameters"
-        if is_size
-        else "FLOPs per training token of sequences of 2,048 tokens, by convention, of those executed"
-    )
+    caption = "Parameters by convention, of all parameters"
+    if not is_size:
+        caption = "FLOPs per token of sequences of 2,048 tokens, by convention, of those executed"
     return tables.table([first, *rows], caption, tuple(whole))
 
 

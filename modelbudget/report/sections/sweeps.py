@@ -59,6 +59,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         for name, spec in (() if act else sweep.charts.items())
     ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
+    zoo = zoo_section(sweep.zoo, sweep.name)
     solved = solve_section(sweep.frontier, sweep.published, sweep.summary)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
@@ -72,12 +73,13 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         ],
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
-        "zoo": zoo_section(sweep.zoo, sweep.name),
+        "zoo": zoo,
         "charts": drawn,
         "act": act,
         "n_charts": len(sweep.charts),
         "solved": solved,
-        "answer": solved["answer"] if solved else _answer(sweep, drawn) if drawn else agreed,
+        "answer": (zoo or solved or {}).get("answer")
+        or (_answer(sweep, drawn) if drawn else agreed),
         "measured": set(verdict.models) != {"not measured"},
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),

@@ -182,7 +182,7 @@ def _names(dots: list[dict]) -> list[dict]:
     ]
     named = {dot["label"]: dot for dot in wanted}
     places = [
-        {"model": name, "right": float(dot["x"]) / 100, "down": float(dot["y"]) / HIGH, "shift": 0}
+        {"model": name, "right": float(dot["x"]) / 100, "down": float(dot["y"]) / HIGH}
         for name, dot in named.items()
     ]
     kept = placed(pl.DataFrame(places), ROOM, HIGH)
