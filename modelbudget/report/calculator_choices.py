@@ -3,56 +3,25 @@
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import HALF
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import CONFIGS
 from modelbudget.report.config_translation import OF_FILES
 
 START, START_LENGTH = "llama-3-8b", 8192
 """Model and length of the answer that a reader finds: those of the acts."""
-MAIN = (
-    "n_vocab", "n_ctx", "d_model", "n_layer", "n_head", "n_kv_head", "d_head", "d_ff", "n_expert",
-    "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
-)  # fmt: skip
-"""Fields at the top of the table; the others are below, in a closed part."""
-OF_RUN = (
-    "batch", "length", "data_parallel", "tensor_parallel", "sequence_parallel",
-    "pipeline_parallel", "n_microbatch",
-)  # fmt: skip
+_DATA = load_yaml(CONFIGS / "calculator.yaml")
+MAIN, OF_RUN = tuple(_DATA["main"]), tuple(_DATA["sizes_of_run"])
 CHOICES_OF_RUN = {
-    "dtype": ("of parameters, activations and cache", (*HALF, "float32")),
-    "attention_kernel": (
-        "scores in memory (math) or not (flash, efficient)",
-        ("flash", "efficient", "math"),
-    ),
-    "recompute": ("activations of layers kept, or computed again (full)", ("none", "full")),
-    "zero": (
-        "divided among data-parallel devices: 0: nothing; 1: optimizer states, with float32 master "
-        "weights and gradients (Megatron-Core); 2, 3: all, gathered for a step or for a layer "
-        "(FSDP2)",
-        (3, 2, 1, 0),
-    ),
-    "pipeline_schedule": (
-        "all forward passes first, or one forward and one backward pass in turn",
-        ("gpipe", "1f1b"),
-    ),
-    "pipeline_rank": ("the stage whose bytes these are", ("first", "last")),
+    name: (one["description"], tuple(one["choices"]))
+    for name, one in _DATA["choices_of_run"].items()
 }
-"""Categorical run settings with a description and their choices in the page, the first at first;
-of kernels, the first with which torch runs the model on a GPU.
+"""Categorical run settings with a description and their choices in the page, the first at first.
 
 With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
 defaults, but for those in BROUGHT.
 """
-OF_SEVERAL = {
-    "zero": "data_parallel",
-    "sequence_parallel": "tensor_parallel",
-    "pipeline_schedule": "pipeline_parallel",
-    "n_microbatch": "pipeline_parallel",
-    "pipeline_rank": "pipeline_parallel",
-}
-"""Settings of how devices share a model, and the number of these devices.
-
-One device has nothing to share: these settings then have their defaults.
-"""
+OF_SEVERAL: dict[str, str] = _DATA["of_several"]
+"""One device has nothing to share: these settings then have their defaults."""
 BROUGHT = {"zero": {1: {"master_weights": True, "gradient_casts": "accumulated"}}}
 """Settings that a choice brings with it: those with which it is known."""
 ZERO_OF_STAGES, ZERO_OF_OTHERS = (0, 1), (0, 3)
@@ -60,28 +29,12 @@ ZERO_OF_STAGES, ZERO_OF_OTHERS = (0, 1), (0, 3)
 
 The formulas of shards in a stage would double the page's; the command line has them.
 """
-DESCRIPTIONS = {
-    "data_parallel": "devices that each compute a batch of their own; bytes are the first one’s"
-}
-"""Of fields of which the page has only some of the uses."""
+DESCRIPTIONS: dict[str, str] = _DATA["descriptions"]
+QUANTITIES: dict[str, str] = _DATA["quantities"]
+PEAKS: dict[str, str] = _DATA["peaks"]
 STATES = "states"
-QUANTITIES = {
-    "parameter_bytes": "bytes of parameters",
-    "gradient_bytes": "bytes of gradients",
-    "optimizer_bytes": "bytes of AdamW state",
-    STATES: "bytes of these three",
-    "activation_bytes": "bytes of activations",
-    "flops_forward": "FLOPs of the forward pass",
-    "flops_backward": "FLOPs of the backward pass",
-    "cache_bytes": "bytes of KV cache",
-}
 PARTS = [name for name in QUANTITIES if name != STATES]
 """Quantities with components, computed one by one."""
-PEAKS = {
-    "peak_training_bytes": "bytes at the peak of training",
-    "peak_inference_bytes": "bytes at the peak of inference",
-}
-"""Quantities without components: the largest of all phases."""
 OTHERS = {
     "parameter_bytes": ("weights", (*OF_FILES, "fp8-channel", "int4-group", "mxfp4")),
     "optimizer_bytes": ("optimizer", ("adamw-8bit", "adafactor", "muon", "lion")),

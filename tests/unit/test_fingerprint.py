@@ -35,6 +35,7 @@ READ_BY_NAME = {
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
     "api/vectors.py": ROOT / "configs" / "vectors.json",
+    "report/calculator_choices.py": ROOT / "configs" / "calculator.yaml",
     "report/terms_explained.py": ROOT / "configs" / "glossary.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
