@@ -93,7 +93,7 @@ def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str], is_of_all: bo
         *of_report(sweeps, is_of_all),
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
         *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
-        *tables(sweeps, "zoo", "fit", "layouts", "frontier", "published"),
+        *tables(sweeps, "zoo", "fit", "layouts", "frontier"),
         *tables(sweeps, "reference_traces", "reference_counts"),
     ]
 

@@ -16,7 +16,7 @@ class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
     `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
-    that name, `frontier` and `published` if it has `solve`, `classes` if classes of `transformers`
+    that name, `frontier` if it has `solve`, `classes` if classes of `transformers`
     are traced or counted.
     """
 
@@ -29,7 +29,6 @@ class SweepResult(NamedTuple):
     classes: pl.DataFrame | None = None
     layouts: pl.DataFrame | None = None
     frontier: pl.DataFrame | None = None
-    published: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

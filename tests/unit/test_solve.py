@@ -250,7 +250,7 @@ def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, cat
     assert not (published["beyond"] == 0).any()  # none is so small
     nearest = published.filter(pl.col("parameters") >= 40_000).sort("parameters")["label"][0]
     about = summary(expanded) | {"solved": found.proof}
-    section = solve_section(found.frontier, published, about)
+    section = solve_section(found.frontier, about)
     ends = found.frontier.sort("n_vocab")
     assert ends.height > 2
     counted = f"{found.proof['solutions']} of {found.proof['shapes']} shapes meet the bounds."
@@ -267,7 +267,7 @@ def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, cat
     (chart,) = solve_charts(found.solutions, front, published.clear(), three).values()
     assert "No published model has" in chart.to_dict()["description"]
     about["solve"] = {"best": three}
-    assert str(front.height) in solve_section(front, published, about)["answer"]
+    assert str(front.height) in solve_section(front, about)["answer"]
 
 
 def test_a_published_model_within_the_bounds_is_compared_with_the_frontier(tmp_path, catalogue):

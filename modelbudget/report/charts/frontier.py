@@ -107,25 +107,16 @@ def amount(name: str, value: int) -> str:
     return si_bytes(value) if name.endswith("_bytes") else count(value)
 
 
-def cost(shape: Mapping, other: Mapping, best: Best) -> float | None:
-    """Return by how many percent the second objective grows where the first grows by one.
+def answer(frontier: pl.DataFrame, best: Best) -> str:
+    """State what one percent of the first objective costs of the second, over the whole frontier.
 
-    Between two shapes, as the ratio of logarithms. None if an objective is 0 or the same in both.
+    As the ratio of logarithms of the ends, unless an objective is 0 or the same in both.
     """
     first, second = list(best)[:2]
-    values = (shape[first], other[first], shape[second], other[second])
-    if min(values) <= 0 or shape[first] == other[first]:
-        return None
-    return math.log(shape[second] / other[second]) / math.log(shape[first] / other[first])
-
-
-def answer(frontier: pl.DataFrame, best: Best) -> str:
-    """State what the first objective costs of the second, over the whole frontier."""
-    first, second = list(best)[:2]
-    ends = frontier.sort(first)
-    price = cost(ends.row(-1, named=True), ends.row(0, named=True), best)
-    if price is None or len(best) > 2:
+    (low, of_low), *_, (high, of_high) = frontier.sort(first).select(first, second).rows() * 2
+    if len(best) > 2 or min(low, of_low, high, of_high) <= 0 or low == high:
         return f"On the frontier of the best: {count(frontier.height)}."
+    price = math.log(of_high / of_low) / math.log(high / low)
     change = "more" if best[first] == "most" else "less"
     of = "of" if best[second] == "most" else "more"
     return f"One percent {change} {first} costs {abs(price):.2g} % {of} {second}."
@@ -152,12 +143,8 @@ def _models(frontier: pl.DataFrame, models: pl.DataFrame, best: Best) -> str:
     first, second = list(best)[:2]
     has = f"{model['label']} has {second} {amount(second, model[second])}"
     shape = at_least_as_good(frontier, model, best)
-    wanted = f"{first} {bound(first, best)} {amount(first, model[first])}"
+    bound = "of at least" if best[first] == "most" else "of at most"
+    wanted = f"{first} {bound} {amount(first, model[first])}"
     if shape is None:
         return f"{has}; no shape of the grid has {wanted}."
     return f"{has}; with {wanted}, {amount(second, shape[second])} is possible."
-
-
-def bound(name: str, best: Best) -> str:
-    """Return the words for all values of an objective that are as good as one."""
-    return "of at least" if best[name] == "most" else "of at most"

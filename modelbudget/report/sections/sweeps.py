@@ -60,7 +60,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
     zoo = zoo_section(sweep.zoo, sweep.name)
-    solved = solve_section(sweep.frontier, sweep.published, sweep.summary)
+    solved = solve_section(sweep.frontier, sweep.summary)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "id": sweep.name,
