@@ -2,10 +2,8 @@ import logging
 from pathlib import Path
 
 from modelbudget.plan.job_setup import start_log
-from modelbudget.report.vega import begun
 
 start_log(snakemake)
-vega = begun()
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write, write_json
@@ -14,6 +12,7 @@ from modelbudget.common.run_metadata import measuring, provenance
 from modelbudget.report.assets import Assets
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
+from modelbudget.report.vega import vega
 from modelbudget.report.verdict import verdict_file
 
 results = Results.read(Path("results"), snakemake.input.results, snakemake.params.on_request)

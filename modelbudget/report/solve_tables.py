@@ -55,16 +55,3 @@ def _text(name: str, value) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return amount(name, value) if isinstance(value, int) else value
-
-
-def bounds_and_objectives(summary: dict) -> list[tuple[str, list[str]]]:
-    """Return terms and values of the key `solve` of a sweep file."""
-    solve = summary["solve"] or {"within": {}, "best": {}}
-    return [
-        ("within", [f"{name}: {_bound(bound)}" for name, bound in solve["within"].items()]),
-        ("best", [f"the {wanted} {name}" for name, wanted in solve["best"].items()]),
-    ]
-
-
-def _bound(bound: list[int] | str) -> str:
-    return bound if isinstance(bound, str) else " to ".join(map(count, bound))

@@ -1,9 +1,5 @@
 """The script that draws charts in the page: the parts of Vega that it needs, as one script."""
 
-import subprocess
-import sys
-from collections.abc import Callable
-
 import vl_convert
 
 PARTS = {
@@ -31,24 +27,3 @@ def vega() -> str:
     address = "https://cdn.jsdelivr.net/npm/{}/+esm"  # the key of a package, which is not fetched
     imports = [f'import {what} from "{address.format(name)}";' for name, what in PARTS.items()]
     return vl_convert.javascript_bundle("\n".join(imports) + _GLOBAL)
-
-
-def begun() -> Callable[[], str]:
-    """Begin to make it in another process, and return a function that waits for it.
-
-    It takes a second, as long as a small page takes.
-    """
-    command = [sys.executable, "-m", "modelbudget.report.vega"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
-
-    def script() -> str:
-        text, _ = process.communicate()
-        if process.returncode:
-            raise OSError(f"the script that draws charts: exit code {process.returncode}")
-        return text
-
-    return script
-
-
-if __name__ == "__main__":
-    sys.stdout.write(vega())

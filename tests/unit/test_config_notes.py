@@ -194,7 +194,7 @@ def test_a_class_that_is_only_on_model_pages(notes, sweep):
 
 
 def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
-    from modelbudget.report.sweep_facts import facts
+    from modelbudget.report.sections.sweeps import facts
     from modelbudget.sweeps.sweep_json import summary
 
     found, _ = notes(LLAMA)

@@ -26,7 +26,6 @@ from modelbudget.report.charts.grouped_values import (
     evenly_spaced,
     groups_in,
     least_and_most,
-    thinned,
     totals,
     values,
 )
@@ -54,8 +53,9 @@ def shares_along(
     groups = groups_in(table)
     columns = min(len(panels), 3)
     drawn = [
-        stack(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns)
+        stack(rows.filter(pl.col(axis).is_in(kept)), axis, title, groups, columns)
         for title, rows in panels.items()
+        for kept in (evenly_spaced(values(rows, axis), MOST_VALUES),)
     ]
     return theme.framed(
         theme.panels(drawn, columns),

@@ -56,12 +56,6 @@ def evenly_spaced(values: Sequence, most: int) -> list:
     return [values[round(i * step)] for i in range(most)]
 
 
-def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
-    """Return the points at no more than `most` evenly spaced values of a field."""
-    kept = evenly_spaced(values(table, field), most)
-    return table.filter(pl.col(field).is_in(kept))
-
-
 def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.DataFrame]:
     """Return each of the tables that differ in these columns once, with the titles of its equals.
 

@@ -10,15 +10,7 @@ from markupsafe import Markup
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
-from modelbudget.compare.scaling_studies import (
-    DIFFERS,
-    EXACT,
-    MISSING,
-    NO_COUNT,
-    RECALLED,
-    ROUNDED,
-    Row,
-)
+from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
 from modelbudget.predict import nanochat_runs
 from modelbudget.predict.counts_by_convention import (
     BY_NAME,
@@ -73,7 +65,10 @@ AXES = {
 }
 """Fields of `VARIED` that are varied one at a time."""
 VARIED = "pythia-1b"
-VERDICTS = (EXACT, ROUNDED, DIFFERS, NO_COUNT, RECALLED, MISSING)
+VERDICTS = (
+    scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.RECALLED,
+    scaling_studies.MISSING,
+)  # fmt: skip
 
 
 def _contents(page: Page) -> list[dict]:

@@ -1,6 +1,7 @@
 """The section of a sweep: question, facts, charts, and tables with formulas."""
 
 import polars as pl
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.architecture.evaluators import symbols
@@ -20,7 +21,6 @@ from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
 from modelbudget.report.solve_tables import solve_section
 from modelbudget.report.step_by_step import steps
-from modelbudget.report.sweep_facts import facts, implementer, question
 from modelbudget.report.verdict import Verdict, device_text, sentence
 from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantity_names import OF_RUN
@@ -239,6 +239,73 @@ def points_table(sweep: SweepResult) -> Markup:
     more = f", {len(shown)} of {count(len(labels))}" if len(shown) < len(labels) else ""
     red = [point in wrong for point, _ in shown]
     return tables.table(rows, f"Points{more}", tuple(quantities), red=red)
+
+
+OURS = "our torch modules"
+OTHERS = {
+    "hugging-face": "the class in transformers itself",
+    "module": "the module that the sweep names",
+}
+"""Families without modules of ours → whose code is measured."""
+# No HTML and no images: the page must not load anything from other machines.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
+
+
+def question(summary: dict) -> str:
+    """Return the sweep's question as HTML."""
+    return _MARKDOWN.render(summary["question"])
+
+
+def implementer(family: str, implementation: str) -> str:
+    """Describe whose code the figures of a model are about."""
+    if family in OTHERS:
+        return OTHERS[family]
+    return (
+        OURS if implementation == "modelbudget" else f"{OURS} with the settings of {implementation}"
+    )
+
+
+def facts(summary: dict) -> list[tuple[str, list[str]]]:
+    """Return terms and values of the sweep file; terms without values are left out."""
+    n_dropped = summary["dropped"]
+    dropped = f", {count(n_dropped)} more dropped by constraints" if n_dropped else ""
+    lines = [
+        ("base", [summary["base"]] if summary["base"] else []),
+        ("fixed", [f"{name} = {_shown(value)}" for name, value in summary["fixed"].items()]),
+        ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
+        ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
+        ("constraints", summary["constraints"]),
+        *_bounds_and_objectives(summary),
+        ("models", [f"{count(summary['points'])}{dropped}"]),
+        ("notes", summary["notes"]),
+    ]
+    return [(term, values) for term, values in lines if values]
+
+
+def _range(values: list) -> str:
+    if len(values) <= 8:
+        return ", ".join(map(_shown, values))
+    return f"{len(values)} values, {_shown(values[0])} … {_shown(values[-1])}"
+
+
+def _shown(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return count(value) if isinstance(value, int) else value
+
+
+def _bounds_and_objectives(summary: dict) -> list[tuple[str, list[str]]]:
+    """Return terms and values of the key `solve` of a sweep file."""
+    solve = summary["solve"] or {"within": {}, "best": {}}
+    return [
+        ("within", [f"{name}: {_bound(bound)}" for name, bound in solve["within"].items()]),
+        ("best", [f"the {wanted} {name}" for name, wanted in solve["best"].items()]),
+    ]
+
+
+def _bound(bound: list[int] | str) -> str:
+    return bound if isinstance(bound, str) else " to ".join(map(count, bound))
 
 
 SECTION = Section(120, _contents)
