@@ -14,13 +14,7 @@ from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.charts.peak import of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
-SHARED = (
-    "data_parallel",
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "pipeline_parallel",
-)
+SHARED = [f"{of}_parallel" for of in ("data", "tensor", "context", "expert", "pipeline")]
 ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
 

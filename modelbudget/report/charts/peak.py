@@ -137,20 +137,17 @@ def _smallest_fits(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     models = table.unique("point", keep="first", maintain_order=True)
     rows, largest = models.select("label", "worst").rows(), devices[-1]
     smallest = [next((d for d in devices if d.bytes >= worst), None) for _, worst in rows]
-    if len(rows) > 1 and smallest[0] and len(set(smallest)) == 1:
-        device = smallest[0]
-        return f"All {len(rows)} models fit on {device.name} ({si_bytes(device.bytes)}) or larger."
+    names = {d: f"{d.name} ({si_bytes(d.bytes)})" for d in devices if d in smallest}
+    if len(rows) > 1 and len(names) == 1 and None not in smallest:
+        return f"All {len(rows)} models fit on {names.popitem()[1]} or larger."
     if len(rows) <= MOST_NAMED:
         texts = [
-            f"{label} fits on {device.name} ({si_bytes(device.bytes)})"
-            if device
+            f"{label} fits on {names[device]}" if device
             else f"{label} needs {times(worst / largest.bytes)} {largest.name}"
             for (label, worst), device in zip(rows, smallest, strict=True)
-        ]
+        ]  # fmt: skip
         return "; ".join(texts) + "."
-    texts = [
-        f"{d.name} ({si_bytes(d.bytes)}) for {smallest.count(d)}" for d in devices if d in smallest
-    ]
+    texts = [f"{name} for {smallest.count(device)}" for device, name in names.items()]
     texts += [f"none for {smallest.count(None)}"] if None in smallest else []
     return f"Of {len(rows)} models, the smallest device that fits is {', '.join(texts)}."
 

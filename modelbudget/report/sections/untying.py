@@ -25,6 +25,8 @@ def _contents(page: Page) -> list[dict]:
         }
         for row in surgery.iter_rows(named=True)
     ]
+    keys = ["step", "operation", "parameters", "embedding_storage", "head_storage"]
+    drawn = surgery.group_by(keys, maintain_order=True).agg("device")
     where = ", ".join(
         f"{operation} on {device}"
         for operation, device in wrong.select("operation", "device").rows()
@@ -38,7 +40,7 @@ def _contents(page: Page) -> list[dict]:
             f"{where}. Tensors on meta have no memory: data_ptr() is 0 for all of them."
             if where
             else None,
-            "drawings": _drawings(surgery),
+            "drawings": [_drawing(step) for step in drawn.iter_rows(named=True)],
             "table": tables.table(
                 rows,
                 "Each step on each device",
@@ -53,17 +55,8 @@ _TOP = {"A": 5, "B": 57}
 """Distance of each storage from the top of a drawing, in units of its view box."""
 
 
-def _drawings(surgery: pl.DataFrame) -> list[dict]:
-    """Return a drawing of each step: the storages of embedding and head.
-
-    Devices with the same result share a drawing.
-    """
-    keys = ["step", "operation", "parameters", "embedding_storage", "head_storage"]
-    steps = surgery.group_by(keys, maintain_order=True).agg("device").iter_rows(named=True)
-    return [_drawing(step) for step in steps]
-
-
 def _drawing(step: dict) -> dict:
+    """Return the storages of embedding and head after a step, and the devices with this result."""
     storages = {"embedding": step["embedding_storage"], "head": step["head_storage"]}
     starts = {"embedding": 22, "head": 74}
     return {

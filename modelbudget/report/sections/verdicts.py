@@ -32,6 +32,7 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
     """
     wrong, failures = verdict.disagreements(results), verdict.failure_lines(results)
     of_class = verdict.class_disagreements(results)
+    shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
     return {
         "id": "verdict",
         "short": "How right is it?",
@@ -49,7 +50,7 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "most": most_of_classes(ordered(results.sweeps)),
         "table": _by_section(verdicts) if verdicts else None,
         "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
-        "on_request": _not_shown(results),
+        "on_request": [(name, title) for name, title in results.on_request if name not in shown],
         "more": _beyond(wrong, MOST_DISAGREEMENTS),
         "of_class": _of_class(verdicts),
         "class_disagreements": _differences(
@@ -111,12 +112,6 @@ def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
     numbers = tuple(rows[0])[1:-1]
     red = [not one.whole for one in verdicts]
     return tables.table(rows, "Comparisons and models by section", numbers, red=red)
-
-
-def _not_shown(results: Results) -> list[tuple[str, str]]:
-    """Return name and title of the sweeps with `default: false` that did not run."""
-    shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
-    return [(name, title) for name, title in results.on_request if name not in shown]
 
 
 def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
