@@ -502,7 +502,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     tab = opened(width)
     places = scroll_and_wait(tab)
     check_charts(tab, places, shipped)
-    assert len(places) > 10
+    assert len(places) >= 10
     assert {place.get_attribute("data-chart"): place.evaluate(LABELS) for place in places} == {
         place.get_attribute("data-chart"): [] for place in places
     }
