@@ -265,8 +265,8 @@ def fit(
     room = margins.room(device.bytes)
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
-    if training and devices == 1 and n_bytes > room:
-        helpful, together = changes(model, fields_of(settings), device.bytes, room)
+    if training and n_bytes > room:
+        helpful, together = changes(model, by | fields_of(settings), device.bytes, room)
     return Fit(
         model.label,
         purpose,

@@ -423,7 +423,11 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
     assert fit["sharing"] == answer.sharing == {"tensor_parallel": 2}
     half = model.predict("parameter_bytes", {"tensor_parallel": 2}).total
     assert 0.5 * model.predict("parameter_bytes").total < half < fit["needed"]
-    assert model.fit("h100", devices=2).sharing == {"zero": 3, "data_parallel": 2}
+    small = model.fit("40GB", devices=2)
+    assert small.sharing == {"zero": 3, "data_parallel": 2}
+    assert small.grade == "does not fit"
+    assert small.together.text == "fused AdamW, activation checkpointing, loss in 16 chunks"
+    assert small.together.needed < 40 * 10**9
     for name, devices, why in (
         ("gpt-2-124m", "8", "n_head = 12: tensor_parallel = 8 devices do not divide it"),
         (
