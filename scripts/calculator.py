@@ -7,6 +7,8 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.report.assets import calculator
+from modelbudget.report.predicted_readings import predicted
 
-section = calculator(Catalogue(MODELS))
-write_json(snakemake.output.calculator, section, ensure_ascii=False)
+catalogue = Catalogue(MODELS)
+write_json(snakemake.output.calculator, calculator(catalogue), ensure_ascii=False)
+write_json(snakemake.output.readings, predicted(catalogue).as_dict(), ensure_ascii=False)

@@ -133,22 +133,20 @@ def readings_once(catalogue, kept):
     from modelbudget.common import store
     from modelbudget.common.fingerprint import code, digest
     from modelbudget.common.paths import files_in
-    from modelbudget.report.sections import gpu_readings, verdicts
+    from modelbudget.report import predicted_readings
 
-    compute = {"readings_of": gpu_readings.readings_of, "recorded_points": verdicts.recorded_points}
+    compute = predicted_readings.predicted
 
     @cache
-    def once(name: str, other):
+    def once(other):
         if other is not catalogue:
-            return compute[name](other)
-        files = *files_in(ROOT / "configs" / "models"), gpu_readings.READINGS
+            return compute(other)
+        files = *files_in(ROOT / "configs" / "models"), predicted_readings.READINGS
         made_of = store.key(code("report"), digest(files))
-        return kept(name, partial(compute[name], catalogue), made_of)
+        return kept("readings", partial(compute, catalogue), made_of)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gpu_readings, "readings_of", partial(once, "readings_of"))
-        for name in compute:
-            patched.setattr(verdicts, name, partial(once, name))
+        patched.setattr(predicted_readings, "predicted", once)
         yield
 
 

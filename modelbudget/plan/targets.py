@@ -22,7 +22,7 @@ MANY_TRACED = 30
 """Points of a sweep from which tracing takes longer than importing torch."""
 COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
 OF_ALL = (
-    "assets/calculator.json", "module_trees/trees.json",
+    "assets/calculator.json", "assets/readings.json", "module_trees/trees.json",
     "training_step/step.json", "training_step/allocations.parquet",
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",

@@ -1,7 +1,6 @@
 """Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
 
 from collections import Counter
-from functools import cache
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
@@ -43,7 +42,6 @@ class Point(NamedTuple):
     n: int = 1
 
 
-@cache  # takes seconds, and is the same for all pages of a process
 def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point, ...]:
     """Return the dots of the runs that an H100 recorded, of the models that the catalogue has."""
     recorded = recorded_peaks.recorded()

@@ -22,7 +22,7 @@ CLASSES = ROOT / "configs" / "huggingface"
 IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 READ_BY_NAME = {
-    "report/sections/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
+    "report/predicted_readings.py": ROOT / "configs" / "gpu_readings.yaml",
     "compare/recorded_peaks.py": ROOT / "configs" / "h100_readings.json",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",

@@ -10,8 +10,9 @@ from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.published_readings import gpu_readings
 from modelbudget.common.errors import InputError
 from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row
-from modelbudget.report.sections import gpu_readings as section
-from modelbudget.report.sections.gpu_readings import READINGS, _of_models
+from modelbudget.report import predicted_readings
+from modelbudget.report.predicted_readings import READINGS
+from modelbudget.report.sections.gpu_readings import _of_models
 from modelbudget.report.tables import environment
 
 READ = gpu_readings(READINGS)
@@ -19,14 +20,14 @@ READ = gpu_readings(READINGS)
 
 @pytest.fixture(scope="module")
 def found(catalogue, readings_once) -> list[Row]:
-    return section.readings_of(catalogue)
+    return predicted_readings.predicted(catalogue).published
 
 
-def test_no_row_is_dropped(catalogue, found):
+def test_no_row_is_dropped(found):
     written = re.findall(r"^  - base: (\S+)$", READINGS.read_text(encoding="utf-8"), re.MULTILINE)
     assert [row.reading.base for row in found] == written
     page = environment().get_template("gpu_readings.html.j2")
-    html = page.render(section=_of_models(catalogue))
+    html = page.render(section=_of_models(found))
     assert html.count("<tr>") - html.count("<thead>") == len(written)
     for row in found:
         assert f">{row.reading.gib:.2f}<" in html

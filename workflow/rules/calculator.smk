@@ -1,4 +1,5 @@
-# Writes, from the published models, the formulas of the report's calculator, which depend on no sweep.
+# Writes, from the published models, the formulas of the report's calculator, and what is predicted of
+# readings of GPUs. Both depend on no sweep.
 
 
 rule calculator:
@@ -6,6 +7,7 @@ rule calculator:
         models=ancient(targets.model_files()),
     output:
         calculator="results/assets/calculator.json",
+        readings="results/assets/readings.json",
     log:
         "results/assets/logs/calculator.log",
     conda:
@@ -13,6 +15,6 @@ rule calculator:
     params:
         models=digest(targets.model_files()),
     message:
-        "Write the formulas of the report's calculator"
+        "Write the formulas of the report's calculator, and predict readings of GPUs"
     script:
         "../../scripts/calculator.py"

@@ -1,36 +1,24 @@
 """The section of readings of GPUs that others published, next to our predictions."""
 
-from functools import cache
-
 from markupsafe import Markup
 
-from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.catalogue.published_readings import Settings, gpu_readings
-from modelbudget.common.paths import CONFIGS
-from modelbudget.compare.readings_of_gpus import CLOSE, Row, rows
+from modelbudget.catalogue.published_readings import Settings
+from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
+from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.section import Page, Section
 
-READINGS = CONFIGS / "gpu_readings.yaml"
 RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
 """Heads of columns: our prediction as a multiple of the reading, and the source's simulator's."""
 
 
 def _contents(page: Page) -> list[dict]:
-    return [_of_models(page.catalogue)]
+    return [_of_models(readings_of(page.results, page.catalogue).published)]
 
 
-@cache  # takes seconds, and is the same for all pages of a process
-def readings_of(catalogue: Catalogue) -> list[Row]:
-    """Return every published reading with our prediction."""
-    return rows(gpu_readings(READINGS), catalogue)
-
-
-@cache
-def _of_models(catalogue: Catalogue) -> dict:
+def _of_models(readings: list[Row]) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
-    readings = readings_of(catalogue)
     sources = list(dict.fromkeys(row.source.title for row in readings))
     return {
         "id": "gpu-readings",

@@ -8,9 +8,9 @@ from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count, short, signed_percent
 from modelbudget.report.implementation_tables import class_values, most_of_classes, of_all_sweeps
 from modelbudget.report.page_results import Results, SweepResult, ordered
-from modelbudget.report.ratios import ratios, recorded_points
+from modelbudget.report.predicted_readings import readings_of
+from modelbudget.report.ratios import ratios
 from modelbudget.report.section import Page, Section
-from modelbudget.report.sections.gpu_readings import readings_of
 from modelbudget.report.zoo_tables import tallies
 
 MOST_DISAGREEMENTS = 50
@@ -21,8 +21,8 @@ def _contents(page: Page) -> list[dict]:
     shown = verdict_section(page.results, page.verdicts)
     if not (shown["trust"] and page.is_of_all):
         return [shown | {"ratios": None}]
-    drawn = ratios(readings_of(page.catalogue), page.sweeps, recorded_points(page.catalogue))
-    return [shown | {"ratios": drawn}]
+    readings = readings_of(page.results, page.catalogue)
+    return [shown | {"ratios": ratios(readings.published, page.sweeps, readings.recorded)}]
 
 
 def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
