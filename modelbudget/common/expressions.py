@@ -204,11 +204,11 @@ class _Compiler:
                 return reduce(_and if isinstance(op, ast.And) else _or, parts(*operands))
             case ast.Tuple(elts=items):
                 return _of_many(lambda *values: values, parts(*items))
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-                if name not in _FUNCTIONS:
+            case ast.Call(func=called, args=arguments, keywords=[]):
+                if (name := ast.unparse(called)) not in _FUNCTIONS:
                     raise ValueError(f"{self.shown} calls {show(name)}; allowed: {_ALLOWED}")
                 return _of_many(_FUNCTIONS[name], parts(*arguments))
-        raise self._refusal(node.func if isinstance(node, ast.Call) and not node.keywords else node)
+        raise self._refusal(node)
 
     def _parts(self, depth: int, *nodes: ast.AST) -> list[_Evaluate]:
         return [self.compiled(node, depth) for node in nodes]
