@@ -206,6 +206,7 @@ class _Compiler:
                 return _of_many(lambda *values: values, parts(*items))
             case ast.Call(func=called, args=arguments, keywords=[]):
                 if (name := ast.unparse(called)) not in _FUNCTIONS:
+                    parts(called)  # may itself use what is not allowed
                     raise ValueError(f"{self.shown} calls {show(name)}; allowed: {_ALLOWED}")
                 return _of_many(_FUNCTIONS[name], parts(*arguments))
         raise self._refusal(node)
