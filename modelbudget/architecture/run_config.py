@@ -4,16 +4,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from modelbudget.architecture.constraint import Check
+from modelbudget.architecture import optimizer_rules, optimizers
+from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Parts, Record, Size
 from modelbudget.architecture.run_adapter import Adapter
 from modelbudget.architecture.run_rules import rules
-from modelbudget.architecture.run_step import Step
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import describe, show
 
+HALF = ("bfloat16", "float16")
+WEIGHTS = ("dtype", *FORMATS, "unknown")
+"""Formats of weights (`configs/weight_formats/`)."""
+WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
+WITH_GROUPS = [word for word, known in FORMATS.items() if known.format.groups]
 IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementations")}
 """Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
 
@@ -25,6 +31,79 @@ CACHE_DTYPES = (
 """Formats of caches (`configs/cache_formats.yaml`)."""
 LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")
 """Ways to allocate a cache (`serving/cache_layouts.py`)."""
+
+
+class Step(Record):
+    """One step of training, or one use, whoever computes it."""
+
+    batch: Count = 1
+    length: Count = 1024
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    weights: Literal[WEIGHTS] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
+    weight_group: Size = Field(
+        128,
+        description=f"weights: {', '.join(WITH_GROUPS)}: input channels that share a scale; 0: all",
+    )
+    weight_block: Size = Field(
+        0,
+        description=f"weights: {', '.join(WITH_BLOCKS)}: numbers in a row that share a scale, of "
+        "FP8 output channels; 0: the default of the format",
+    )
+    weights_of: Literal["library", "layers", "dense", "experts", "all"] = "library"
+    expert_weights: Literal["weights", *FORMATS] = "weights"  # pyright: ignore[reportInvalidTypeForm]
+    expert_weight_group: Size = 0
+    expert_weight_block: Size = 0
+    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = "dtype"
+    autocast: Literal["none", "bfloat16"] = "none"
+    master_weights: bool = False
+    gradient_casts: Literal["together", "one_by_one", "accumulated"] = "together"
+    optimizer: Literal[optimizers.NAMES] = "adamw"  # pyright: ignore[reportInvalidTypeForm]
+    optimizer_rank: Count = 128
+    foreach: bool = False
+    fused: bool = False
+    optimizer_in_backward: bool = False
+    backend: Literal["gpu", "cpu"] = "gpu"
+    attention_kernel: Literal["math", "flash", "efficient", "written_out"] = "math"
+    dropout: bool = False
+    dropout_in: Literal["model", "layers", "attention"] = "model"
+    recompute: Literal["none", "selective", "full"] = "none"
+
+    constraints: ClassVar[tuple[Check, ...]] = (
+        *rules("step"),
+        *(
+            Constraint(
+                f"{of}weights in {tuple(words)}",
+                f"{of}weight_{size} = {{{of}weight_{size}:,}}: {of}weights: {{{of}weights}} has no "
+                f"{size}s; allowed: 0",
+                when=f"{of}weight_{size} > 0",
+            )
+            for of, size, words in (
+                ("expert_", "block", WITH_BLOCKS),
+                ("expert_", "group", WITH_GROUPS),
+                ("", "block", WITH_BLOCKS),
+            )
+        ),
+        Constraint(
+            f"weights in {tuple(word for word in FORMATS if word.startswith('torchao'))}",
+            "vocabulary_dtype = 'int8': weights: {weights}; allowed: a format of torchao",
+            when="vocabulary_dtype == 'int8'",
+        ),
+        *(
+            Constraint(
+                f"{of}weight_block in {tuple(stored.blocks)}",
+                f"{of}weight_block = {{{of}weight_block:,}}: {word} has blocks of "
+                f"{', '.join(map(str, stored.blocks))}; 0: {zero or stored.block}",
+                when=f"{of}weight_block > 0 and {of}weights == '{word}'",
+            )
+            for of, zero in (("", ""), ("expert_", "weight_block"))
+            for word, stored in WITH_BLOCKS.items()
+            if stored.blocks
+        ),
+        optimizer_rules.fused_is_known,
+        optimizer_rules.sizes_are_whole,
+        optimizer_rules.parts_are_stepped,
+        optimizer_rules.step_in_backward_is_known,
+    )
 
 
 class Devices(Record):

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations

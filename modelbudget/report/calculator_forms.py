@@ -10,8 +10,7 @@ from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations

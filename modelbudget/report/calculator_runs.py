@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_choices import (
     ALONE,

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 import modelbudget as mb
 from modelbudget.architecture.run_adapter import BITSANDBYTES
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import total
 from modelbudget.components.decoder.decoder_program import program

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 import modelbudget as mb
 from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS, Convention
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.memory_margins import memory_margins
