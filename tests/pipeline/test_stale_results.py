@@ -139,7 +139,7 @@ def test_results_carry_what_they_were_made_of(carried):
         ("modelbudget/architecture/arithmetic.py", "-(-x // y)", "-(-x // y) + 1",
          "small: predict, compare and draw charts"),
         ("configs/accelerators.yaml", "80_000_000_000", "81_000_000_000",
-         "Write the formulas of the report's calculator"),
+         "Write the report's calculator"),
     ],
 )  # fmt: skip
 def test_what_changed_is_noticed_without_the_folder_of_snakemake(carried, file, old, new, planned):

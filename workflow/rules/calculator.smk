@@ -15,6 +15,6 @@ rule calculator:
     params:
         models=digest(targets.model_files()),
     message:
-        "Write the formulas of the report's calculator, and predict readings of GPUs"
+        "Write the report's calculator, and predict readings of GPUs"
     script:
         "../../scripts/calculator.py"

@@ -22,6 +22,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
+        sweeps=[*SWEEPS, *PREDICTED],  # a sweep that is gone leaves no input that is newer
         on_request=[list(one) for one in on_request()],
         models=digest(targets.model_files()),
         shards=RUN.shards,
