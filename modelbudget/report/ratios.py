@@ -14,6 +14,8 @@ from modelbudget.report.page_results import SweepResult
 
 ROOM, DOT, SPACE = 720, 9, 16
 """Width that dots are stacked for, their size, and the height below a row."""
+OF_NUMBER = 5
+"""Dots' widths of a dot with its number."""
 MOST_NAMED, MOST_REASONS = 24, 8
 """Models that one dot names at most, and reasons of a row below the drawing: its dots have all."""
 LEAST, MOST = 0.78, 1.06
@@ -80,7 +82,7 @@ def ratios(
             x = (point.ratio - low) / (high - low)
             column = round(ROOM * x / DOT)
             dots.append((f"{100 * x:.2f}", taken[column], point))
-            taken[column] += 1
+            taken.update(range(column, column + (1 if point.n == 1 else OF_NUMBER)))
         top, bottom = bottom + 22, bottom + 22 + DOT * max(taken.values()) + SPACE
         off = [point for point in of_source if not point.is_close]
         n_close = len(of_source) - len(off)
