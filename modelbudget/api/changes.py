@@ -1,10 +1,10 @@
-"""Changes of a training step that need less memory (`configs/memory_changes.yaml`), predicted."""
+"""Changes of a run that need less memory (`configs/memory_changes.yaml`), predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
 
-PURPOSE = "training"
-
 
 class Candidate(Strict):
     """A change of a run, where it applies; see the file."""
@@ -29,6 +27,7 @@ class Candidate(Strict):
     when: str
     set: dict[str, bool | int | str] = Field(min_length=1)
     alters: bool = False
+    purpose: Literal["training", "inference"] = "training"
 
     def fields(self, run: RunConfig) -> dict[str, bool | int | str]:
         """Return the fields that the change sets in a run."""
@@ -50,7 +49,7 @@ def candidates() -> list[Candidate]:
 
 
 class Change(NamedTuple):
-    """One change or several: what it sets, the peak of a step with it, and what that is less.
+    """One change or several: what it sets, the peak of the run with it, and what that is less.
 
     `largest` are the largest batch and, of one sequence, the largest length with it.
     """
@@ -68,28 +67,33 @@ class Change(NamedTuple):
 
 
 def changes(
-    model: ChosenModel, chosen: Mapping[str, Any], room: int, room_with_margins: int
+    model: ChosenModel,
+    chosen: Mapping[str, Any],
+    room: int,
+    room_with_margins: int,
+    purpose: str = "training",
 ) -> tuple[list[Change], Change | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
-    These are as many as it takes to fit with margins, those first that alter nothing; others are
-    among them only if it takes them to fit into `room` bytes at all.
+    These are as many as it takes a training step to fit with margins, those first that alter
+    nothing; others are among them only if it takes them to fit into `room` bytes at all. Changes of
+    inference set one field, its weights, so that none go together.
     """
     from modelbudget.predict.largest_that_fits import (
         needed,  # imports tables, which most commands do without
     )
 
     architecture, run = model.with_run(chosen)
-    now = needed((architecture, run), PURPOSE)
+    now = needed((architecture, run), purpose)
     if now is None:
         return [], None
     # Fields that follow from others stay, where a change does not set them.
     kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
     applicable = []
-    for candidate in candidates():
+    for candidate in _offered(model, purpose):
         if Expression(candidate.when)(vars(architecture) | vars(run)):
             fields = candidate.fields(run)
-            n_bytes = _needed(model, {**kept, **fields})
+            n_bytes = _needed(model, {**kept, **fields}, purpose)
             if n_bytes is not None:
                 applicable.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
@@ -97,8 +101,18 @@ def changes(
     helpful = sorted(
         (change for change in applicable if change.saves > 0), key=lambda change: change.needed
     )
-    together = _together(model, kept, applicable, now, (room, room_with_margins))
-    return helpful, together
+    if purpose == "inference":
+        return helpful, None
+    return helpful, _together(model, kept, applicable, now, (room, room_with_margins))
+
+
+def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
+    """Yield the changes of a purpose, and the format in which the weights were released."""
+    yield from (candidate for candidate in candidates() if candidate.purpose == purpose)
+    released = model.base.model and model.base.model.released_weights
+    if purpose == "inference" and released:
+        yield Candidate(text="weights as released", when="weights = 'dtype'",
+                        set={"weights": released})  # fmt: skip
 
 
 def _together(
@@ -143,16 +157,19 @@ def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[
     from modelbudget.predict.largest_that_fits import solve
 
     for field in ("batch", "length"):
-        solution = solve(pair, field, PURPOSE, room)
+        solution = solve(pair, field, "training", room)
         if solution is not None:
             yield field, solution.value
 
 
-def _needed(model: ChosenModel, fields: Mapping[str, Any]) -> int | None:
+def _needed(model: ChosenModel, fields: Mapping[str, Any], purpose: str = "training") -> int | None:
     from modelbudget.predict.largest_that_fits import needed
+    from modelbudget.sweeps.not_with_quantised_weights import refused
 
-    pair = _pair(model, fields)
-    return None if pair is None else needed(pair, PURPOSE)
+    pair, quantity = _pair(model, fields), f"peak_{purpose}_bytes"
+    if pair is None or quantity in refused(*pair, {quantity}):
+        return None
+    return needed(pair, purpose)
 
 
 def _pair(model: ChosenModel, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:

@@ -145,19 +145,19 @@ def reserve_of(given: str | int | None) -> int | None:
     return n_bytes
 
 
-def accelerator(name: str, file: str | Path | None = None) -> Accelerator:
+def accelerator(name: str, file: str | Path | None = None, option: str = "--fit") -> Accelerator:
     """Return an accelerator by its name, with or without its memory, or by a size.
 
     h100, h100-80gb and rtx-4090 have the bytes that their driver reports; 24GB has 24 · 10⁹, 24GiB
     24 · 2³⁰. Names are those of `file`, or of the shipped configs/accelerators.yaml. Raises
-    InputError with all names.
+    InputError with the option that gave it and all names.
     """
     known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
     try:
         return named_or_sized(name, known)
     except ValueError as error:
         whose = f"{file}: " if file is not None else ""
-        raise InputError([f"--fit {name}: {whose}{error}"]) from None
+        raise InputError([f"{option} {name}: {whose}{error}"]) from None
 
 
 def sharing(devices: int, training: bool) -> dict[str, int]:
@@ -265,8 +265,9 @@ def fit(
     room = margins.room(device.bytes)
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
-    if training and n_bytes > room:
-        helpful, together = changes(model, by | fields_of(settings), device.bytes, room)
+    if n_bytes > room:
+        fields = by | fields_of(settings)
+        helpful, together = changes(model, fields, device.bytes, room, purpose)
     return Fit(
         model.label,
         purpose,

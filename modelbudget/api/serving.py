@@ -130,7 +130,7 @@ def serve(
     from modelbudget.api.chosen_model import fields_of
     from modelbudget.predict.serve import Term, served
 
-    device = accelerator(name, accelerators)
+    device = accelerator(name, accelerators, "--serve")
     is_mapped = device.name.startswith(APPLE)
     reserve_bytes = reserve_of(reserve)
     margin = memory_margins().with_reserve(reserve_bytes).reserve

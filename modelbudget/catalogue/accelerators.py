@@ -20,6 +20,9 @@ GB = 10**9
 GIB = 2**30
 MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "radeon")
 """Words before the name of a device."""
+MAC = re.compile(r"(mac(book|mini|studio)?|mps|m[1-9])(air|pro|max|ultra)?(\d+gb)?")
+"""What people call a device of Apple, plain."""
+SEVERAL = re.compile(r"(\d+)\s*[x×*]\s*(\S.*)", re.IGNORECASE)
 
 
 class Accelerator(Strict):
@@ -121,7 +124,8 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
         short = plain.removeprefix("rtx").removeprefix("tpu")
         if asked in (plain, short, f"{plain}{device.bytes // GB}gb"):
             return device
-    names = sorted(map(_label, known), key=lambda name: not _plain(name).startswith(asked))
+    first = "apple" if MAC.fullmatch(asked) else asked
+    names = sorted(map(_label, known), key=lambda name: not _plain(name).startswith(first))
     allowed = offered(name, names, str(ACCELERATORS), n_first=4)
     raise ValueError(f"unknown accelerator {show(name)}{allowed}")
 
@@ -137,8 +141,21 @@ def named_or_sized(text: str, known: Sequence[Accelerator]) -> Accelerator:
         n_bytes = size(text)
         if not n_bytes or n_bytes > MAX_COUNT:
             names = str(error).replace("(allowed: ", f"(allowed: {EXAMPLES}, ")
-            raise ValueError(names) from None
+            raise ValueError(_meant(text, known) or names) from None
     return Accelerator(name=f"a device of {text}", bytes=n_bytes, source=GIVEN)
+
+
+def _meant(text: str, known: Sequence[Accelerator]) -> str | None:
+    """Return how several devices, or a number of GB, are written: 2x4090, 24."""
+    if re.fullmatch(r"[1-9]\d{0,3}", text.strip()):
+        return f"no unit; write {text.strip()}GB"
+    if several := SEVERAL.fullmatch(text.strip()):
+        try:
+            named_or_sized(several[2], known)
+        except ValueError:
+            return None
+        return f"several devices; write {several[2]}, with --devices {several[1]}"
+    return None
 
 
 def _label(device: Accelerator) -> str:

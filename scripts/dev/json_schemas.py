@@ -45,7 +45,7 @@ class ClassFits(Strict):
 
 
 class OfChange(Strict):
-    """Settings by which a training step needs less."""
+    """Settings by which a run needs less."""
 
     text: str
     fields: dict[str, bool | int | str]

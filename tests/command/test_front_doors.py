@@ -337,6 +337,21 @@ def test_a_card_is_found_by_its_number(name):
     assert mb.model("gpt-2-124m").fit(name).accelerator.name == "RTX 4090"
 
 
+@pytest.mark.parametrize(
+    ("option", "card", "says"),
+    [
+        ("--fit", "24", "--fit 24: no unit; write 24GB"),
+        ("--serve", "2x4090", "--serve 2x4090: several devices; write 4090, with --devices 2"),
+        ("--fit", "8 x h100", "--fit 8 x h100: several devices; write h100, with --devices 8"),
+        ("--fit", "M4 Pro", "apple-16gb, apple-24gb"),
+        ("--fit", "3x", "unknown accelerator '3x'"),
+    ],
+)
+def test_a_device_as_people_write_it_is_understood(command, option, card, says):
+    """Each was an unknown accelerator, of --fit, with the names of four cards of NVIDIA."""
+    assert says in command("gpt-2-124m", option, card).err
+
+
 def test_what_was_not_measured_is_named_where_nothing_was_compared(command):
     """More bytes than this process may use: a device by its name is not replaced by meta."""
     found = command("measure", "palm-540b", "--device", "cpu")

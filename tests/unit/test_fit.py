@@ -271,7 +271,7 @@ def test_a_size_in_bytes(text, n_bytes):
     assert (device.bytes, device.source) == (n_bytes, "as given")
 
 
-@pytest.mark.parametrize("text", ["0GB", "24", "24 GBs", "-1GB", "1e3GB", "9" * 30 + "GB", ""])
+@pytest.mark.parametrize("text", ["0GB", "0", "24 GBs", "-1GB", "1e3GB", "9" * 30 + "GB", ""])
 def test_what_is_no_size_and_no_name(text):
     with pytest.raises(ValueError, match=r"such as 24GB or 24GiB, .*; all \d+ are in configs"):
         named_or_sized(text, KNOWN)

@@ -117,6 +117,7 @@ def test_layouts_that_are_not_computed_are_counted_apart(model, monkeypatch):
     assert f"of {n} layouts, 0 fit" in first
     assert first.endswith(f"; {n} were not computed")
     assert least.endswith("no layout was computed")
+    assert of_layouts(found, "it")[0].columns == ("",)  # no names above nothing
 
 
 def test_interleaved_layouts_are_among_those_found(model):

@@ -46,6 +46,11 @@ SEGMENTS = "  expandable_segments:True"
 """What PYTORCH_CUDA_ALLOC_CONF may say, below the largest batch or length."""
 MOST_CHANGES = 8
 """Changes that are shown, and characters of what they set."""
+OF_CHANGES = {
+    "training": ("", "trains something else, or other weights"),
+    "inference": (" in inference", "other weights"),
+}
+"""Purpose → what the title of its changes says of it, and of those with a star."""
 
 
 def run(
@@ -371,9 +376,10 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
 
 
 def of_changes(fit: Fit) -> Table:
-    """Return the changes by which a training step needs less, each alone, and several together."""
+    """Return the changes by which a run needs less, each alone, and several together."""
     rows = [_change(change, fit.run) for change in fit.changes[:MOST_CHANGES]]
-    notes = f"{si_bytes(fit.needed)} now; * trains something else, or other weights"
+    of, star = OF_CHANGES[fit.purpose]
+    notes = f"{si_bytes(fit.needed)} now; * {star}"
     if (all_of := fit.together) is not None:
         grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
         rows.append((f"together: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
@@ -382,7 +388,7 @@ def of_changes(fit: Fit) -> Table:
         rows += [
             (f"  largest {name}{OF_ONE.get(name, '')}", "", count(n), "") for name, n in limits
         ]
-    return Table(f"What needs less: {notes}", ("change", "--set", "peak", "less"), rows,
+    return Table(f"What needs less{of}: {notes}", ("change", "--set", "peak", "less"), rows,
                  before_names=("less",), texts=("--set",))  # fmt: skip
 
 
@@ -428,7 +434,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
         for row in layouts.pareto.iter_rows(named=True)
     ]  # fmt: skip
     return [
-        Table(title, columns, rows, texts=("recompute", "grade")),
+        Table(title, columns if rows else ("",), rows, texts=("recompute", "grade")),
         Table(
             f"Least bytes per device, by number of devices: {least or none}",
             ("devices", "layout", "recompute", "bytes per device", "grade"),
