@@ -106,6 +106,36 @@ def why_not_of_experts(r) -> str | None:
     )
 
 
+def why_not_run_of_experts(r, stack, is_stored: bool) -> str | None:
+    """Return why a run with an adapter of stacked experts cannot be computed; None if it can.
+
+    `stack`: the number of experts, none of a router. PEFT's `ParamWrapper` refuses dropout, and
+    casts a router's matrices of 16 bits on a CPU.
+    """
+    setting = (
+        f"weights: {r.weights}" if is_stored
+        else "n_expert: 1" if stack and stack[0] == 1
+        else "adapter_dropout: true" if r.adapter_dropout
+        else f"autocast: {r.autocast}" if r.autocast != "none"
+        else "backend: cpu" if r.backend == "cpu" and adapter_dtype_of(r) != "float32"
+        else f"zero: {r.zero}" if r.zero
+        else ""
+    )  # fmt: skip
+    if not setting:
+        return None
+    return (
+        f"adapter: {r.adapter}: of stacked experts with {setting}; allowed: adapter_targets: names "
+        "of linear layers, such as 'query value'"
+    )
+
+
+def reaches_experts(r) -> bool:
+    """Whether a run has an adapter of stacked experts, of which gate and up are one stack then."""
+    if r.adapter == "none" or "all-linear" not in r.adapter_targets.split():
+        return False
+    return method_of(r.adapter).of_experts
+
+
 def adapter_dtype_of(r) -> str:
     """Return the dtype of an adapter's tensors."""
     is_float32 = r.adapter in OF_MODEL or r.adapter_dtype == "float32"

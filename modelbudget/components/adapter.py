@@ -17,10 +17,12 @@ from modelbudget.architecture.adapter_methods import (
     why_not_of_experts,
     why_not_over_stored,
     why_not_run,
+    why_not_run_of_experts,
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components.adapter_products import PRODUCTS, Layer
+from modelbudget.components.expert_changes import Change
 from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
 from modelbudget.operations.hadamard import hadamard_product
@@ -43,7 +45,8 @@ class Adapters:
         self.dtype = adapter_dtype_of(r)
         self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
         self.shared: dict[str, Tensor] = {}
-        self.has_layers = self.has_experts = False
+        self.has_layers = self.has_experts = self.has_trained_experts = False
+        self.why_not_experts: str | None = None
 
     def trains(self, component: str, is_bias: bool) -> bool:
         return run_adapter.trains(self.r, component, Active.tape.layer, is_bias)
@@ -86,16 +89,27 @@ class Adapters:
             Layer(base, self.dtype, drop, self.shared), *tensors.values()
         )
 
-    def of_experts(self, name: str, n_expert, d_in, d_out, parts: int = 1) -> None:
-        """Declare what stacked experts get: `parts` times the rank where they are one matrix."""
+    def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
+        """Declare what stacked experts, or their router, get; gate and up are one stack of both."""
         if self.method is None or ALL_LINEAR not in self.targets or not self._is_target(name):
-            return
+            return None
         if why := why_not_of_experts(self.r):
             raise NotComputedError(why)
-        if self.method.of_experts:
-            self.has_experts = True
-            rank = parts * self.r.adapter_rank
-            make_part(name, self._matrices, rank * n_expert, d_in, parts * d_out)
+        if not self.method.of_experts:
+            return None
+        *stack, d_out, d_in = weight.shape
+        n_expert = stack[0] if stack else 1
+        why = why_not_run_of_experts(self.r, stack, is_stored)
+        self.why_not_experts = self.why_not_experts or why
+        self.has_trained_experts |= weight.needs_gradient
+        self.has_experts, rank = True, (2 if name == "gate_up" else 1) * self.r.adapter_rank
+        down, up = (
+            parameter(of, *shape, is_adapter=True, dtype=self.dtype)
+            for of, shape in (
+                ("lora_A", (n_expert * rank, d_in)), ("lora_B", (d_out, n_expert * rank))
+            )
+        )  # fmt: skip
+        return Change(weight, down, up, rank)
 
     def finish(self, a: Fields) -> None:
         """Declare what all targets share, and what the model has once."""
@@ -116,13 +130,10 @@ class Adapters:
 
     def check_forward(self) -> None:
         """Raise NoProgramError if it is not known how the products are computed."""
-        if self.has_experts:
-            raise NotComputedError(
-                f"adapter: {self.r.adapter}: memory with stacked experts; allowed: "
-                "adapter_targets: names of linear layers, such as 'query value'"
-            )
-        if why := why_not_run(self.r):
+        if why := self.why_not_experts or why_not_run(self.r):
             raise NotComputedError(why)
+        if self.has_trained_experts:
+            raise NoProgramError(f"adapter: {self.r.adapter}: around trained: {self.r.trained}")
 
     def _is_target(self, name: str) -> bool:
         layer = Active.tape.layer
@@ -140,11 +151,6 @@ class Adapters:
         assert self.method is not None
         for name in self.method.tensors:
             self._declare(name, sizes)
-        return _uncomputed
-
-    def _matrices(self, rank, d_in, d_out) -> Callable:
-        for name, shape in (("lora_A", (rank, d_in)), ("lora_B", (d_out, rank))):
-            parameter(name, *shape, is_adapter=True, dtype=self.dtype)
         return _uncomputed
 
     def _dropout(self, x):

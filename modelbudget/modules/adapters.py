@@ -16,11 +16,13 @@ from modelbudget.architecture.adapter_methods import (
     why_not_of_experts,
     why_not_over_stored,
     why_not_run,
+    why_not_run_of_experts,
 )  # fmt: skip
 from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules.adapter_products import PRODUCTS
+from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
 
@@ -274,8 +276,8 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         number = layer_of(path)
         is_late = number is None or number >= run.trained_from_layer
         is_named = path.rpartition(".")[2] in targets or takes_all
-        if path.startswith("head") and isinstance(part, Stored):  # PEFT leaves out heads
-            return False
+        if isinstance(part, Stored) and (path.startswith("head") or len(part.shape) > 2):
+            return False  # PEFT leaves out heads, and has stacks of experts in another way
         return isinstance(part, nn.Linear | Stored) and is_named and is_late
 
     layers: dict[str, Any] = {p: part for p, part in model.named_modules() if is_target(p, part)}
@@ -304,8 +306,9 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         for adapter in adapted:
             adapter.shared[name] = model.get_parameter(name)
-    for part in model.modules():
-        if takes_all and isinstance(part, MoE):
+    for path, part in model.named_modules():
+        is_late = (layer_of(path) or 0) >= run.trained_from_layer
+        if takes_all and is_late and isinstance(part, MoE):
             if why := why_not_of_experts(run):
                 raise ValueError(why)
             if method.of_experts:
@@ -322,20 +325,23 @@ def _refuse(why: str, *_: Any) -> None:
 
 
 def _adapt_experts(moe: Any, run: RunConfig) -> None:
-    """Add what PEFT adds to stacked experts and their router: gate and up are one matrix there."""
-    why = "adapter: of stacked experts only its parameters are known"
-    vars(moe)["forward"] = partial(_refuse, why)
-    n_expert, d_model = moe.router.weight.shape
-    d_expert = moe.down.weight.shape[-1]
-    stacks = {"router": (1, d_model, n_expert), "down": (n_expert, d_expert, d_model)}
-    is_gated = moe.gate is not None or moe.gate_up is not None
-    stacks["gate_up" if is_gated else "up"] = (n_expert, d_model, d_expert)
-    for name, (n, d_in, d_out) in stacks.items():
-        parts = 2 if name == "gate_up" else 1
-        rank = n * parts * run.adapter_rank
-        if getattr(moe, name, None) is None:
-            vars(moe).pop(name, None)
-            moe.add_module(name, nn.Module())
-        for of, shape in (("lora_A", (rank, d_in)), ("lora_B", (parts * d_out, rank))):
-            tensor = torch.empty(shape, dtype=dtype_of(run), device=moe.router.weight.device)
-            getattr(moe, name).register_parameter(of, nn.Parameter(tensor))
+    """Add what PEFT adds to stacked experts and their router: gate and up are one stack there."""
+    name = "up" if moe.gate_up is None else "gate_up"
+    for part, parts in (
+        (moe.router, 1),
+        (getattr(moe, name), 1 + (name == "gate_up")),
+        (moe.down, 1),
+    ):
+        is_stored = isinstance(part, Stored)
+        *stack, d_out, d_in = part.shape if is_stored else part.weight.shape
+        if why := why_not_run_of_experts(run, stack, is_stored):
+            vars(moe)["forward"] = partial(_refuse, why)
+        n = (stack[0] if stack else 1) * parts * run.adapter_rank
+        device = moe.router.weight.device
+        down, up = (
+            nn.Parameter(torch.empty(shape, dtype=dtype_of(run), device=device))
+            for shape in ((n, d_in), (d_out, n))
+        )
+        part.register_parameter("lora_A", down)
+        part.register_parameter("lora_B", up)
+        part.change = None if is_stored else StackChange(part, down, up)

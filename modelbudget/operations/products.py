@@ -8,7 +8,7 @@ aten/src/ATen/native/Linear.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node
-from modelbudget.operations.elementwise import add, contiguous, neg
+from modelbudget.operations.elementwise import add, contiguous, mul, neg
 from modelbudget.operations.memory_layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, empty, product
@@ -82,8 +82,11 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operation(autocast="lower")
-def baddbmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Multiply (batch, n, k) by (batch, k, m) and add a bias, which broadcasts to the result."""
+def baddbmm(bias: Tensor, x: Tensor, y: Tensor, alpha: float = 1.0) -> Tensor:
+    """Multiply (batch, n, k) by (batch, k, m) and add a bias, which broadcasts to the result.
+
+    `alpha`: a factor of the product, by which gradients are multiplied if it is not 1.
+    """
     (batch, n, k), m = x.shape, y.shape[2]
     wants_bias, wants_x, wants_y = bias.needs_gradient, x.needs_gradient, y.needs_gradient
     node = start_node("baddbmm", [bias, x, y], [x if wants_y else None, y if wants_x else None])
@@ -93,7 +96,11 @@ def baddbmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     def gradients(saved, g):
         x, y = saved
         of_x = bmm(g, transpose(y, 1, 2)) if wants_x else None
+        if of_x is not None and alpha != 1:
+            of_x = mul(of_x, alpha)
         of_y = bmm(transpose(x, 1, 2), g) if wants_y else None
+        if of_y is not None and alpha != 1:
+            of_y = mul(of_y, alpha)
         return (g if wants_bias else None), of_x, of_y
 
     return finish_node(node, z, gradients)

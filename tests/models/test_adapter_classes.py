@@ -1,6 +1,7 @@
 """Adapters against PEFT: trained parameters, and traced steps of classes that it wraps."""
 
 import json
+from contextlib import nullcontext
 
 import peft
 import pytest
@@ -69,6 +70,23 @@ def test_peft_trains_as_many_parameters(kind):
 def test_a_step_of_the_class_that_peft_wraps_is_the_programs(kind, fields):
     """Saved bytes, gradients, states and the peak of each phase, with the settings of the class."""
     check_step(kind, fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dtype": "float32", "n_microbatch": 2},
+        {"recompute": "full", "input_gradient": True},
+        {"adapter_dtype": "dtype"},
+    ],
+)
+def test_a_step_with_adapters_of_stacked_experts_is_the_programs(fields, monkeypatch):
+    """The witness of PEFT's `ParamWrapper`, whose sums of weights and products are parametrized.
+
+    On meta there is no autocast, which it turns off around a sum.
+    """
+    monkeypatch.setattr(torch, "autocast", lambda **_: nullcontext())
+    check_step("MixtralForCausalLM", {"adapter": "lora", **fields})
 
 
 LAST = [name for name in OF_LAYERS if method_of(name).forward][7:]

@@ -31,6 +31,7 @@ WITH_SHARDS = (
 SHARDS = {"zero": 3, "data_parallel": 3}
 STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4, "batch": 8}
 TURNS = STAGES | {"pipeline_schedule": "interleaved_1f1b", "virtual_stages": 2}
+EXPERTS = {"mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 8}
 RUNS = [
     {"zero": 2, "data_parallel": 7, "data_rank": "last"},
     SHARDS | {"recompute": "full"},
@@ -52,12 +53,16 @@ RUNS = [
     TURNS | {"adapter": "none", "trained": "attention norms"},
     STAGES | {"projections": "packed"},
     TURNS | {"zero": 2, "data_parallel": 2, "weights": "bnb-4bit-double"},
+    EXPERTS | {"data_parallel": 2, "gradient_buckets": "views", "recompute": "full"},
+    EXPERTS | TURNS | {"expert_kernel": "gathered", "adapter_dtype": "float32"},
 ]
 
 
 @pytest.mark.parametrize("settings", RUNS, ids=str)
 def test_what_a_device_trains_of_a_model(settings):
-    a, run = Decoder(**SMALL | LLAMA | {"n_layer": 4}), RunConfig(**LORA | settings)
+    of_run = {name: value for name, value in settings.items() if name not in EXPERTS}
+    of_model = {name: value for name, value in settings.items() if name in EXPERTS}
+    a, run = Decoder(**SMALL | LLAMA | {"n_layer": 4} | of_model), RunConfig(**LORA | of_run)
     assert run_mistake(a, run) is None
     assert why_not("peak_training_bytes", a, run) is None
     assert programmed(a, run) == measured(a, run)

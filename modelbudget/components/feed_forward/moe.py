@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -20,6 +21,7 @@ from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.components import expert_parallel
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.expert_changes import Change, changed
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
@@ -73,6 +75,11 @@ FIELDS = MoEFields
 def gathers(r: Run) -> int:
     """1 where outputs of experts are gathered in the order of the tokens."""
     return int(r.expert_kernel == "gathered")
+
+
+def is_packed(r: Run) -> int:
+    """1 where the stacks of gate and up are one: gathered, or with an adapter."""
+    return int(bool(gathers(r)) or reaches_experts(r))
 
 
 def received(a: Fields, r: Run):
@@ -449,24 +456,21 @@ def cache(a: Fields, r: Run) -> Values:
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape; no token is dropped."""
     gathers = r.expert_kernel == "gathered" and a.gated
+    packs = is_packed(r) and a.gated
     n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
     router = make_part("router", _router, a)
-    if gathers:
+    if packs:
         gate_up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
     elif a.gated:
         gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
-    if not gathers:
+    if not packs:
         up = _experts("up", n_own, a.d_model, a.d_expert, a.up_bias)
     down = _experts("down", n_own, a.d_expert, a.d_model, a.down_bias)
     activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
-    if (adapter := Active.tape.adapter) is not None:
-        adapter.of_experts("router", 1, a.d_model, a.n_expert, 1)
-        name, parts = ("gate_up", 2) if a.gated else ("up", 1)  # one stack in transformers
-        adapter.of_experts(name, a.n_expert, a.d_model, a.d_expert, parts)
-        adapter.of_experts("down", a.n_expert, a.d_expert, a.d_model, 1)
+    changes = down.change, (gate_up if packs else up).change
 
     def forward(x):
         tokens = flatten(x, 0, 1)  # (tokens, d_model)
@@ -474,21 +478,23 @@ def program(a: Fields, r: Run):
             y = gathered(tokens)
         else:
             weights, chosen = choose(tokens)
-            order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
-            owner = without_gradient(order)
-            if r.expert_parallel == 1:
-                outputs = routed(take_rows(read(tokens), owner))
-            else:  # no name for the rows: they are freed once they are sent
-                n = tokens.shape[0] * expert_parallel.received_per_token(a, r)
-                outputs = on_other_devices(routed, take_rows(read(tokens), owner), n)
-            weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
-            y = sum_terms(index_add(empty(tokens.shape, tokens.dtype), owner, weighted))
+            with changed(*changes):
+                order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
+                owner = without_gradient(order)
+                if r.expert_parallel == 1:
+                    outputs = routed(take_rows(read(tokens), owner))
+                else:  # no name for the rows: they are freed once they are sent
+                    n = tokens.shape[0] * expert_parallel.received_per_token(a, r)
+                    outputs = on_other_devices(routed, take_rows(read(tokens), owner), n)
+                weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
+                y = sum_terms(index_add(empty(tokens.shape, tokens.dtype), owner, weighted))
         if shared is not None:
             y = add(y, of_shared_experts(tokens))
         return view(y, x.shape)
 
     def choose(tokens, normalised=False):
-        weights, chosen = router(tokens, normalised)
+        with changed(router.change):
+            weights, chosen = router(tokens, normalised)
         return read(weights), chosen
 
     def read(x):
@@ -499,14 +505,21 @@ def program(a: Fields, r: Run):
         return y if n_device == 1 else summed(y, n_device, None)
 
     def routed(x):
+        if packs:
+            of_gate, of_up = chunk(gate_up(x), 2)
+            return down(mul(activation(of_gate), of_up))
         if not a.gated:
             return down(activation(up(x)))
         gated = activation(gate(x))
         return down(mul(gated, up(x)))
 
     def gathered(tokens):
-        """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
         weights, chosen = choose(tokens, normalised=True)
+        with changed(*changes):
+            return gathered_outputs(tokens, weights, chosen)
+
+    def gathered_outputs(tokens, weights, chosen):
+        """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
         _experts_in_order, order = sort(flatten(chosen))
         x = take_rows(read(tokens), without_gradient(order))
         weights = take_rows(flatten(weights), order)
@@ -534,13 +547,16 @@ def program(a: Fields, r: Run):
 def _router(a: Fields):
     """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
     weight = parameter("weight", a.n_expert, a.d_model)
+    change = _change("router", weight)
     selects = a.router_bias == "selection"
     bias = None
     if a.router_bias != "none":
         bias = parameter("bias", a.n_expert, is_trained=not selects)
 
     def forward(tokens, normalised=False):
-        logits = linear(tokens, weight, None if selects else bias)
+        logits = linear(
+            tokens, weight if change is None else change.read(), None if selects else bias
+        )
         if normalised:
             return normalise(to(logits, at_least_float32(logits.dtype)))
         weights = softmax(logits)
@@ -555,6 +571,7 @@ def _router(a: Fields):
         weights, chosen = topk(softmax(logits), a.n_expert_per_token)
         return div(weights, sum_over(weights, [-1], keepdim=True)), chosen
 
+    forward.change = change
     return forward
 
 
@@ -568,7 +585,13 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             return stored(weight_format)
         weight = parameter("weight", n_expert, d_out, d_in)
         shift = parameter("bias", n_expert, d_out) if bias else None
-        return lambda x, ends=None: grouped_mm(x, weight, shift, ends)
+        change = _change(name, weight)
+
+        def forward(x, ends=None):
+            return grouped_mm(x, weight if change is None else change.read(), shift, ends)
+
+        forward.change = change
+        return forward
 
     def stored(weight_format):
         weight, shift = stored_parameters(weight_format, (n_expert, d_out, d_in), bias, n_expert)
@@ -581,9 +604,16 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             cast = None if shift is None else to(shift, weight.dtype)
             return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)
 
+        forward.change = _change(name, weight, is_stored=True)
         return forward
 
     return make_part(name, make)
+
+
+def _change(name: str, weight, is_stored: bool = False) -> Change | None:
+    """Declare what an adapter adds to a weight of the part that is being made."""
+    adapter = Active.tape.adapter
+    return None if adapter is None else adapter.of_experts(name, weight, is_stored)
 
 
 def _argsort(x):

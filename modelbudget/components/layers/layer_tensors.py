@@ -24,7 +24,7 @@ def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
         joined["attention"] = "query_key_value", PACKED
     if mlp.is_packed(r):
         joined["mlp"] = "gate_up", ("gate", "up")
-    if moe.gathers(r):
+    if moe.is_packed(r):
         joined["moe"] = "gate_up", ("gate", "up")
     return joined
 

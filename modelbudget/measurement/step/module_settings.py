@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.decoder import DecoderModel
@@ -49,7 +50,7 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             kind = run.projections
             module.pack(kind != "separate", kind == "sliced", kind == "copied")
         elif isinstance(module, MoE):
-            module.gather(run.expert_kernel == "gathered")
+            module.gather(run.expert_kernel == "gathered", reaches_experts(run))
         elif isinstance(module, Layer):
             module.saves_mask = run.mask_argument == "saved"
             mlp = getattr(module, "mlp", None)

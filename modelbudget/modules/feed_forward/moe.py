@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.expert_changes import changed
 from modelbudget.modules.feed_forward.mlp import MLP, activation
 from modelbudget.modules.joined import put_in_place
 
@@ -31,6 +32,7 @@ class Router(nn.Module):
         bias = nn.Parameter(torch.empty(a.n_expert), requires_grad=not self.selects)
         self.bias: Any = None if a.router_bias == "none" else bias
         self.n_expert_per_token = a.n_expert_per_token
+        self.change: Any = None  # of an adapter, next to the weight
 
     def reset_parameters(self):
         nn.init.normal_(self.weight, std=0.02)
@@ -38,7 +40,8 @@ class Router(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, tokens, normalised: bool = False):
-        logits = F.linear(tokens, self.weight, None if self.selects else self.bias)
+        weight = self.weight if self.change is None else self.change.read()
+        logits = F.linear(tokens, weight, None if self.selects else self.bias)
         if normalised:
             return self.normalise(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         weights = logits.softmax(-1)
@@ -103,6 +106,7 @@ class ExpertLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_expert, d_out, d_in))
         self.bias = nn.Parameter(torch.empty(n_expert, d_out)) if bias else None
+        self.change: Any = None
 
     def reset_parameters(self):
         bound = self.weight.shape[-1] ** -0.5  # as torch.nn.Linear
@@ -110,7 +114,8 @@ class ExpertLinear(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, rows, loads: list[int], ends=None):
-        return Grouped.apply(rows, self.weight, self.bias, loads, ends)
+        weight = self.weight if self.change is None else self.change.read()
+        return Grouped.apply(rows, weight, self.bias, loads, ends)
 
 
 class MoE(nn.Module):
@@ -131,13 +136,15 @@ class MoE(nn.Module):
         self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
         self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
         self.gate_up: Any = None
+        self.gathers = False
         # Of devices that divide each expert: what sums a gradient, and what sums their terms.
         self.read: Callable = unchanged
         self.sum_terms: Callable = unchanged
 
-    def gather(self, gathers: bool) -> None:
-        """Make one stack of those of gate and up, once and for all if `gathers`."""
-        if gathers and self.gate_up is None and self.gate is not None:
+    def gather(self, gathers: bool, packs: bool = False) -> None:
+        """Make one stack of those of gate and up, once and for all if `gathers` or `packs`."""
+        self.gathers = self.gathers or (gathers and self.gate is not None)
+        if (gathers or packs) and self.gate_up is None and self.gate is not None:
             parts = [self.gate, self.up]
             joined = ExpertLinear(self.n_expert, 0, 0, bias=False)
             joined.weight = nn.Parameter(torch.cat([p.weight.detach() for p in parts], 1))
@@ -147,23 +154,30 @@ class MoE(nn.Module):
 
     def forward(self, x):
         tokens = x.flatten(0, 1)
-        if self.gate_up is not None:
+        if self.gathers:
             y = self.gathered(tokens)
         else:
-            weights, chosen = self.router(tokens)
-            order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
-            owner = order // chosen.shape[1]
-            weights = self.read(weights)
-            outputs = self.routed(self.read(tokens)[owner], loads_of(chosen, self.n_expert))
-            weighted = outputs * weights.flatten()[order].unsqueeze(1)
-            y = self.sum_terms(torch.zeros_like(tokens).index_add(0, owner, weighted))
+            with changed(self.router):
+                weights, chosen = self.router(tokens)
+            with changed(self.down, self.up if self.gate_up is None else self.gate_up):
+                order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
+                owner = order // chosen.shape[1]
+                weights = self.read(weights)
+                outputs = self.routed(self.read(tokens)[owner], loads_of(chosen, self.n_expert))
+                weighted = outputs * weights.flatten()[order].unsqueeze(1)
+                y = self.sum_terms(torch.zeros_like(tokens).index_add(0, owner, weighted))
         if self.shared is not None:
             y = y + self.always(tokens)
         return y.view_as(x)
 
     def gathered(self, tokens):
+        with changed(self.router):
+            weights, chosen = self.router(tokens, normalised=True)
+        with changed(self.down, self.gate_up):
+            return self.gathered_outputs(tokens, weights, chosen)
+
+    def gathered_outputs(self, tokens, weights, chosen):
         """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
-        weights, chosen = self.router(tokens, normalised=True)
         experts, order = chosen.flatten().sort()
         weights = self.read(weights)
         rows = self.read(tokens)[order // chosen.shape[1]]
@@ -181,6 +195,9 @@ class MoE(nn.Module):
 
     def routed(self, rows, loads: list[int]):
         """Compute the experts' outputs for rows sorted by expert."""
+        if self.gate_up is not None:
+            gate, up = self.gate_up(rows, loads).chunk(2, dim=-1)
+            return self.down(self.activation(gate) * up, loads)
         if self.gate is None:
             return self.down(self.activation(self.up(rows, loads)), loads)
         gate = self.activation(self.gate(rows, loads))
