@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +23,10 @@ MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "radeon")
 """Words before the name of a device."""
 MAC = re.compile(r"(mac(book|mini|studio)?|mps|m[1-9])(air|pro|max|ultra)?(\d+gb)?")
 """What people call a device of Apple, plain."""
-SEVERAL = re.compile(r"(\d+)\s*[x×*]\s*(\S.*)", re.IGNORECASE)
+SEVERAL = (
+    re.compile(r"(?P<n>\d+)\s*[x×*]\s*(?P<name>\S.*)", re.IGNORECASE),
+    re.compile(r"(?P<name>\S.*?)\s*[x×*]\s*(?P<n>\d+)", re.IGNORECASE),
+)
 
 
 class Accelerator(Strict):
@@ -34,6 +38,7 @@ class Accelerator(Strict):
     driver_gib: float | None = Field(default=None, gt=0)
     driver_source: str = ""
     in_charts: bool = True
+    has_flash: bool = True
 
     @model_validator(mode="after")
     def cite(self) -> Self:
@@ -149,12 +154,10 @@ def _meant(text: str, known: Sequence[Accelerator]) -> str | None:
     """Return how several devices, or a number of GB, are written: 2x4090, 24."""
     if re.fullmatch(r"[1-9]\d{0,3}", text.strip()):
         return f"no unit; write {text.strip()}GB"
-    if several := SEVERAL.fullmatch(text.strip()):
-        try:
-            named_or_sized(several[2], known)
-        except ValueError:
-            return None
-        return f"several devices; write {several[2]}, with --devices {several[1]}"
+    for several in filter(None, (pattern.fullmatch(text.strip()) for pattern in SEVERAL)):
+        with suppress(ValueError):
+            named_or_sized(several["name"], known)
+            return f"several devices; write {several['name']}, with --devices {several['n']}"
     return None
 
 

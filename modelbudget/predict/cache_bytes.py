@@ -30,7 +30,8 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
             return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]
         of_model = terms_by_program("cache_bytes", a, run)
         if of_model is None:
-            raise ValueError("no formula covers the cache of these layers")
+            keeps = "no formula covers the cache of these layers"
+            raise ValueError(keeps if a.has_cache else f"{a.name()} keeps no cache to serve from")
         return of_model
 
     of_model = kinds_of(a, run, terms)

@@ -145,9 +145,12 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
         sizes = (whole.d_in, part.d_in, group), (whole.d_out, part.d_out, block)
         for size, share, together in sizes:
             if together and share != size and share % together:
+                devices = run.tensor_parallel
+                most = max(d for d in range(1, devices) if not devices % d
+                           and (d == 1 or not size % (d * together)))  # fmt: skip
                 raise ValueError(
                     f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
-                    f"needs a multiple of {together}"
+                    f"needs a multiple of {together}; allowed: --set tensor_parallel={most}"
                 )
 
 

@@ -343,6 +343,7 @@ def test_a_card_is_found_by_its_number(name):
         ("--fit", "24", "--fit 24: no unit; write 24GB"),
         ("--serve", "2x4090", "--serve 2x4090: several devices; write 4090, with --devices 2"),
         ("--fit", "8 x h100", "--fit 8 x h100: several devices; write h100, with --devices 8"),
+        ("--fit", "v100x4", "--fit v100x4: several devices; write v100, with --devices 4"),
         ("--fit", "M4 Pro", "apple-16gb, apple-24gb"),
         ("--fit", "3x", "unknown accelerator '3x'"),
     ],
@@ -350,6 +351,34 @@ def test_a_card_is_found_by_its_number(name):
 def test_a_device_as_people_write_it_is_understood(command, option, card, says):
     """Each was an unknown accelerator, of --fit, with the names of four cards of NVIDIA."""
     assert says in command("gpt-2-124m", option, card).err
+
+
+def test_a_refused_share_of_devices_offers_one_that_is_served(command):
+    """By hand: blocks of 128 rows in 1,536 channels are whole in quarters, not in eighths.
+
+    What was typed as offered was refused as a setting outside of serving.
+    """
+    words = "qwen-3-235b-a22b", "--serve", "h100", "--devices", "8", "--weights", "fp8-block"
+    refused = command(*words)
+    assert refused.err.rstrip().endswith("allowed: --set tensor_parallel=4")
+    served = json.loads(command(*words, "--set", "tensor_parallel=4", "--json").out)
+    assert served["requests"] > 0
+    assert served["replicas"] == 2
+
+
+def test_encoders_are_not_served_for_a_reason(command):
+    for name, family in (("bert-base", "encoder"), ("t5-base", "encoder-decoder")):
+        assert (
+            command(name, "--serve", "t4").err == f"{name}: {family} keeps no cache to serve from\n"
+        )
+
+
+def test_a_device_without_flash_attention_is_named(command):
+    """A V100 was said to have room for a step whose scores of attention do not fit."""
+    words = "gpt-2-124m", "--train", "--fit", "v100"
+    assert "V100: torch has no FlashAttention there" in command(*words).err
+    assert "FlashAttention" not in command(*words, "--set", "attention_kernel=math").err
+    assert "FlashAttention" not in command(*words[:-1], "a100").err
 
 
 def test_what_was_not_measured_is_named_where_nothing_was_compared(command):

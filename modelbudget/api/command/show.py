@@ -123,7 +123,9 @@ def run(
         )
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
-        model = model_with(name, settings, {})
+        of_devices = ("tensor_parallel", "expert_parallel")  # checked as settings of an engine
+        of_one = {field: value for field, value in settings.items() if field not in of_devices}
+        model = model_with(name, of_one, {})
         serving = model.serve(
             serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
         )
@@ -197,6 +199,7 @@ def run(
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
     for line in (
         *refusals,
+        *without_flash(fits),
         *(f"{_not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
     ):
         output.print_note(line)
@@ -321,6 +324,14 @@ def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:
         "fits": needed <= fit.accelerator.bytes,
         "grade": fit.margins.grade(needed, fit.accelerator.bytes),
     }
+
+
+def without_flash(fits: list[Fit]) -> list[str]:
+    """Return that torch does not run the attention kernel of the answer on this device."""
+    asked = {fit.accelerator.name for fit in fits if fit.run.attention_kernel == "flash"
+             and not fit.accelerator.has_flash}  # fmt: skip
+    use = "torch has no FlashAttention there; at most: --set attention_kernel=math"
+    return [f"{name}: {use}" for name in asked]
 
 
 def _not_solved(fit: Fit) -> str:
