@@ -23,7 +23,10 @@ def architecture_of_class(kind: str | None) -> str:
             return name
     classes = ", ".join(kind for listed in known.values() for kind in listed.classes)
     raise InputError(
-        [f"--file gguf: no names of llama.cpp are known here for {kind}; allowed: {classes}"]
+        [
+            f"--file gguf: no names of llama.cpp are known here for {kind or 'this model'}; "
+            f"allowed: {classes}"
+        ]
     )
 
 

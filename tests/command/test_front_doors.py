@@ -82,6 +82,8 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --precision 8", "--precision: no such option; allowed: --dtype"),
         ("llama-3-8b --hidden-size 8", "--hidden-size: no such option; allowed: --set d_model=…"),
         ("llama-3-8b --qlora", "no such option; allowed: --adapter lora --weights bnb-4bit"),
+        ("llama-3-8b --adapter QLoRA", "write lora, with --weights bnb-4bit-double"),
+        ("rwkv-7-2.9b --file gguf --format Q8_0", "are known here for this model; allowed: Llama"),
         ("llama-3-8b --weights nf4", "--weights nf4: write bnb-4bit or bnb-4bit-double"),
         ("llama-3-8b --weights q4_k_m", "allowed: --file gguf --format Q4_K_M"),
         ("llama-3-8b --fit 24 GiB", "GiB: a unit alone; allowed: without a space, such as 24GiB"),
@@ -364,6 +366,16 @@ def test_a_refused_share_of_devices_offers_one_that_is_served(command):
     served = json.loads(command(*words, "--set", "tensor_parallel=4", "--json").out)
     assert served["requests"] > 0
     assert served["replicas"] == 2
+
+
+def test_an_engine_with_room_is_named_where_several_devices_have_none(command):
+    """By hand: a quarter of 141 GB needs more than 25.4 GB, in 8 bits 18 GB; type what it says."""
+    words = "llama-3-70b", "--inference", "--devices", "4", "--fit", "rtx-4090"
+    (line,) = (line for line in command(*words).err.splitlines() if "fewer bits" in line)
+    typed = line.split("fewer bits: ")[1].split()
+    assert json.loads(command("llama-3-70b", *typed, "--json").out)["requests"] > 0
+    for others in (("--weights", "awq"), ("--set", "n_layer=8")):  # refused, and it fits
+        assert "fewer bits" not in command(*words, *others).err
 
 
 def test_encoders_are_not_served_for_a_reason(command):

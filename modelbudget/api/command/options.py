@@ -43,7 +43,7 @@ def settings(
         "dtype": dtype,
         "implementation": implementation,
         "weights": weights and _format(weights),
-        "adapter": adapter,
+        "adapter": adapter and _adapter(adapter),
         "adapter_rank": rank and _value(rank),
         "optimizer": optimizer,
     }
@@ -84,6 +84,13 @@ def _format(text: str) -> str:
         raise InputError([f"--weights {text}: of GGUF files; allowed: {of_file}"])
     if text.casefold() == "nf4":
         raise InputError([f"--weights {text}: write bnb-4bit or bnb-4bit-double"])
+    return text
+
+
+def _adapter(text: str) -> str:
+    """Return a method of adapters. Raises InputError for QLoRA, which is LoRA over 4 bits."""
+    if text.casefold() == "qlora":
+        raise InputError([f"--adapter {text}: write lora, with --weights bnb-4bit-double"])
     return text
 
 

@@ -9,6 +9,7 @@ from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
+from modelbudget.api.command.notes_of_fit import served_in_fewer_bits, without_flash
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import Fit, sharing
@@ -170,6 +171,8 @@ def run(
                     line if training or "not known" not in line else f"{line}{engine}"
                     for line in error.mistakes
                 ]
+    if devices > 1 and any(f.purpose == "inference" and not f.fits for f in fits):
+        refusals += served_in_fewer_bits(model, fit, settings, devices, reserve, accelerators)
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
@@ -324,14 +327,6 @@ def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:
         "fits": needed <= fit.accelerator.bytes,
         "grade": fit.margins.grade(needed, fit.accelerator.bytes),
     }
-
-
-def without_flash(fits: list[Fit]) -> list[str]:
-    """Return that torch does not run the attention kernel of the answer on this device."""
-    asked = {fit.accelerator.name for fit in fits if fit.run.attention_kernel == "flash"
-             and not fit.accelerator.has_flash}  # fmt: skip
-    use = "torch has no FlashAttention there; at most: --set attention_kernel=math"
-    return [f"{name}: {use}" for name in asked]
 
 
 def _not_solved(fit: Fit) -> str:
