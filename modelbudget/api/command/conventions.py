@@ -38,7 +38,8 @@ def _table(counts: Counts, unit: str) -> Table:
     if unit == PARAMETERS:
         title = f"{counts.model}: parameters by convention; predicted by formula"
         return Table(title, ("convention", "parameters", "of all", "rule"), rows, texts=("rule",))
-    title = f"FLOPs of training per token, length {count(counts.length)}"
+    uses = "N: parameters that a token uses"  # not all experts
+    title = f"FLOPs of training per token, length {count(counts.length)}; {uses}"
     return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows, texts=("rule",))
 
 
