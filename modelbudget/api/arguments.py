@@ -83,9 +83,12 @@ USUAL = {
         lambda value: value is None or (type(value) in (int, float) and 0 < value < 1),
         "a number between 0 and 1, or None",
     ),
+    "gguf": Argument(
+        lambda value: value is None or isinstance(value, str), "a format of llama.cpp, or None"
+    ),
     **dict.fromkeys(("accelerator", "component", "name", "quantity"), TEXT),
     **dict.fromkeys(("draft", "reference", "reward"), NO_NAME_OR_NAME),
-    **dict.fromkeys(("engine_sleeps", "training"), BOOLEAN),
+    **dict.fromkeys(("engine_sleeps", "imatrix", "training"), BOOLEAN),
 }
 """By the name that they have in all functions but those that say otherwise."""
 

@@ -70,7 +70,6 @@ chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile profiles/slurm \
         --set-threads measure="$cores" reference_counts="$cores" \
-        module_trees=1 \
         --set-resources measure:mem_mb=12000 reference_counts:mem_mb=12000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
