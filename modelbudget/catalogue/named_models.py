@@ -145,7 +145,6 @@ class Catalogue:
 def find(folder: Path, name: str) -> Base:
     """Return one base, reading only the files that mention its name, spelled so or otherwise.
 
-    mistral-7b is mistral-7b-v0.1: the beginning of one name alone, and phi-2 its series' one model.
     Reads and checks all files if none of them has it. Raises ValueError with similar names, or
     InputError.
     """
@@ -153,8 +152,7 @@ def find(folder: Path, name: str) -> Base:
         if name == path.stem or f"{name}:" in read_text(path):
             for base in _bases(path):
                 if base.name == name:
-                    of_series = [] if base.model else [of for of in _bases(path) if of.model]
-                    return of_series[0] if len(of_series) == 1 else base
+                    return base
     if name in families():
         return Base(name, name, families()[name], {}, {})
     if base := of_same_shape(folder, name):
@@ -164,9 +162,7 @@ def find(folder: Path, name: str) -> Base:
         for known in (base.name, *base.model.same_shape) if base.model else ():
             if as_spelled(name) in (as_spelled(known), as_spelled(_without_owner(known))):
                 return catalogue[known]
-    begun = f"{name}-".casefold()
-    longer = [base for base in catalogue.bases.values() if base.name.startswith(begun)]
-    return longer[0] if len(longer) == 1 else catalogue[name]
+    return catalogue[name]
 
 
 def of_same_shape(folder: Path, name: str) -> Base | None:
