@@ -59,10 +59,11 @@ def find(name: str) -> Base:
         base = named_models.find(CATALOGUE, name)
     except ValueError:
         catalogue = named_models.Catalogue(CATALOGUE)
-        begun = [known for known in catalogue.bases if known.startswith(f"{name.casefold()}-")]
+        models = [base for base in catalogue.bases.values() if base.model]
+        begun = [base for base in models if base.name.startswith(f"{name.casefold()}-")]
         if len(begun) != 1:  # mistral-7b is mistral-7b-v0.1
             raise InputError([f"MODEL = {show(name)}: {_allowed(name)}"]) from None
-        return catalogue[begun[0]]
+        return begun[0]
     of_series = [] if base.model else named_models.of_series(CATALOGUE, name)
     return named_models.find(CATALOGUE, of_series[0]) if len(of_series) == 1 else base
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 SCALING = 2.0
+"""lora_alpha / rank; any but 1 takes the same memory."""
 
 
 class StackChange:
