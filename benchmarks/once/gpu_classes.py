@@ -35,7 +35,7 @@ def fine_tuning(base: Base, settings: dict, kind: str) -> dict:
     def wrapped():
         model: Any = build_on_device(a, plain, kind)
         if run.weights != "dtype":
-            _quantise(model, run)
+            quantise(model, run)
         if is_prepared:
             arguments = {"use_reentrant": False}
             model = peft.prepare_model_for_kbit_training(
@@ -56,25 +56,35 @@ def fine_tuning(base: Base, settings: dict, kind: str) -> dict:
     return train(wrapped, plain)
 
 
-def _quantise(model: Any, run: RunConfig) -> None:
+def quantise(model: Any, run: RunConfig) -> None:
     """Replace the linear layers of a class but its head, as transformers does on loading."""
     import bitsandbytes
 
+    is_double = run.weights == "bnb-4bit-double"
     for name, layer in list(model.named_modules()):
         if not isinstance(layer, torch.nn.Linear) or name == "lm_head":
             continue
-        made = bitsandbytes.nn.Linear4bit(
-            layer.in_features, layer.out_features, layer.bias is not None, layer.weight.dtype,
-            run.weights == "bnb-4bit-double", "nf4", device="meta",
-        )  # fmt: skip
-        made.weight = bitsandbytes.nn.Params4bit(
-            layer.weight.data, False, compress_statistics=run.weights == "bnb-4bit-double",
-            quant_type="nf4", module=made,
-        ).cuda(0)  # fmt: skip
+        sizes = layer.in_features, layer.out_features, layer.bias is not None
+        if run.weights == "bnb-8bit":
+            made = bitsandbytes.nn.Linear8bitLt(
+                *sizes, has_fp16_weights=False, threshold=6.0, device="meta"
+            )
+            made.weight = bitsandbytes.nn.Int8Params(
+                layer.weight.data.cpu(), requires_grad=False, has_fp16_weights=False
+            ).cuda(0)
+        else:
+            made = bitsandbytes.nn.Linear4bit(
+                *sizes, layer.weight.dtype, is_double, "nf4", device="meta"
+            )
+            made.weight = bitsandbytes.nn.Params4bit(
+                layer.weight.data, False, compress_statistics=is_double, quant_type="nf4",
+                module=made,
+            ).cuda(0)  # fmt: skip
         made.bias = layer.bias
         model.set_submodule(name, made)
         layer.weight = None
-    model.is_loaded_in_4bit, model.is_quantized = True, True
+    model.is_loaded_in_4bit, model.is_quantized = run.weights != "bnb-8bit", True
+    model.is_loaded_in_8bit = run.weights == "bnb-8bit"
     model.requires_grad_(False)
 
 

@@ -1,15 +1,17 @@
 """Record what training and inference take on a CUDA device.
 
-    python benchmarks/once/record_cuda.py OUT.json [SECTION …]
+    python benchmarks/once/record_cuda.py CASES.yaml OUT.json [SECTION …]
 
-Runs the cases of cuda_cases.yaml beside it, without a trace: torch chooses its kernels, casts and
-frees as it does for anybody. Readings are the allocator's peaks above what was there before the
+Runs the cases of a file of cuda_cases/ beside it, without a trace: torch chooses its kernels, casts
+and frees as it does for anybody. Readings are the allocator's peaks above what was there before the
 model (requested by tensors; allocated in blocks; reserved in segments), by phase. Each case says
 which blocks were live at the peak of each phase, so that a difference can be explained. All is
 written after each row; a case that fails is written with its error.
-The page and tests/models/test_recorded_gpu.py compare configs/h100_readings.json with predictions.
+The page and tests/models/test_recorded_gpu.py compare configs/gpu_recordings.json with predictions.
 
-Needs the package `peft` for its section, and the repository's folder as the working directory.
+Run again with the same file, it goes on after the last row: an assertion on the device ends the
+process. Needs the package `peft` for its section, and the repository's folder as the working
+directory.
 """
 
 import json
@@ -17,6 +19,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,8 +31,10 @@ from torch.nn.attention import SDPBackend
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base, Catalogue
-from modelbudget.measurement.build import build
+from modelbudget.huggingface.construct import config_object
+from modelbudget.measurement.build import build, build_class
 from modelbudget.measurement.process.cuda import change, context_bytes, statistics, workspace_bytes
 from modelbudget.measurement.step.operations_of_step import (
     ALLOWED,
@@ -43,16 +49,16 @@ from modelbudget.sweeps.quantity_names import OF_INFERENCE
 sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu_attention as attention
-from gpu_classes import compiled, fine_tuning, generation, of_class, trainer
+from gpu_classes import compiled, fine_tuning, generation, of_class, quantise, trainer
 from gpu_step import Meter, at_peak, begin_history, build_on_device, clear, train
 
-CASES = Path(__file__).with_name("cuda_cases.yaml")
 CATALOGUE = Catalogue(Path("configs/models"))
 
 
-def main(path: Path, wanted: list[str]) -> None:
+def main(cases_path: Path, path: Path, wanted: list[str]) -> None:
     torch.cuda.init()
-    readings: dict[str, Any] = {"workspace_bytes": workspace_bytes()}
+    readings: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    readings["workspace_bytes"] = workspace_bytes()
     properties = torch.cuda.get_device_properties(0)
     readings |= {
         "device": properties.name,
@@ -65,32 +71,39 @@ def main(path: Path, wanted: list[str]) -> None:
             "cudnn": torch.backends.cudnn.version(),
         },
     }
-    cases = yaml.safe_load(CASES.read_text())
+    cases = yaml.safe_load(cases_path.read_text())
     sections: dict[str, Callable] = {
-        "parameters": lambda: [parameters(name) for name in ("gpt-2-124m", "gpt-2-355m")],
-        "attention": attention.calls,
-        "attention_blocks": attention.blocks,
+        "parameters": lambda n: [parameters(name) for name in ("gpt-2-124m", "gpt-2-355m")][n:],
+        "attention": lambda n: islice(attention.calls(), n, None),
+        "attention_blocks": lambda n: islice(attention.blocks(), n, None),
     }
     of_cases = {
         "training": training, "classes": of_class(training), "peft": of_class(fine_tuning),
         "trainer": of_class(trainer), "compiled": of_class(compiled), "inference": inference,
         "class_inference": of_class(inference), "generation": of_class(generation),
         "traces": traces, "fits": largest_batch,
+        "quantised_inference": of_class(partial(inference, is_quantised=True)),
     }  # fmt: skip
-    for name, read in of_cases.items():
-        sections[name] = lambda name=name, read=read: read_all(cases[name], read)
-    for name in wanted or sections:
-        start, readings[name] = time.monotonic(), []
-        for row in sections[name]():
-            readings[name].append(row)
+    sections["every_class"] = lambda n: read_classes(cases["every_class"][n:])
+    for name in of_cases.keys() & cases.keys():
+        read = of_cases[name]
+        sections[name] = lambda n, name=name, read=read: read_all(cases[name], read, n)
+    for name in wanted or ["parameters", "attention", "attention_blocks", *cases]:
+        start, rows = time.monotonic(), readings.setdefault(name, [])
+        for row in sections[name](len(rows)):
+            rows.append(row)
             path.write_text(json.dumps(readings) + "\n")
+            if "AcceleratorError" in str(row)[-2000:]:
+                sys.exit(1)
         print(name, f"{time.monotonic() - start:.1f} s", flush=True)
 
 
-def read_all(cases: list[dict], read: Callable) -> Iterator[dict]:
-    """Read every run of every case; what one raises is its reading."""
+def read_all(cases: list[dict], read: Callable, n_read: int) -> Iterator[dict]:
+    """Read every run of every case but the first `n_read`; what one raises is its reading."""
     for case in cases:
         for of_run in case["runs"]:
+            if (n_read := n_read - 1) >= 0:
+                continue
             settings = dict(case["settings"] | of_run)
             segments = settings.pop("expandable_segments", False)
             has_cudnn = settings.pop("cudnn", False)
@@ -119,19 +132,56 @@ def training(base: Base, settings: dict, kind: str | None = None) -> dict:
     return train(lambda: build_on_device(a, run, kind), run)
 
 
-def inference(base: Base, settings: dict, kind: str | None = None) -> dict:
+def inference(
+    base: Base, settings: dict, kind: str | None = None, is_quantised: bool = False
+) -> dict:
     """Read a prefill and a decoded token, with their caches."""
     a, run = resolved(base, settings)
+    plain = run.model_copy(update={"weights": "dtype"}) if is_quantised else run
     meter = Meter(statistics())
     begin_history()
-    model = build_on_device(a, run, kind).eval()
+    model = build_on_device(a, plain, kind).eval()
+    if is_quantised:
+        quantise(model, run)
+        clear()
+        begin_history()
     trace: Any = meter
-    values = infer(model, run, OF_INFERENCE, trace, operations_of_device)
+    values = infer(model, plain, OF_INFERENCE, trace, operations_of_device)
     live = at_peak(meter.ends)
     return {
         "run": run.model_dump(), "peaks": meter.peaks, "at_peak": live,
         "cache_bytes": sum(values["cache_bytes"].values()),
     }  # fmt: skip
+
+
+def read_classes(cases: list[dict]) -> Iterator[dict]:
+    """Read two training steps, a prefill and a token of classes with configs that no model has."""
+    for case in cases:
+        kind, config = case["class"], case["config"]
+        row: dict[str, Any] = {"class": kind, "config": config}
+        run = RunConfig(**case["settings"])
+        start = time.monotonic()
+        for name, read in {"training": class_training, "inference": class_inference}.items():
+            clear()
+            try:
+                row[name] = read(kind, config, run)
+            except Exception as error:  # such as a kernel that the device lacks
+                row[f"{name}_error"] = f"{type(error).__name__}: {error}"[:500]
+        row["seconds"] = round(time.monotonic() - start, 2)
+        errors = row.get("training_error"), row.get("inference_error")
+        print(kind, row["seconds"], *errors, flush=True)
+        yield row
+
+
+def class_training(kind: str, config: dict, run: RunConfig) -> dict:
+    return train(lambda: build_class(kind, config_object(kind, config), run, "cuda"), run)
+
+
+def class_inference(kind: str, config: dict, run: RunConfig) -> dict:
+    trace: Any = Meter(statistics())
+    model = build_class(kind, config_object(kind, config), run, "cuda").eval()
+    values = infer(model, run, OF_INFERENCE, trace, operations_of_device)
+    return {"peaks": trace.peaks, "cache_bytes": sum(values["cache_bytes"].values())}
 
 
 def traces(base: Base, settings: dict) -> dict:
@@ -205,4 +255,4 @@ def parameters(name: str) -> dict:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -138,6 +138,8 @@ PRODUCTS = {
     "makes it",
     "stored": "each product is counted with a copy of its matrix in {dtype}, freed after it; the "
     "kernels of {library} read the stored matrix and need up to the largest copy less",
+    "int8": "the states of each product are quantised to int8, as {library} does it; it keeps them "
+    "until the loss is freed, also under activation checkpointing",
     "unknown": "each product is counted with a copy of its matrix in {dtype}, freed after it; what "
     "kernels for {library} copy is not known",
 }
@@ -178,7 +180,8 @@ def lines_of_weights(
                 f"{file_bytes:,} bytes (file_bytes)"
             )
     if any(is_peak(quantity) for quantity in breakdowns):
-        text = PRODUCTS[known.library.product]
+        is_int8 = known.format.product == "int8"
+        text = PRODUCTS["int8" if is_int8 else known.library.product]
         text = text.format(dtype=run.dtype, library=known.library.library)
         lines.append(f"weights {run.weights}: {text}")
     return tuple(lines)

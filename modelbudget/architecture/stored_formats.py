@@ -59,6 +59,8 @@ class StoredFormat(Strict):
     needs: str = ""
     otherwise: Literal["refused", "dtype"] = "refused"
     made_for_product: StoredTensor | None = None
+    product: Literal["copy", "int8"] = "copy"
+    n_without_copy: int = 0
     in_shards: str = ""
     is_witnessed: bool = True
     config: list[dict[str, list[bool | int | str | None]]] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Peaks that torch's allocator recorded on an H100, next to what is predicted of the same runs."""
+"""Peaks that torch's allocator recorded on GPUs, next to what is predicted of the same runs."""
 
 import json
 from collections.abc import Collection
@@ -13,9 +13,9 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import resolved
 
-READINGS = CONFIGS / "h100_readings.json"
-"""Recorded by benchmarks/once/record_cuda.py; the reason of a run whose peaks are others,
-`differs`, was added."""
+READINGS = CONFIGS / "gpu_recordings.json"
+"""Recorded by benchmarks/once/record_cuda.py; added: `device`, where it is no H100, and the reason
+of a run whose peaks are others, `differs`."""
 TRAINING, INFERENCE = ("training", "classes", "peft", "trainer"), "inference"
 """Steps of our modules, of classes of transformers, of these with adapters of PEFT, and of these by
 transformers' Trainer; and prompts of our modules."""

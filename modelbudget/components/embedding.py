@@ -31,6 +31,7 @@ from modelbudget.memory.timeline import (
 from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.autograd import make_leaf
 from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
+from modelbudget.operations.joining import UNSORTED, sorted_rows_bytes
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import (
     make_linear,
@@ -316,13 +317,24 @@ def backward(a: Fields, r: Run) -> Timeline:
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
     share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
     unread = factorised * narrow + (1 - factorised) * states
+    width = factorised * a.d_emb + (1 - factorised) * a.d_model
+    beside, of_places = (
+        positive(n_taken - UNSORTED) * sorted_rows_bytes(n_taken, n_rows, d, size)
+        for n_taken, n_rows, d in ((n, a.n_vocab, width), (r.length, a.n_ctx, a.d_model))
+    )
+    of_places = is_learned * of_places
     return [
         *times(a.embedding_norm, norm.backward(a, s)),
         *all_gather(r, states, freed=1),
         Allocation("gradient of positions summed over the batch", of_positions),
-        Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
+        Allocation(
+            "position embedding gradient",
+            of_rows + of_places,
+            freed + of_places,
+            gradients=of_rows,
+        ),
         *times(factorised, projection),
-        Allocation("token embedding gradient", whole, unread),
+        Allocation("token embedding gradient", whole + beside, unread + beside),
         Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
         *times(a.tied, _sum_of_gradients(r, of_table, whole)),
     ]

@@ -301,7 +301,7 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
         Allocation("result gradient contiguous per head", per_head, per_head),
         *(_unfused(b, 0) if selective else []),
         Allocation("value and softmax gradients", b.values + b.scores, b.values + values),
-        Allocation("softmax gradient", b.scores, 2 * b.scores),
+        Allocation("softmax gradient", 2 * b.scores, 3 * b.scores),
         Allocation("query and key gradients", 2 * b.queries, freed),
         Allocation("key gradient before the scale", b.queries, b.queries),
         *times(b.repeated, of_few),

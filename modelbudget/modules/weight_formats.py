@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C import _DisableTorchDispatch
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
@@ -42,6 +43,38 @@ class Dequantised(torch.autograd.Function):
         return torch.matmul(gradient, ctx.layer.dequantised()), None, None
 
 
+class Int8(torch.autograd.Function):
+    """A product in int8 with a frozen matrix, as MatMul8bitLt of bitsandbytes 0.50.
+
+    States are quantised row by row; none of their channels has an outlier here. They are kept as an
+    attribute of the function, which no hook for saved tensors sees.
+    """
+
+    @staticmethod
+    def forward(ctx, x, layer: "Stored"):
+        ctx.layer, ctx.x = layer, x.view_as(x)
+        rows = x.reshape(-1, x.shape[-1])
+        half = rows.to(torch.float16)
+        scales = torch.empty_like(rows[:, 0], dtype=torch.float32)
+        in_8_bits = torch.empty_like(rows, dtype=torch.int8)
+        are_outliers = half.abs() >= 6
+        are_outliers.any()
+        del half, are_outliers
+        sums = torch.ops.aten._int_mm(in_8_bits, layer.packed().t())
+        y = torch.empty_like(sums, dtype=torch.float16).to(x.dtype)
+        del sums, scales, in_8_bits
+        return y.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        packed = ctx.layer.packed()
+        rows = gradient.reshape(-1, gradient.shape[-1]).contiguous()
+        copy = packed.to(ctx.x.dtype, copy=True)
+        scales = torch.empty_like(copy[:, :1], dtype=torch.float32)
+        del scales
+        return torch.matmul(rows, copy).view(ctx.x.shape), None
+
+
 class Stored(nn.Module):
     """The tensors of a quantised linear layer, or of a stack of them, and their bias.
 
@@ -75,6 +108,7 @@ class Stored(nn.Module):
         self.in_file = made(stored.tensors_in_file)
         if not stored.has_bias and layer.bias is not None:
             self.in_file["bias"] = layer.bias
+        self.is_int8, self.n_without_copy = stored.product == "int8", stored.n_without_copy
         self.made_for_product = stored.made_for_product and (stored.made_for_product, sizes)
 
     def dequantised(self) -> torch.Tensor:
@@ -84,9 +118,24 @@ class Stored(nn.Module):
             _scales = _empty(self.made_for_product[0], [], self.made_for_product[1], like)
         return like.new_empty(self.shape)
 
+    def packed(self) -> torch.Tensor:
+        """Return the numbers of the matrix, the first of the format's tensors."""
+        return self.get_parameter("0")
+
+    def without_copy(self) -> torch.Tensor:
+        """Return a matrix of the right shape that stands for the stored one, without memory."""
+        with _DisableTorchDispatch():
+            like = torch.empty(1, dtype=self.dtype, device=next(self.parameters()).device)
+            return like.expand(self.shape)
+
     def forward(self, x, loads: list[int] | None = None, ends=None):
+        if self.is_int8 and loads is None:
+            return Int8.apply(x, self)
         dtype, x = x.dtype, x.to(self.dtype)
         bias = None if self.bias is None else self.bias.to(self.dtype)
+        n = x.shape[:-1].numel()
+        if loads is None and n <= self.n_without_copy and not torch.is_grad_enabled():
+            return F.linear(x, self.without_copy(), bias).to(dtype)
         if loads is None:
             return Dequantised.apply(x, self, bias).to(dtype)
         if torch.is_grad_enabled():

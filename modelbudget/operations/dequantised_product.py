@@ -10,12 +10,19 @@ from __future__ import annotations
 from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import linear, matmul
-from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.tape import Active, Tensor, empty, product
 
 
-def quantised_linear(x: Tensor, stored: Tensor, bias: Tensor | None, before_copy) -> Tensor:
-    """Return x Wᵀ + b for a frozen W; `before_copy`: numbers and dtype of what its copy reads."""
+def quantised_linear(
+    x: Tensor, stored: Tensor, bias: Tensor | None, before_copy, n_without_copy: int = 0
+) -> Tensor:
+    """Return x Wᵀ + b for a frozen W; `before_copy`: numbers and dtype of what its copy reads.
+
+    Without a gradient, up to `n_without_copy` rows of x are multiplied with the stored numbers.
+    """
     node = start_node("quantised_linear", [x])
+    if node is None and product(x.shape[:-1]) <= n_without_copy:
+        return linear(x, stored, bias)
     # As in a torch.autograd.Function, whose forward leaves no nodes.
     with Active.tape.without_graph():
         y = linear(x, dequantised(stored, before_copy), bias).detach()

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from modelbudget.architecture.arithmetic import largest
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.memory_layout import empty_like, promoted
 from modelbudget.operations.operation import operation
-from modelbudget.operations.tape import Tensor, empty, view_of
+from modelbudget.operations.tape import BYTES, Active, Tensor, empty, view_of
+
+UNSORTED = 3072
+"""Up to so many taken rows of a table are added to its gradient one by one (Embedding.cu)."""
+ROWS_PER_SUM = 10
 
 
 @operation
@@ -125,12 +130,30 @@ def index_add(x: Tensor, places: Tensor, source: Tensor) -> Tensor:
 @operation
 def embedding(weight: Tensor, places: Tensor) -> Tensor:
     """Return rows of a table. The gradient is dense: one of the whole table."""
-    before, dtype = weight.shape, weight.dtype
+    before, dtype, n = weight.shape, weight.dtype, places.numel()
     node = start_node("embedding", [weight], [places])
     y = empty((*places.shape, *weight.shape[1:]), dtype)
-    return finish_node(node, y, lambda saved, g: embedding_dense_backward(before, dtype))
+    return finish_node(node, y, lambda saved, g: embedding_dense_backward(before, dtype, n))
 
 
 @operation
-def embedding_dense_backward(shape, dtype: str) -> Tensor:
-    return empty(shape, dtype)
+def embedding_dense_backward(shape, dtype: str, n) -> Tensor:
+    """Return the gradient of a table of which `n` rows were taken."""
+    y, (n_rows, width) = empty(shape, dtype), shape
+    if Active.tape.backend == "gpu" and n > UNSORTED:
+        beside = empty((sorted_rows_bytes(n, n_rows, width, BYTES[dtype]),), "bool")
+        del beside
+    return y
+
+
+def sorted_rows_bytes(n, n_rows, width, size):
+    """Return the bytes that CUDA's embedding_dense_backward has beside its result.
+
+    Of `n` taken rows, more than UNSORTED, of a table (n_rows, width) with numbers of `size` bytes:
+    the places are sorted, and sums of at most ten gradients are kept in at least float32
+    (Embedding.cu, EmbeddingBackwardKernel.cu).
+    """
+    n_distinct = n + n_rows - largest(n, n_rows)
+    n_sums = n // ROWS_PER_SUM + n_distinct
+    n_places = 3 * n + 2 * n_distinct + n_sums + 2
+    return BYTES["int64"] * n_places + max(size, 4) * n_sums * width

@@ -8,6 +8,7 @@ from functools import partial
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.dequantised_product import quantised_linear
 from modelbudget.operations.elementwise import to
+from modelbudget.operations.int8_product import int8_linear
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.tape import BYTES, Active, Base, Tensor, WeightFormat
@@ -82,10 +83,14 @@ def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:
     """Return the product with a stored matrix, in its dtype whatever that of the states."""
     d_out, d_in = weight.shape
     before_copy = weight_format.made_for_product(d_in, d_out)
+    n_without_copy = weight_format.stored.n_without_copy
+
+    def product_of_8_bits(x, weight, bias):
+        return int8_linear(x, weight)  # adds the bias in place
 
     def product(x, weight, bias):
         dtype, x = x.dtype, to(x, weight.dtype)
         cast = None if bias is None else to(bias, weight.dtype)
-        return to(quantised_linear(x, weight, cast, before_copy), dtype)
+        return to(quantised_linear(x, weight, cast, before_copy, n_without_copy), dtype)
 
-    return product
+    return product_of_8_bits if weight_format.stored.product == "int8" else product

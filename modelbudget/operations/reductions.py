@@ -10,7 +10,7 @@ from modelbudget.operations.elementwise import clamp, compare, div, exp, mul, su
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
-from modelbudget.operations.tape import Shape, Tensor, empty
+from modelbudget.operations.tape import Active, Shape, Tensor, empty
 from modelbudget.operations.views import expand, reshape, unsqueeze
 
 
@@ -182,12 +182,18 @@ def log_softmax_in_dtype(x: Tensor) -> Tensor:
 def _softmax_of(x: Tensor, name: str) -> Tensor:
     """Save the result, which is contiguous, as the gradient is."""
     y = empty(x.shape, x.dtype)
-    return with_node(name, y, [x], lambda saved, g: softmax_backward(g), [y])
+    is_logarithm = name == "log_softmax"
+    return with_node(name, y, [x], lambda saved, g: softmax_backward(g, is_logarithm), [y])
 
 
 @operation
-def softmax_backward(g: Tensor) -> Tensor:
-    return empty(g.shape, g.dtype)
+def softmax_backward(g: Tensor, is_logarithm: bool) -> Tensor:
+    """Return the gradient; CUDA's kernel reads the product of gradient and result (SoftMax.cu)."""
+    y = empty(g.shape, g.dtype)
+    if Active.tape.backend == "gpu" and not is_logarithm:
+        product = empty(g.shape, g.dtype)
+        del product
+    return y
 
 
 @operation

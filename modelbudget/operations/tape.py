@@ -63,6 +63,8 @@ class Tape:
 
     def __init__(self, dtype: str = "float32", lists_allocations: bool = False):
         self.dtype = dtype
+        self.backend = "gpu"
+        """Whose kernels run, `gpu` or `cpu`: they differ in what they have beside a result."""
         self.live: Any = Active.zero()
         self.peak: Any = 0
         self.allocations: list[Allocation] | None = [] if lists_allocations else None
@@ -197,6 +199,8 @@ class WeightFormat(Protocol):
 
     def made_for_product(self, d_in: Any, d_out: Any) -> tuple[Any, str]: ...
 
+    stored: Any
+    """Its tensors and how a product reads them (`architecture/stored_formats.py`)."""
     of_experts: Any
     """The format of routed experts."""
     compute_dtype: str

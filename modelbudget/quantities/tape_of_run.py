@@ -23,6 +23,7 @@ def peak_of(tape: Tape):
 def tape_of(run: RunConfig, lists_allocations: bool) -> Tape:
     """Return a tape on which a model of a run is made. Raises NoProgramError."""
     tape = Tape(run.dtype, lists_allocations)
+    tape.backend = run.backend
     if run.weights == "unknown":
         raise NoProgramError(f"weights: {run.weights}")
     if run.weights != "dtype":

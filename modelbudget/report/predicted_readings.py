@@ -1,4 +1,4 @@
-"""What GPUs took, as others published it and as an H100 recorded it, with what is predicted of it.
+"""What GPUs took, as others published it and as ours recorded it, with what is predicted of it.
 
 No sweep changes it, and it takes seconds: a page of all sweeps reads it from `FILE` of its results.
 """

@@ -23,10 +23,10 @@ LEAST, MOST = 0.78, 1.06
 WITHIN, ROUNDED, EQUAL = f"within {CLOSE * 100:.0f} %", "within their rounding", "equal"
 """What a published reading must be, a printed size, and the peak of a recorded or traced run."""
 RECORDED = {
-    "training": "Our modules, training on an H100",
-    "classes": "Classes of transformers, training on an H100",
-    "peft": "LoRA and QLoRA by PEFT, training on an H100",
-    "trainer": "Trainer of transformers, on an H100",
+    "training": "Our modules, training on an H100 or H200",
+    "classes": "Classes of transformers, training on an H100 or H200",
+    "peft": "LoRA and QLoRA by PEFT, training on an H100 or H200",
+    "trainer": "Trainer of transformers, on an H100 or H200",
     "inference": "Our modules, prompts on an H100",
 }
 """Sections of the recorded runs, by the name of their dots."""
@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
 
 def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point, ...]:
-    """Return the dots of the runs that an H100 recorded, of the models that the catalogue has."""
+    """Return the dots of the runs that GPUs recorded, of the models that the catalogue has."""
     recorded = recorded_peaks.recorded()
     return tuple(
         _recorded(RECORDED[section], recorded_peaks.peaks(row, section, catalogue))
@@ -111,7 +111,7 @@ def ratios(
              "is_one": tick == 1}
             for tick in ticks
         ],
-        "sentence": _close(training, "training runs on an H100 peak as predicted, to the byte; ")
+        "sentence": _close(training, "training runs on our GPUs peak as predicted, to the byte; ")
         + _close(of_gpus, f"published readings of GPUs are {WITHIN} of the prediction"),
     }  # fmt: skip
 

@@ -211,8 +211,9 @@ def _storages(saved: Sequence[weakref.ref], owners: dict) -> list:
 
 
 def record_program(function: Callable, operands: Sequence[Operand], of_results: Callable) -> Record:
-    """Record the same call on a tape."""
+    """Record the same call on a tape. A tracker on meta and on a CPU sees no kernel of a GPU."""
     tape = Tape(operands[0].dtype, lists_allocations=True)
+    tape.backend = "cpu"
     captured: dict[int, Tensor] = {}
     with running_on(tape):
         inputs = [operand.in_program(captured, i) for i, operand in enumerate(operands)]

@@ -1,4 +1,4 @@
-"""What an H100 took in training, fine-tuning and inference, against predictions, byte by byte.
+"""What GPUs took in training, fine-tuning and inference, against predictions, byte by byte.
 
 Recorded by benchmarks/once/record_cuda.py. Only these readings see a difference between a GPU and
 what stands in for one on a CPU: traces, emulated autocast, rules of kernels read from source.
@@ -93,7 +93,56 @@ def test_inference_of_a_class_requests_what_is_traced(row):
     kind = CATALOGUE[row["base"]].transformers
     traced = trace_class(kind, class_config(kind, a), run, {"peak_inference_bytes"})
     of_phases = traced.values["peak_inference_bytes"]
-    assert {phase: row["peaks"][phase][0] for phase in of_phases} == of_phases
+    are_equal = {phase: row["peaks"][phase][0] for phase in of_phases} == of_phases
+    assert are_equal is ("differs" not in row)
+
+
+@pytest.mark.parametrize("row", of("quantised_inference"), ids=name_of)
+def test_inference_of_quantised_classes_requests_what_is_predicted_more(row):
+    """Than the same class in bfloat16, parameters apart, as the same of our modules.
+
+    Tokens of one step of up to four sequences: a step of more makes copies of matrices, which are
+    not at the class's peak.
+    """
+    base = CATALOGUE[row["base"]]
+    kind, plain = base.transformers, row["settings"] | {"weights": "dtype"}
+    a, run = run_of({"base": row["base"], "settings": plain}, of_class=True)
+    traced = trace_class(kind, class_config(kind, a), run, {"peak_inference_bytes"})
+    of_class = traced.values["peak_inference_bytes"]
+    ours, quantised = beside_parameters(a, run), beside_parameters(*run_of(row, of_class=True))
+    for phase in ("prefill", "decode") if run.batch <= 4 else ("prefill",):
+        read = row["peaks"][phase][0] - row["peaks"]["setup"][0]
+        more = quantised[phase] - ours[phase]
+        assert read - (of_class[phase] - of_class["setup"]) == more, phase
+
+
+def beside_parameters(a, run: RunConfig) -> dict[str, int]:
+    """Peaks of our modules' inference by phase, less the bytes of parameters."""
+    resident = sum(term.total for term in predicted("parameter_bytes", a, run).values())
+    of_phases = predicted("peak_inference_bytes", a, run)
+    return {phase: term.total - resident for phase, term in of_phases.items()}
+
+
+@pytest.mark.parametrize("row", some(RECORDED["every_class"], 12), ids=lambda row: row["class"])
+def test_a_class_requests_what_is_traced_of_it(row):
+    """Of 118 classes with their own defaults, two to eight layers, 256 tokens.
+
+    But for workspaces of convolutions and the kernels that `differs` names.
+    """
+    settings = {"batch": 1, "length": 256, "dtype": "bfloat16", "attention_kernel": "flash"}
+    run = RunConfig(backend="gpu", **settings)
+    quantities = {"peak_training_bytes", "peak_inference_bytes"}
+    traced = trace_class(row["class"], row["config"], run, quantities).values
+    differing = []
+    if "training" in row:
+        counts = 4 * row["training"]["trained_tensors"]
+        for phase, n_bytes in traced.get("peak_training_bytes", {}).items():
+            if n_bytes - row["training"]["peaks"][phase][0] not in (0, counts):
+                differing.append(phase)
+    for phase, n_bytes in traced.get("peak_inference_bytes", {}).items():
+        if "inference" in row and n_bytes != row["inference"]["peaks"][phase][0]:
+            differing.append(phase)
+    assert bool(differing) is ("differs" in row), differing
 
 
 @pytest.mark.parametrize("row", of("generation"), ids=name_of)
@@ -145,12 +194,14 @@ def rule(dtype: str, width: int, mode: str) -> str:
 @pytest.mark.parametrize("expandable", [False, True])
 def test_the_margins_are_what_did_not_suffice(expandable):
     """Memory that was not enough for a batch, over the bytes of its tensors, rounded up."""
-    margins, memory = memory_margins(), RECORDED["total_bytes"]
+    margins = memory_margins()
     margins = margins.with_expandable_segments() if expandable else margins
-    taken = RECORDED["context_bytes"] + RECORDED["workspace_bytes"]
-    assert taken < margins.reserve.bytes
     ratios = []
     for row in RECORDED["fits"]:
+        device = RECORDED["devices"][row.get("device", "H100")]
+        memory = device["total_bytes"]
+        taken = device["context_bytes"] + device["workspace_bytes"]
+        assert taken < margins.reserve.bytes
         if "too_large" in row and row.get("expandable_segments", False) == expandable:
             base = CATALOGUE[row["base"]]
             a, run = resolved(base, row["settings"] | {"batch": row["too_large"]})

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from helpers.tiers import examples
 from helpers.training import PREDICTED, measured, predicted, without_zeros
@@ -55,6 +56,32 @@ def test_peaks_with_autocast_are_measured_phase_by_phase(model):
     run = run.model_copy(update=words)
     peaks = predicted(a, run, ["peak_training_bytes"])["peak_training_bytes"]
     assert peaks == measured(a, run)["peak_training_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"tied": True}, {"batch": 12, "length": 257}),
+        ({"tied": False}, {"batch": 1, "length": 3073}),
+        ({"position": "learned"}, {"batch": 1, "length": 3100}),
+        ({"d_emb": 8, "tied": True}, {"batch": 8, "length": 400}),
+        ({"n_vocab": 5000}, {"dtype": "float32", "attention_kernel": "efficient", "length": 3080}),
+    ],
+    ids=lambda words: " ".join(map(str, words.values())),
+)
+def test_what_many_tokens_take_in_an_embeddings_backward_pass(fields, settings):
+    """Beyond 3,072 tokens a GPU sorts them; random models have fewer. A GPU read the sizes.
+
+    Closed formula, program and trace, with matrices so large that their gradients are the peak.
+    """
+    sizes = {"n_vocab": 2000, "d_model": 16, "n_layer": 2, "n_head": 1, "n_kv_head": 1}
+    a = Decoder(**sizes, d_head=16, d_ff=8, n_ctx=4000, position="none").model_copy(update=fields)
+    run = RunConfig(
+        **{"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "full"} | settings
+    )
+    expected = measured(a, run)["peak_training_bytes"]
+    assert {n: t.total for n, t in a.peak_training_bytes(a, run).items()} == expected
+    assert not first_difference(programmed(a, run), traced(a, run))
 
 
 @given(smallest_that_run())

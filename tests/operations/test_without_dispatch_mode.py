@@ -46,6 +46,7 @@ def profiled(function, shapes) -> list[tuple[int, int]]:
 
 def programmed(function, shapes) -> list[tuple[int, int]]:
     tape = Tape(lists_allocations=True)
+    tape.backend = "cpu"
     with running_on(tape):
         inputs = [make_leaf(empty(shape)) for shape in shapes]
         before, tape.allocations = tape.live, []

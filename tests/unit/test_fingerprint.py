@@ -23,7 +23,7 @@ IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 READ_BY_NAME = {
     "report/predicted_readings.py": ROOT / "configs" / "gpu_readings.yaml",
-    "compare/recorded_peaks.py": ROOT / "configs" / "h100_readings.json",
+    "compare/recorded_peaks.py": ROOT / "configs" / "gpu_recordings.json",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/check_quantities.py": ROOT / "configs" / "quantity_constraints.yaml",

@@ -340,7 +340,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         Allocation("gradients of the tokens", 2 * states, states + rows + indices),
         *times(shared, accumulate(states)),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, softmax),
-        Allocation("softmax gradient", probabilities, 2 * probabilities),
+        Allocation("softmax gradient", 2 * probabilities, 3 * probabilities),
         *ends,
     ]
 
@@ -386,7 +386,7 @@ def _normalised_backward(a: Fields, r: Run) -> Timeline:
         Allocation("sum gradient", *of_sum),
         Allocation("gradient of the weights", weights, weights + exact * n),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, chosen),
-        Allocation("softmax gradient", probabilities, 2 * probabilities),
+        Allocation("softmax gradient", 2 * probabilities, 3 * probabilities),
         *times(cast, [Allocation("logits gradient in their dtype", logits, probabilities)]),
     ]
 

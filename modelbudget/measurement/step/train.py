@@ -73,6 +73,7 @@ def train(
     elif why_not_measured(run):
         run = run.model_copy(update={"optimizer": "sgd"})  # its gradients are those of any
     trace = trace or Trace(model)
+    trace.of_backend(run.backend)
     if make_pass is None and quantities <= OF_FORWARD:
         return _forward_alone(trace, model, run)
     with trace.watching("setup"):

@@ -40,6 +40,7 @@ def infer(
     """
     arrange(model, run)
     trace = trace or Trace(model)
+    trace.of_backend(run.backend)
     model.eval()
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)

@@ -6,10 +6,11 @@ It tracks tensors, not memory, so it gives the same on meta and on a real device
 import math
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import nn
@@ -58,6 +59,7 @@ def convolution_backward_flop(
 FLOPS = flop_registry | {
     aten._grouped_mm: grouped_mm_flop,
     aten.convolution_backward: convolution_backward_flop,
+    aten._int_mm: grouped_mm_flop,
     # Torch's formula takes no dtype of the result.
     aten.addmm: lambda _, a, b, *__, **___: grouped_mm_flop(a, b),
     # Torch has FLOP formulas for a GPU's attention; that of a CPU has the same.
@@ -77,10 +79,34 @@ def _of_safe_softmax(scores: torch.Tensor, dim: int, *_) -> list[int]:
     return [scores.numel(), scores.numel() // scores.shape[dim], scores.itemsize]
 
 
-TEMPORARY = {aten._safe_softmax.default: _of_safe_softmax}
+def _of_softmax_backward(gradient: torch.Tensor, *_) -> list[int]:
+    """Bytes of the gradient times the result (SoftMax.cu)."""
+    return [gradient.nbytes]
+
+
+def _of_embedding_backward(gradient: torch.Tensor, places: torch.Tensor, n_rows: int, *_):
+    """Bytes that the numbers of rows take to be sorted, and sums of few rows (Embedding.cu).
+
+    Few rows are added without.
+    """
+    n, width = places.numel(), gradient.shape[-1]
+    if n <= 3072:
+        return []
+    n_segments = min(n, n_rows)
+    n_partial = n // 10 + n_segments
+    exact = torch.promote_types(gradient.dtype, torch.float32).itemsize
+    return [places.itemsize * (3 * n + 2 * n_segments + n_partial + 2) + exact * n_partial * width]
+
+
+TEMPORARY: dict[Any, Callable[..., list[int]]] = {aten._safe_softmax.default: _of_safe_softmax}
 """What an operation has in memory for a while beside its result, where a trace sees neither that
 nor the operations inside.
 """
+TEMPORARY_ON_GPU = TEMPORARY | {
+    aten._softmax_backward_data.default: _of_softmax_backward,
+    aten.embedding_dense_backward.default: _of_embedding_backward,
+}
+"""The same of CUDA's kernels. An H200 read them (configs/gpu_recordings.json)."""
 
 
 @contextmanager
@@ -123,6 +149,8 @@ class Trace(TorchDispatchMode):
         """Spare each operation a check for torch's compiler, which is not used here."""
         return False
 
+    temporary = TEMPORARY_ON_GPU
+    """What operations have beside their results; `of_backend` sets it."""
     is_stepping = False
     """Whether an optimizer steps now (`stepping`)."""
 
@@ -150,6 +178,10 @@ class Trace(TorchDispatchMode):
         for tensor in resident:
             self._watch(tensor)
         self.mark(PARAMETERS, resident)
+
+    def of_backend(self, name: str) -> None:
+        """Know the temporary tensors of kernels of a backend, `gpu` or `cpu`."""
+        self.temporary = TEMPORARY_ON_GPU if name == "gpu" else TEMPORARY
 
     @contextmanager
     def watching(self, phase: str):
@@ -230,13 +262,12 @@ class Trace(TorchDispatchMode):
             for tensor in out:
                 if isinstance(tensor, torch.Tensor):
                     self._watch(tensor)
-        if func in TEMPORARY:  # tensors of as many bytes, on any device
-            inside = [
-                torch.empty(n, dtype=torch.uint8, device="meta") for n in TEMPORARY[func](*args)
-            ]
+        if func in self.temporary:  # tensors of as many bytes, on any device
+            sizes = self.temporary[func](*args)
+            inside = [torch.empty(n, dtype=torch.uint8, device="meta") for n in sizes]
             for tensor in inside:
                 self._watch(tensor)
-            del inside, tensor
+            inside = tensor = None
         if n_flops is None:
             self._uncounted[func._overloadpacket._qualified_op_name] += 1
         else:

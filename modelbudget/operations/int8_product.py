@@ -1,0 +1,63 @@
+"""Products of 8-bit numbers: a frozen matrix of int8, and states that are quantised for each.
+
+Source: `MatMul8bitLt` of bitsandbytes 0.50 (autograd/_functions.py) and its kernels of CUDA
+(backends/cuda/ops.py), for states of which no channel has an outlier.
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.elementwise import contiguous, to
+from modelbudget.operations.operation import operation
+from modelbudget.operations.products import matmul
+from modelbudget.operations.tape import Active, Tensor, empty, product
+from modelbudget.operations.views import reshape
+
+
+def int8_linear(x: Tensor, stored: Tensor) -> Tensor:
+    """Return x Wᵀ for a frozen W. Its backward pass makes a copy of W in the dtype of x.
+
+    The function keeps x as an attribute, which no activation checkpoint sees: it is there until the
+    loss is freed.
+    """
+    node, d_out = start_node("int8_linear", [x]), stored.shape[0]
+    kept = x.detach()
+    with Active.tape.without_graph():
+        y = _int8_product(x, d_out)
+
+    def gradients(_, g):
+        rows = contiguous(reshape(g, (product(g.shape[:-1]), d_out)))
+        copy = _dequantised(stored, kept.dtype)
+        return reshape(matmul(rows, copy), kept.shape)
+
+    y = finish_node(node, y, gradients)
+    if node is not None:
+        node.is_function = True
+    return y
+
+
+@operation
+def _int8_product(x: Tensor, d_out) -> Tensor:
+    """Quantise the states row by row, multiply into int32, and scale that in float16."""
+    *outer, d_in = x.shape
+    n = product(outer)
+    half = to(x, "float16")
+    scales, in_8_bits = empty((n,), "float32"), empty((n, d_in), "bool")
+    magnitudes = empty((n, d_in), "float16")
+    are_outliers = empty((n, d_in), "bool")
+    del magnitudes
+    has_outliers = empty((), "bool")
+    del half, are_outliers, has_outliers
+    Active.tape.count_flops(2 * n * d_in * d_out)
+    sums = empty((*outer, d_out), "int32")
+    y = to(empty((*outer, d_out), "float16"), x.dtype)
+    del sums, scales, in_8_bits
+    return y
+
+
+@operation
+def _dequantised(stored: Tensor, dtype: str) -> Tensor:
+    copy = empty(stored.shape, dtype)
+    scales = empty((stored.shape[0], 1), "float32")
+    del scales
+    return copy
