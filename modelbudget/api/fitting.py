@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
@@ -170,6 +171,26 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
     return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
 
 
+def settings_on(device: Accelerator, model: ChosenModel, settings: Settings) -> dict[str, Any]:
+    """Return settings with the precision and the attention kernel that torch takes on a device.
+
+    Of those that nobody has set, on compute capability below 8.0 alone.
+    """
+    from modelbudget.api.chosen_model import fields_of
+    from modelbudget.sweeps.device_defaults import device_defaults
+
+    fields = fields_of(settings)
+    if device.has_flash:
+        return fields
+    base = model.base
+    is_set = {*base.fields, *base.derive, *model.chosen, *fields}
+    for name, default in device_defaults(base.family, has_flash=False).items():
+        architecture, run = model.with_run(fields)
+        if name not in is_set and getattr(run, name) in ("bfloat16", "flash", "efficient"):
+            fields[name] = default(vars(architecture) | vars(run))
+    return fields
+
+
 def _not_solved(
     model: ChosenModel, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
 ) -> str | None:
@@ -232,7 +253,7 @@ def fit(
     margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
-    chosen = fields_of(settings)
+    chosen = on_device = settings_on(device, model, settings)
     by = sharing(devices, training)
     pair = model.with_run(by | chosen)
     if why := _not_solved(model, quantity, pair, devices):
@@ -248,7 +269,8 @@ def fit(
         batches = _traced_batches(model, quantity, chosen, {predicted.run.batch: n_bytes}, rooms)
         return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
                    batches[1], {}, margins, {}, why=f"{model.name}: {why}")  # fmt: skip
-    at_value = at if KERNEL in {**model.chosen, **chosen} else at_default
+    is_kernel_set = KERNEL in {**model.chosen, **fields_of(settings)}
+    at_value = at if is_kernel_set else partial(at_default, has_flash=device.has_flash)
     chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
@@ -266,8 +288,7 @@ def fit(
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
     if n_bytes > room:
-        fields = by | fields_of(settings)
-        helpful, together = changes(model, fields, device.bytes, room, purpose)
+        helpful, together = changes(model, by | on_device, device.bytes, room, purpose)
     return Fit(
         model.label,
         purpose,

@@ -140,7 +140,7 @@ def serve(
         tensors = _tensors_of(model.weights)
     usual: dict[str, Any] = {"cache_layout": "paged"} if tensors is None else OF_LLAMA
     if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
-        usual = usual | {"dtype": "bfloat16"}
+        usual = usual | {"dtype": "bfloat16" if device.has_flash else "float16"}
     tensor_parallel = chosen.pop("tensor_parallel", devices)
     expert_parallel = chosen.pop("expert_parallel", 1)
     if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from modelbudget.api.chosen_model import ChosenModel, fields_of
-from modelbudget.api.fitting import accelerator, reserve_of
+from modelbudget.api.fitting import accelerator, reserve_of, settings_on
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch
@@ -149,6 +149,7 @@ def trainer(
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     others = _Others(model, name, reference, reward, answer, engine)
     chosen = {"implementation": OURS, **fields_of(settings)}
+    chosen = settings_on(room, model, chosen) if room else chosen
     run = others.run_of(chosen)
     parts = tuple(others.parts(run))
     if room is None:

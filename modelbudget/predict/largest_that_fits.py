@@ -90,10 +90,10 @@ def at(model: Model, field: str, value: int) -> Model:
     return architecture, run.model_copy(update=of_one | {field: value})
 
 
-def at_default(model: Model, field: str, value: int) -> Model:
+def at_default(model: Model, field: str, value: int, has_flash: bool = True) -> Model:
     """Return the model as `at` does, with the attention kernel of a device at that value."""
     architecture, run = at(model, field, value)
-    kernel = device_defaults(type(architecture))[KERNEL](vars(architecture) | vars(run))
+    kernel = device_defaults(type(architecture), has_flash)[KERNEL](vars(architecture) | vars(run))
     return architecture, run.model_copy(update={KERNEL: kernel})
 
 

@@ -40,11 +40,12 @@ class Kernel(Strict):
     """One kernel of `F.scaled_dot_product_attention`.
 
     `source` has torch's conditions; `refused` are those, and gaps of our formulas, that no
-    constraint of a run has.
+    constraint of a run has; `refused_below_8` are those of compute capability below 8.0 alone.
     """
 
     kernel: Literal["flash", "efficient", "math"]
     refused: list[Refused] = Field([])
+    refused_below_8: list[Refused] = Field([])
     source: str
 
 
@@ -104,20 +105,25 @@ def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool
 
 
 @cache
-def device_defaults(family: type[Architecture]) -> dict[str, DeviceDefault]:
-    """Return, by the name of the run setting, what it is on a CUDA device if nothing is set."""
+def device_defaults(family: type[Architecture], has_flash: bool = True) -> dict[str, DeviceDefault]:
+    """Return, by the name of the run setting, what it is on a CUDA device if nothing is set.
+
+    `has_flash`: false on compute capability below 8.0, whose tensor cores have no bfloat16 either.
+    """
     half = Constraint(
         f"autocast == 'none' or adapter != 'none' and weights in '{BITSANDBYTES}'", ""
     )
     return {
-        "dtype": DeviceDefault("dtype", {"bfloat16": [half]}, "backend"),
+        "dtype": DeviceDefault(
+            "dtype", {"bfloat16" if has_flash else "float16": [half]}, "backend"
+        ),
         "foreach": DeviceDefault("foreach", {True: _constraints(family, "foreach")}, "backend"),
-        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family), "backend"),
+        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family, has_flash), "backend"),
     }
 
 
 @cache
-def _kernel_checks(family: type[Architecture]) -> dict[str, list[Constraint]]:
+def _kernel_checks(family: type[Architecture], has_flash: bool) -> dict[str, list[Constraint]]:
     """Return what must hold for each kernel with scores out of memory, in torch's order.
 
     Of a model without formula torch decides for each call: it is traced with the first of these.
@@ -125,15 +131,19 @@ def _kernel_checks(family: type[Architecture]) -> dict[str, list[Constraint]]:
     if "n_head" not in family.model_fields:
         return {}
     always = _constraints(family, KERNEL)
-    return {kernel: [*always, *refused] for kernel, refused in refused_kernels(family).items()}
+    refused = refused_kernels(family, has_flash).items()
+    return {kernel: [*always, *checks] for kernel, checks in refused}
 
 
-def refused_kernels(family: type[Architecture]) -> dict[str, list[Constraint]]:
+def refused_kernels(
+    family: type[Architecture], has_flash: bool = True
+) -> dict[str, list[Constraint]]:
     """Return what must hold for each of these kernels beside the constraints of every run."""
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
     by_kernel = {}
     for kernel in kernels().kernels[:-1]:
-        refused = [Constraint(f"not ({of.when})", of.why) for of in kernel.refused]
+        below_8 = [] if has_flash else kernel.refused_below_8
+        refused = [Constraint(f"not ({of.when})", of.why) for of in (*kernel.refused, *below_8)]
         by_kernel[kernel.kernel] = [
             of for of in refused if family.has_formula and of.names <= fields
         ]
@@ -150,10 +160,10 @@ def _constraints(family: type[Architecture], name: str) -> list[Constraint]:
     ]
 
 
-def why_math(architecture: Architecture, run: RunConfig) -> str | None:
+def why_math(architecture: Architecture, run: RunConfig, has_flash: bool = True) -> str | None:
     """Return why the default has the scores of attention in memory; None if it does not."""
     family = type(architecture)
-    checks = _kernel_checks(family)
+    checks = _kernel_checks(family, has_flash)
     if run.backend != "gpu" or not checks:
         return None
     of_formulas = run_constraints(family)

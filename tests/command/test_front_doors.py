@@ -387,12 +387,38 @@ def test_encoders_are_not_served_for_a_reason(command):
         )
 
 
-def test_a_device_without_flash_attention_is_named(command):
-    """A V100 was said to have room for a step whose scores of attention do not fit."""
-    words = "gpt-2-124m", "--train", "--fit", "v100"
-    assert "V100: torch has no FlashAttention there" in command(*words).err
-    assert "FlashAttention" not in command(*words, "--set", "attention_kernel=math").err
-    assert "FlashAttention" not in command(*words[:-1], "a100").err
+def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(command):
+    """Only here: a V100 was said to have room for a step whose scores of attention do not fit."""
+
+    def needed(*settings, model="gpt-2-124m", device="v100"):
+        given = [word for setting in settings for word in ("--set", setting)]
+        words = model, "--train", "--fit", device, *given
+        return json.loads(command(*words, "--json").out)["fit"][0], command(*words).err
+
+    half, no_scores = "dtype=float16", "attention_kernel=efficient"
+    fit, notes = needed()
+    assert fit["needed"] == needed(half, no_scores, device="a100")[0]["needed"]
+    settings = fit["settings"]
+    assert "dtype float16" in settings
+    assert "attention_kernel efficient" in settings
+    assert "V100: dtype float16" in notes
+    assert "attention_kernel efficient" in notes
+    assert fit["largest"] == needed(half, no_scores)[0]["largest"]
+    bfloat16, notes = needed("dtype=bfloat16")  # of which memory-efficient attention is of 8.0 on
+    with_scores = needed(half, "attention_kernel=math")[0]["needed"]
+    assert bfloat16["needed"] == with_scores > fit["needed"]
+    assert "no memory-efficient attention in bfloat16 there" in notes
+    grouped, notes = needed(model="qwen-2.5-0.5b")
+    scores = needed(half, "attention_kernel=math", model="qwen-2.5-0.5b")[0]["needed"]
+    assert grouped["needed"] == scores
+    assert "attention_kernel math" in notes
+    assert "not efficient: n_kv_head" in notes
+    assert "torch has no FlashAttention there" in needed("attention_kernel=flash")[1]
+    assert "tensor cores" not in needed(device="a100")[1]
+    trainer = command("gpt-2-124m", "--trainer", "dpo", "--fit", "t4").out
+    assert "dtype float16" in trainer
+    assert "attention_kernel efficient" in trainer
+    assert "weights float16" in command("gpt-2-124m", "--serve", "t4").out
 
 
 def test_what_was_not_measured_is_named_where_nothing_was_compared(command):

@@ -9,10 +9,10 @@ from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.notes_of_fit import served_in_fewer_bits, without_flash
+from modelbudget.api.command.notes_of_fit import below_capability_8, served_in_fewer_bits
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.fitting import Fit, sharing
+from modelbudget.api.fitting import Fit, accelerator, settings_on, sharing
 from modelbudget.api.fitting import fit as fit_to
 from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.lines_of_run import line_of_settings
@@ -156,7 +156,8 @@ def run(
     shared = sharing(devices, training=not inference)
     model = model_with(name, settings, shared)
     of_training = train or (devices > 1 and not inference)
-    predicted = model.predictions(quantities(of_training, inference), shared | settings)
+    on_device = settings_on(accelerator(fit, accelerators), model, settings) if fit else settings
+    predicted = model.predictions(quantities(of_training, inference), shared | on_device)
     fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
@@ -202,7 +203,7 @@ def run(
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
     for line in (
         *refusals,
-        *without_flash(fits),
+        *below_capability_8(model, fits, settings),
         *(f"{_not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
     ):
         output.print_note(line)
