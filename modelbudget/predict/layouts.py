@@ -114,10 +114,15 @@ class Group(NamedTuple):
         interleaved gradients of other stages, which are reduced before.
         """
         fields, of_rows = {**self.fields}, partial(totals, self.grid, self.chunk)
+        schedule, zero = fields["pipeline_schedule"], fields["zero"]
         if is_partial(SimpleNamespace(**fields)):  # at least what is frozen
             fields |= {"adapter": "none", "trained": "default"}
-            return of_rows(fields, ["parameter_bytes"])[0]
-        schedule, zero = fields["pipeline_schedule"], fields["zero"]
+            least = of_rows(fields, ["parameter_bytes"])[0]
+            if zero and schedule != "none" and not fields["trained_from_layer"]:
+                # All layers of a stage are gathered at once: at latest after its last backward pass
+                (gathered,) = of_rows(fields | {"zero": 0}, ["parameter_bytes"], "layer.")
+                least = least + gathered // (fields[STAGES] if zero == 3 else 1)
+            return least
         held = of_rows(fields, ["parameter_bytes", "optimizer_bytes", "gradient_bytes"])
         least = reduce(operator.add, held)
         if schedule == "none":

@@ -85,6 +85,8 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     if quantity not in USES:
         return None
     use = USES[quantity]
+    if not run.zero and run.gradient_buckets == "none" and run.expert_parallel == 1:
+        run = run.model_copy(update={"data_parallel": 1})  # replicas need as much each
     values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
     if quantity not in values:
         run_program(use, a, run)  # raises the reason

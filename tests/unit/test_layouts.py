@@ -133,7 +133,7 @@ def test_interleaved_layouts_are_among_those_found(model):
 
 
 def test_stages_with_an_adapter_are_among_those_found(model, monkeypatch):
-    """Nothing but frozen parameters bounds their bytes; the least are exact nevertheless."""
+    """Frozen parameters, and gathered ones, alone bound their bytes; the least are exact."""
     chosen = {"adapter": "lora", "adapter_dtype": "dtype", "length": 4}
     found = layouts(model.base, model.chosen | chosen, [2])
     for name in ("FEW_RUNS", "MOST_RUNS"):
