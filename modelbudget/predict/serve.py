@@ -27,8 +27,10 @@ VOCABULARY_MULTIPLE = 64
 ENDLESS = 2**40
 """Upper bound of the search for a length; beyond it, the length is unlimited."""
 NOT_KNOWN = "not known, requests are at most these"
-DIVIDED_PARTS = {"attention", "sliding_attention", "mla", "mlp", "moe", "none"}
+DIVIDED_PARTS = {"attention", "sliding_attention", "mla", "gated_deltanet", "mlp", "moe", "none"}
 """Parts of layers whose share on one of several devices is known in serving."""
+DIVIDED = "n_head", "n_linear_head", "n_linear_key_head", "d_ff", "d_shared"
+"""Sizes of which each device has a part: columns of one matrix, rows of the next."""
 ALONE = {
     "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
@@ -79,24 +81,25 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     """Return the architecture of what one device computes. Raises ValueError.
 
     Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
-    §3); MLA's latent is on each. With expert_parallel whole experts are.
+    §3; heads of Gated DeltaNet as vLLM's models/qwen3_next.py does); MLA's latent is on each. With
+    expert_parallel whole experts are.
     """
     if tensor_parallel == 1 and expert_parallel == 1:
         return a
     setting = f"tensor_parallel = {tensor_parallel}"
+    whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
     if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
-        raise ValueError(f"{setting}: {a.name()} is not known on several devices in serving")
+        raise ValueError(f"{setting}: {a.name()}: {whole}")
     fields: Any = a
     parts = {name for name, n in layer.n_layers(fields).items() if n}
     if unknown := parts - DIVIDED_PARTS:
-        raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: not known in serving")
+        raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
     if fields.qk_norm in ("separate", "joint"):
-        raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: not known in serving")
+        raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: {whole}")
     shares = {"vocab_multiple": 1}
     of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
     expert = "n_expert" if expert_parallel > 1 else "d_expert"
-    for name, n in (("n_head", tensor_parallel), ("d_ff", tensor_parallel),
-                    ("d_shared", tensor_parallel), (expert, of_experts)):  # fmt: skip
+    for name, n in (*((size, tensor_parallel) for size in DIVIDED), (expert, of_experts)):
         size = getattr(fields, name)
         if size % n:
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it")

@@ -141,6 +141,22 @@ def test_replicas_serve_as_much_each():
     assert four.requests == 4 * one.requests
 
 
+def test_heads_of_gated_deltanet_are_divided():
+    """Only here: vLLM's pages of Qwen3-Next on 2 and 4 devices, 544 and 272 tokens for a state.
+
+    A device's half of a layer's state: 3 × 4,096 and 16 × 128 × 128 numbers of 2 bytes; of a token,
+    one of two heads of 256 on each.
+    """
+    model = mb.model("qwen3-next-80b-a3b")
+    one = mb.model("qwen3-next-80b-a3b").serve("b200", {})
+    for devices in (2, 4):
+        found = model.serve("h200", {}, devices).of_device
+        state = 2 * (3 * 8192 + 32 * 128 * 128) // devices
+        assert found.block_tokens == 16 * -(-state // (16 * 2 * 256 * 2))
+        share = terms(one)["weights"] / devices
+        assert share < found.terms[0].n_bytes < 1.01 * share  # routers and norms are whole
+
+
 def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     """Arithmetic over sizes of Qwen 3 8B: 36 layers, d 4096, ff 12288, 32 and 8 heads of 128."""
     model, settings = mb.model("qwen-3-8b"), {"length": 4096, "dtype": "bfloat16"}
@@ -196,7 +212,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "settings", "devices", "message"),
     [
-        ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* not known on several devices"),
+        ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: --set tensor_parallel=1"),
         ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it"),
         ("llama-3-8b", {"tensor_parallel": 3}, 4, "a tensor_parallel that divides them"),
         (
