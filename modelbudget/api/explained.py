@@ -42,12 +42,16 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Explained(Frames):
-    """All numbers of a file; `asked`: what it does not say, each with how to say it."""
+    """All numbers of a file; `asked`: what it does not say, each with how to say it.
+
+    `next_step`: a command that answers what a reader of the file asks next.
+    """
 
     path: Path
     title: str
     lines: tuple[Line, ...]
     asked: tuple[str, ...] = field(default=())
+    next_step: str = ""
 
     @property
     def share(self) -> float:
@@ -70,6 +74,7 @@ class Explained(Frames):
             "about": self.title,
             "lines": self.rows(),
             "asked": list(self.asked),
+            "next_step": self.next_step,
         }
 
     def rows(self) -> list[dict[str, Any]]:

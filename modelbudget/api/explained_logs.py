@@ -36,7 +36,10 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     title = f"{', '.join(log.tools)}; {about}"
     if context.pair and context.pair[1].tensor_parallel > 1:
         title += f", one of {context.pair[1].tensor_parallel} devices"
-    return Explained(path, title, lines, tuple(context.asked))
+    capacity = next((of.text for of in log.numbers if of.quantity == "capacity"), None)
+    name = context.model.name if context.model else "MODEL"
+    fits = f"what fits: modelbudget {name} --fit {capacity}GiB --batch N --length N"
+    return Explained(path, title, lines, tuple(context.asked), fits if capacity else "")
 
 
 def _lines(context: LogContext) -> Iterator[Line]:

@@ -97,7 +97,15 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
             "; the temporary tensors of its step were not traced: the peak is that of forward and "
             "backward pass alone"
         )
-    return (line,)
+    least = optimizer.refuses_bfloat16_below * gradient_number(run)
+    trained = run.dtype if run.adapter == "none" else adapter_dtype_of(run)
+    parts = breakdowns["gradient_bytes"].components if trained == "bfloat16" else ()
+    small = next((part.name for part in parts if 0 < part.each < least), None)
+    if small is None:
+        return (line,)
+    refused = f"raises an error on a GPU for {small}, in bfloat16 with fewer than"
+    numbers = f"{optimizer.refuses_bfloat16_below:,} numbers"
+    return (line, f"optimizer {run.optimizer}: {refused} {numbers}; allowed: --dtype float32")
 
 
 def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:

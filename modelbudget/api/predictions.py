@@ -155,7 +155,8 @@ class Predictions(Frames):
             else replace(breakdown, settings=settings)
             for quantity, breakdown in self.breakdowns.items()
         }
-        return replace(self, breakdowns=breakdowns)._with_kernel(chosen)
+        notes = (*self.notes, *self.model.line_of_positions(chosen))
+        return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add why attention has its scores in memory, if nobody has set that."""

@@ -46,6 +46,7 @@ class Serving(Frames):
     of_device: Served
     file: str | None = None
     """The format of a file that llama.cpp serves."""
+    notes: tuple[str, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -92,6 +93,7 @@ class Serving(Frames):
             "requests": self.requests,
             "most_requests": self.most_requests,
             "largest_length": device.largest_length,
+            "notes": list(self.notes),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -171,7 +173,8 @@ def serve(
         raise InputError([f"{model.name}: {error}"]) from None
     of_format = None if tensors is None else file.format if file else GGUF
     n_replica = devices // tensor_parallel
-    return Serving(model.label, device, devices, n_replica, run, of_device, of_format)
+    notes = model.line_of_positions({**usual, **chosen})
+    return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes)
 
 
 def _tensors_of(path: Path) -> Sequence[GgufTensor]:

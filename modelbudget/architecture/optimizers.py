@@ -189,6 +189,7 @@ class OptimizerData(Strict):
     updates_in: Literal["step", "backward"] = "step"
     not_of_parts: str = ""
     first_steps: int = 0
+    refuses_bfloat16_below: int = 0
     parts: list[OptimizerPart]
     host: list[OptimizerPart] | None = None
 

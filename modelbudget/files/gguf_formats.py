@@ -1,5 +1,6 @@
 """Types of GGUF's tensors and llama.cpp's rules for them, from `configs/gguf.yaml`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from math import prod
@@ -11,6 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 
 PATH = CONFIGS / "gguf.yaml"
@@ -108,7 +110,9 @@ class Formats(Strict):
         for format_name in self.formats:
             if format_name.casefold() == name.casefold():
                 return format_name
-        raise InputError([f"--format {show(name)}: allowed: {', '.join(self.formats)}"])
+        near = re.sub("^(float|fp)(?=16|32)", "f", name.casefold().replace("bfloat", "bf"))
+        allowed = offered(near, self.formats, "configs/gguf.yaml")
+        raise InputError([f"--format {show(name)}: unknown{allowed}"])
 
 
 class Quantised(NamedTuple):

@@ -163,6 +163,7 @@ class Serve(Printed):
     requests: int = Field(description="of all devices")
     most_requests: int = Field(description="where each bounded term is at its least")
     largest_length: int = Field(description="tokens")
+    notes: list[str] = Field(description="what a reader must know of the run")
 
 
 class PartOfTrainer(Strict):
@@ -292,6 +293,7 @@ class Explain(Printed):
     about: str
     lines: list[OfNumber]
     asked: list[str] = Field(description="what the file does not say, and how to say it")
+    next_step: str = Field(description="a command to type next; may be empty")
 
 
 class Seen(Strict):

@@ -63,6 +63,9 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-5-8b", "did you mean llama-3-8b?"),
         ("google/gemma-3-4b-it", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
+        ("llama-3-8b --trainer --fit h100", "--trainer: no value; write --trainer dpo|grpo"),
+        ("llama-3-8b --trainer dpo --fit", "--fit: no value; write --fit ACCELERATOR"),
+        ("deepseek-v3 --set expert_parallel=8 --weights fp8-block", "allowed: dtype, or --serve"),
         ("llama-3-8b --rank 8", "--rank 8: of no adapter; allowed: with --adapter"),
         ("llama-3-8b --set adapter_rank=9", "adapter_rank = 9: of no adapter; allowed with adapt"),
         ("llama-3-8b --batch 1.5", "batch = '1.5': must be a whole number"),
@@ -378,6 +381,27 @@ def test_an_engine_with_room_is_named_where_several_devices_have_none(command):
     assert json.loads(command("llama-3-70b", *typed, "--json").out)["requests"] > 0
     for others in (("--weights", "awq"), ("--set", "n_layer=8")):  # refused, and it fits
         assert "fewer bits" not in command(*words, *others).err
+
+
+def test_sequences_beyond_what_positions_are_for_are_named(command):
+    """Only here: an engine refuses them, and --serve said nothing of it."""
+    line = "length 9,000: more than n_ctx = 8,192"
+    assert line in command("llama-3-8b", "--length", "9000").err
+    for engine in ((), ("--file", "gguf", "--format", "Q4_0")):
+        words = ("llama-3-8b", "--serve", "h100", "--length", "9000", *engine)
+        assert line in command(*words).err
+        assert "n_ctx" not in command(*words[:4], "8192", *engine).err
+    assert "n_ctx" not in command("mamba-130m", "--length", "9000").err
+
+
+def test_an_optimizer_that_refuses_small_tensors_is_named(command):
+    """Recorded on an H100 (docs/limits.md): 4,096 numbers of a norm are enough, 1,024 are not."""
+    words = "--train", "--optimizer", "momentum-8bit"
+    line = "raises an error on a GPU for layer.norm.attention, in bfloat16 with fewer than 4,096"
+    assert line in command("qwen-3-0.6b", *words).err
+    for others in (("llama-3-8b",), ("qwen-3-0.6b", "--adapter", "lora"),
+                   ("qwen-3-0.6b", "--dtype", "float32")):  # fmt: skip
+        assert "raises an error" not in command(*others, *words).err
 
 
 def test_encoders_are_not_served_for_a_reason(command):

@@ -238,6 +238,16 @@ def test_the_command_asks_by_name_and_prints_data(tmp_path, command):
     assert out.startswith("**a.log: PEFT; no model**")
 
 
+def test_a_process_without_memory_is_answered_with_what_fits(tmp_path, command):
+    """Only here: the command below an out-of-memory message is one that answers."""
+    path = tmp_path / "a.log"
+    path.write_text(LOGS["torch, out of memory"][0])
+    _, _, err = command("explain", str(path), "--model", "gpt-2-124m")
+    assert err == "what fits: modelbudget gpt-2-124m --fit 79.11GiB --batch N --length N\n"
+    code, out, _ = command(*err.split()[3:7], "2", "--length", "8")
+    assert (code, "84.9 GB" in out) == (0, True)
+
+
 def snapshot() -> dict:
     blocks = [
         {"size": 1024, "requested_size": 1000, "state": "active_allocated", "address": 0},

@@ -241,7 +241,9 @@ def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
     assert sum(prod(one["shape"]) for one in parsed["tensors"]) == 8_030_261_248
     for words, text in (
         (["llama-3-8b", "--file", "gguf"], "--file gguf: no --format; allowed: F32, "),
-        (["llama-3-8b", "--file", "gguf", "--format", "Q4"], "--format 'Q4': allowed: F32, "),
+        (["llama-3-8b", "--file", "gguf", "--format", "Q4"], "unknown; did you mean Q4_0?"),
+        (["llama-3-8b", "--file", "gguf", "--format", "q4km"], "did you mean Q4_K_M? (allowed"),
+        (["llama-3-8b", "--file", "gguf", "--format", "float16"], "did you mean F16? (allowed"),
         (["llama-3-8b", "--format", "Q4_0"], "allowed: with --file gguf"),
         (["palm-540b", "--file", "gguf", "--format", "Q4_0"], "no names of llama.cpp are known"),
         ([str(tmp_path / "none.gguf")], "no such file"),

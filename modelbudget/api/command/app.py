@@ -11,7 +11,7 @@ from types import ModuleType
 import typer
 from typer.core import TyperGroup
 
-from modelbudget.api.command.options import other_name, version
+from modelbudget.api.command.options import other_name, refuse_without_value, version
 from modelbudget.common.errors import InputError
 
 GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -44,6 +44,8 @@ class _ModelByDefault(TyperGroup):
             args = ["--help"]
         elif args[0] not in (*self.commands, *GROUP_OPTIONS):
             args = [SUBCOMMANDS[0], *args]
+        if args[0] in self.commands:
+            refuse_without_value(self.commands[args[0]].params, args[1:])
         with _end_without_reader():
             return super().parse_args(ctx, args)
 

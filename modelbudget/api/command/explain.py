@@ -39,6 +39,8 @@ def run(
         output.print_tables([of_explained(explained)], as_markdown)
     for line in explained.asked:
         output.print_note(f"not in the file: {line}")
+    if explained.next_step:
+        output.print_note(explained.next_step)
 
 
 def of_explained(explained: Explained) -> Table:

@@ -1,6 +1,7 @@
 """Options that several subcommands share, and the run settings that they make."""
 
 import re
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import typer
@@ -92,6 +93,17 @@ def _adapter(text: str) -> str:
     if text.casefold() == "qlora":
         raise InputError([f"--adapter {text}: write lora, with --weights bnb-4bit-double"])
     return text
+
+
+def refuse_without_value(params: list[Any], args: list[str]) -> None:
+    """Raise InputError for an option whose value is missing: at the end, or before another."""
+    by_name = {name: param for param in params for name in param.opts if name.startswith("--")}
+    for name, value in pairwise([*args, "--help"]):
+        param = by_name.get(name)
+        if param and not param.is_flag and (value == "--help" or value in by_name):
+            raise InputError(
+                [f"{name}: no value; write {name} {param.metavar or '…'}: {param.help}"]
+            )
 
 
 def other_name(error: Any) -> str | None:

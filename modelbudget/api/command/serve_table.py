@@ -21,6 +21,8 @@ def show(
         for term in serving.of_device.terms:
             if (term.how == "read" and term.n_bytes) or term.note.startswith(NOT_KNOWN):
                 output.print_note(f"{term.name}: {term.note}")
+        for line in serving.notes:
+            output.print_note(line)
         if released and serving.run.weights == "dtype" and not serving.file:
             of_run = f"counted in {serving.run.dtype}, released in {released}"
             output.print_note(f"weights: {of_run}: --weights {released}")
