@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.catalogue.accelerators import Accelerator
 
 
 class Candidate(Strict):
@@ -27,6 +28,7 @@ class Candidate(Strict):
     when: str
     set: dict[str, bool | int | str] = Field(min_length=1)
     alters: bool = False
+    on_cuda: bool = False
     purpose: Literal["training", "inference"] = "training"
 
     def fields(self, run: RunConfig) -> dict[str, bool | int | str]:
@@ -69,14 +71,14 @@ class Change(NamedTuple):
 def changes(
     model: ChosenModel,
     chosen: Mapping[str, Any],
-    room: int,
+    device: Accelerator,
     room_with_margins: int,
     purpose: str = "training",
 ) -> tuple[list[Change], Change | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
     These are as many as it takes a training step to fit with margins, those first that alter
-    nothing; others are among them only if it takes them to fit into `room` bytes at all. Changes of
+    nothing; others are among them only if it takes them to fit the device at all. Changes of
     inference set one field, its weights, so that none go together.
     """
     from modelbudget.predict.largest_that_fits import (
@@ -91,6 +93,8 @@ def changes(
     kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
     applicable = []
     for candidate in _offered(model, purpose):
+        if candidate.on_cuda and device.platform != "cuda":
+            continue
         if Expression(candidate.when)(vars(architecture) | vars(run)):
             fields = candidate.fields(run)
             n_bytes = _needed(model, {**kept, **fields}, purpose)
@@ -103,7 +107,7 @@ def changes(
     )
     if purpose == "inference":
         return helpful, None
-    return helpful, _together(model, kept, applicable, now, (room, room_with_margins))
+    return helpful, _together(model, kept, applicable, now, (device.bytes, room_with_margins))
 
 
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
@@ -112,7 +116,7 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
     released = model.base.model and model.base.model.released_weights
     if purpose == "inference" and released:
         yield Candidate(text="weights as released", when="weights = 'dtype'",
-                        set={"weights": released})  # fmt: skip
+                        set={"weights": released}, on_cuda=True)  # fmt: skip
 
 
 def _together(

@@ -288,7 +288,7 @@ def fit(
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
     if n_bytes > room:
-        helpful, together = changes(model, by | on_device, device.bytes, room, purpose)
+        helpful, together = changes(model, by | on_device, device, room, purpose)
     return Fit(
         model.label,
         purpose,

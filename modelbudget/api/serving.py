@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from modelbudget.predict.serve import Draft, Served, Term
 
 TOKENS = "token_embd.weight"
-APPLE = "Apple "
 OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 """Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
 OF_METAL = "Metal counts buffers alone"
@@ -133,7 +132,7 @@ def serve(
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators, "--serve")
-    is_mapped = device.name.startswith(APPLE)
+    is_mapped = device.platform == "mps"
     reserve_bytes = reserve_of(reserve)
     margin = memory_margins().with_reserve(reserve_bytes).reserve
     chosen = {**model.chosen, **fields_of(settings)}

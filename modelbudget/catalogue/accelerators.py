@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,6 +39,7 @@ class Accelerator(Strict):
     driver_source: str = ""
     in_charts: bool = True
     has_flash: bool = True
+    platform: Literal["cuda", "mps", "xla"] = "cuda"
 
     @model_validator(mode="after")
     def cite(self) -> Self:

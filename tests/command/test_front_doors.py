@@ -404,6 +404,26 @@ def test_an_optimizer_that_refuses_small_tensors_is_named(command):
         assert "raises an error" not in command(*others, *words).err
 
 
+def test_a_mac_is_offered_what_runs_there(command):
+    """Only here: kernels of bitsandbytes, GPTQ and FP8 were offered to Macs.
+
+    The command of the line answers, with room.
+    """
+    words = ("llama-3-8b", "--fit", "apple-16gb", "--inference")
+    mac, card = (command(*words[:2], device, words[3]) for device in ("apple-16gb", "12GB"))
+    assert "weights=" in card.out
+    assert "weights=" not in mac.out
+    line = "inference: fits llama.cpp with fewer bits: "
+    assert line not in card.err
+    offered = mac.err.partition(line)[2].split("\n")[0].split()
+    assert offered[:4] == ["--serve", "apple-16gb", "--file", "gguf"]
+    assert "fits" in command("llama-3-8b", *offered).out
+    training = command(*words[:3]).out
+    assert "activation checkpointing" in training
+    assert "8-bit" not in training
+    assert "QLoRA" not in training
+
+
 def test_encoders_are_not_served_for_a_reason(command):
     for name, family in (("bert-base", "encoder"), ("t5-base", "encoder-decoder")):
         assert (

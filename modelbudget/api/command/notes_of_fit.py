@@ -10,6 +10,8 @@ from modelbudget.sweeps.device_defaults import why_math
 
 SERVED = "fp8-channel", "awq", "gptq-4bit"
 """Weights that an engine may have, the most bits first."""
+GGUF = "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"
+"""Formats of llama.cpp's files, the most bits first."""
 
 
 def below_capability_8(model: Model, fits: list[Fit], settings: dict[str, Any]) -> list[str]:
@@ -31,6 +33,27 @@ def below_capability_8(model: Model, fits: list[Fit], settings: dict[str, Any]) 
             why = why_math(architecture, run, has_flash=False) or "not flash: torch has none there"
             lines.append(f"{name}: attention_kernel {run.attention_kernel}, {why}")
     return [*dict.fromkeys(lines)]
+
+
+def served_by_llama_cpp(
+    model: Model, name: str, settings: dict[str, Any], fits: list[Fit],
+    reserve: str | None, accelerators: str | None,
+) -> list[str]:  # fmt: skip
+    """Return the file of most bits that llama.cpp has room for, where inference does not fit a Mac.
+
+    As a command that answers.
+    """
+    is_mac = any(
+        of.purpose == "inference" and not of.fits and of.accelerator.platform == "mps"
+        for of in fits
+    )
+    for gguf in GGUF if is_mac and settings.get("weights", "dtype") == "dtype" else ():
+        with suppress(InputError):
+            found = model.serve(name, settings, 1, reserve, accelerators, gguf=gguf)
+            if found.requests >= settings.get("batch", 1):
+                how = f"--serve {name} --file gguf --format {gguf}"
+                return [f"inference: fits llama.cpp with fewer bits: {how}"]
+    return []
 
 
 def served_in_fewer_bits(
