@@ -20,6 +20,8 @@ from modelbudget.sweeps.sweep_file import Measure
 
 WITH_A_REASON = {
     "deepseek-v3": -14_848,
+    "glm-4.5-air": -45 * 128,
+    "kimi-k2-1t": -60 * 384,
     "t5-v1-1-small": -16_449_536,
     "t5-v1-1-base": -24_674_304,
     "t5-v1-1-large": -32_899_072,
