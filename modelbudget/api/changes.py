@@ -95,6 +95,8 @@ def changes(
     for candidate in _offered(model, purpose):
         if candidate.on_cuda and device.platform != "cuda":
             continue
+        if "bfloat16" in candidate.set.values() and not device.has_flash:
+            continue
         if Expression(candidate.when)(vars(architecture) | vars(run)):
             fields = candidate.fields(run)
             n_bytes = _needed(model, {**kept, **fields}, purpose)

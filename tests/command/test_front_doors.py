@@ -404,6 +404,14 @@ def test_an_optimizer_that_refuses_small_tensors_is_named(command):
         assert "raises an error" not in command(*others, *words).err
 
 
+def test_memory_is_of_a_driver_a_data_sheet_or_given(command):
+    """Only here: the memory of a device by its name was said to be given."""
+    sources = {"t4": "driver", "tpu-v5e": "data sheet", "24GB": "given"}
+    for device, source in sources.items():
+        rows = command("gpt-2-124m", "--serve", device).out.splitlines()
+        assert next(row for row in rows if row.startswith("memory")).endswith(source)
+
+
 def test_a_mac_is_offered_what_runs_there(command):
     """Only here: kernels of bitsandbytes, GPTQ and FP8 were offered to Macs.
 
@@ -429,6 +437,10 @@ def test_encoders_are_not_served_for_a_reason(command):
         assert (
             command(name, "--serve", "t4").err == f"{name}: {family} keeps no cache to serve from\n"
         )
+        refused = command(name, "--fit", "t4", "--inference").err.strip()
+        assert refused.endswith("; its training: --fit t4 --train")
+        assert "fits" in command(name, *refused.split()[-3:]).out
+        assert "its training" not in command(name, "--fit", "t4").err
 
 
 def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(command):
@@ -458,6 +470,9 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
     assert "attention_kernel math" in notes
     assert "not efficient: n_kv_head" in notes
     assert "torch has no FlashAttention there" in needed("attention_kernel=flash")[1]
+    large = ("llama-3-8b", "--train", "--dtype", "float32", "--fit")
+    assert "bfloat16" in command(*large, "a100").out
+    assert "bfloat16" not in command(*large, "v100").out
     assert "tensor cores" not in needed(device="a100")[1]
     trainer = command("gpt-2-124m", "--trainer", "dpo", "--fit", "t4").out
     assert "dtype float16" in trainer

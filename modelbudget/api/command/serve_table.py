@@ -48,7 +48,8 @@ def too_small(serving: Serving) -> str:
 def of_serving(serving: Serving) -> Table:
     """Return the terms of a device's memory and the requests, in 80 columns."""
     of_device, run = serving.of_device, serving.run
-    driver = "driver" if serving.accelerator.driver_gib else "given"
+    of = serving.accelerator
+    driver = "driver" if of.driver_gib else GIVEN if of.source == GIVEN else "data sheet"
     rows = (
         [(f"one request of {count(run.length)} tokens", serving.grade, "", "")]
         if serving.file

@@ -171,9 +171,11 @@ def run(
                     fit_to(model, fit, settings, devices, training, reserve, accelerators, known)
                 )
             except InputError as error:
-                engine = f"; of an engine: --serve {fit} --devices {devices}"
+                others = {"not known": f"; of an engine: --serve {fit} --devices {devices}",
+                          "keeps no cache": f"; its training: --fit {fit} --train"}  # fmt: skip
+                more = [*others.items()][: 0 if training else 1 + inference]
                 refusals += [
-                    line if training or "not known" not in line else f"{line}{engine}"
+                    line + "".join(text for part, text in more if part in line)
                     for line in error.mistakes
                 ]
     if devices > 1 and any(f.purpose == "inference" and not f.fits for f in fits):
