@@ -104,16 +104,6 @@ class ChosenModel:
                 raise InputError([f"{self.name}: {line}" for line in lines])
         return architecture, run
 
-    def line_of_positions(self, settings: Settings = None) -> tuple[str, ...]:
-        """Say that sequences are longer than the published model was trained for."""
-        fields = {**self.base.fields, **self.base.derive, **self.chosen, **fields_of(settings)}
-        a, run = self.with_run(settings)
-        n_ctx = getattr(a, "n_ctx", run.length)
-        if "n_ctx" not in fields or run.length <= n_ctx or getattr(a, "position", "") != "rotary":
-            return ()
-        more = f"more than n_ctx = {n_ctx:,}, which its positions (RoPE) are for"
-        return (f"length {run.length:,}: {more}; vLLM refuses it unless RoPE is scaled",)
-
     @classmethod
     def named(cls, name: str, /, **fields: Any) -> Self:
         """Return a model by name, config.json or folder; `fields` override single sizes.

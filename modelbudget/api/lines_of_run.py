@@ -1,6 +1,7 @@
 """Lines of an answer about its run: its settings, what is trained, how weights are read."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
@@ -45,6 +46,15 @@ def line_of_settings(run: RunConfig) -> str:
         f"{name} {f'{value:,}' if type(value) is int else show(value).strip(chr(39))}"
         for name, value in values.items()
     )
+
+
+def line_of_positions(fields: Mapping[str, Any], length: int) -> tuple[str, ...]:
+    """Say that sequences are longer than a model's RoPE is for; `fields`: those that are set."""
+    n_ctx = fields.get("n_ctx")
+    if fields.get("position") != "rotary" or not isinstance(n_ctx, int) or length <= n_ctx:
+        return ()
+    more = f"more than n_ctx = {n_ctx:,}, which its positions (RoPE) are for"
+    return (f"length {length:,}: {more}; vLLM refuses it unless RoPE is scaled",)
 
 
 def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from modelbudget.api.lines_of_run import (
     line_of_latents,
     line_of_optimizer,
     line_of_padded_experts,
+    line_of_positions,
     line_of_settings,
     lines_of_weights,
 )
@@ -155,7 +156,8 @@ class Predictions(Frames):
             else replace(breakdown, settings=settings)
             for quantity, breakdown in self.breakdowns.items()
         }
-        notes = (*self.notes, *self.model.line_of_positions(chosen))
+        fields = {**self.model.base.fields, **chosen}
+        notes = (*self.notes, *line_of_positions(fields, self.run.length))
         return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:

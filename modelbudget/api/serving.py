@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
+from modelbudget.api.lines_of_run import line_of_positions
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade, memory_margins
 from modelbudget.common.errors import InputError
@@ -172,7 +173,7 @@ def serve(
         raise InputError([f"{model.name}: {error}"]) from None
     of_format = None if tensors is None else file.format if file else GGUF
     n_replica = devices // tensor_parallel
-    notes = model.line_of_positions({**usual, **chosen})
+    notes = line_of_positions({**model.base.fields, **chosen}, run.length)
     return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes)
 
 

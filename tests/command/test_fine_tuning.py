@@ -6,6 +6,7 @@ import modelbudget as mb
 from modelbudget.api.changes import candidates, changes
 from modelbudget.api.command.show import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
+from modelbudget.api.fitting import accelerator
 
 QLORA = {
     "weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16, "batch": 4, "length": 2048,
@@ -122,13 +123,14 @@ def test_every_change_helps_some_run():
         ("llama-3-8b", {"batch": 2, "adapter": "lora", "adapter_dropout": True}),
         ("qwen-3-32b", {**QLORA, "loss_chunks": 16, "length": 4096, "batch": 1}),
     ]
+    device = accelerator("1TB")
     found = {
         change.text
         for name, run in unlike
-        for change in changes(mb.model(name), run, room=10**12, room_with_margins=10**12)[0]
+        for change in changes(mb.model(name), run, device, room_with_margins=10**12)[0]
     }
     large = mb.model("llama-3-70b"), {"dtype": "bfloat16"}
-    of_inference, together = changes(*large, 10**12, 10**12, "inference")
+    of_inference, together = changes(*large, device, 10**12, "inference")
     assert together is None
     assert found | {change.text for change in of_inference} == {one.text for one in candidates()}
 
