@@ -35,40 +35,31 @@ def below_capability_8(model: Model, fits: list[Fit], settings: dict[str, Any]) 
     return [*dict.fromkeys(lines)]
 
 
-def served_by_llama_cpp(
-    model: Model, name: str, settings: dict[str, Any], fits: list[Fit],
-    reserve: str | None, accelerators: str | None,
-) -> list[str]:  # fmt: skip
-    """Return the file of most bits that llama.cpp has room for, where inference does not fit a Mac.
-
-    As a command that answers.
-    """
-    is_mac = any(
-        of.purpose == "inference" and not of.fits and of.accelerator.platform == "mps"
-        for of in fits
-    )
-    for gguf in GGUF if is_mac and settings.get("weights", "dtype") == "dtype" else ():
-        with suppress(InputError):
-            found = model.serve(name, settings, 1, reserve, accelerators, gguf=gguf)
-            if found.requests >= settings.get("batch", 1):
-                how = f"--serve {name} --file gguf --format {gguf}"
-                return [f"inference: fits llama.cpp with fewer bits: {how}"]
-    return []
-
-
 def served_in_fewer_bits(
-    model: Model, name: str | None, settings: dict[str, Any], devices: int,
+    model: Model, fits: list[Fit], name: str, settings: dict[str, Any],
     reserve: str | None, accelerators: str | None,
 ) -> list[str]:  # fmt: skip
-    """Return with which weights an engine on several devices has room for the run, if with any."""
-    if settings.get("weights", "dtype") != "dtype":
+    """Return with which weights an engine has room where inference does not fit, if with any.
+
+    On several devices, or of llama.cpp on a Mac.
+    """
+    fit = next((fit for fit in fits if fit.purpose == "inference" and not fit.fits), None)
+    if fit is None or settings.get("weights", "dtype") != "dtype":
         return []
-    released = model.base.model and model.base.model.released_weights
-    for weights in filter(None, (released, *SERVED)):
+    if fit.accelerator.platform == "mps":
+        engine, words, formats = "llama.cpp", "--file gguf --format", GGUF
+    elif fit.devices > 1:
+        released = model.base.model and model.base.model.released_weights
+        engine, words = "an engine", f"--devices {fit.devices} --weights"
+        formats = (released, *SERVED) if released else SERVED
+    else:
+        return []
+    for weights in formats:
+        run = settings if engine != "an engine" else {**settings, "weights": weights}
+        gguf = weights if run is settings else None
         with suppress(InputError):
-            run = {**settings, "weights": weights}
-            serving = model.serve(name or "", run, devices, reserve, accelerators)
+            serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)
             if serving.requests >= settings.get("batch", 1):
-                how = f"--serve {name} --devices {devices} --weights {weights}"
-                return [f"inference: fits an engine with fewer bits: {how}"]
+                how = f"--serve {name} {words} {weights}"
+                return [f"inference: fits {engine} with fewer bits: {how}"]
     return []

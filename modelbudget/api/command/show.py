@@ -9,11 +9,7 @@ from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.notes_of_fit import (
-    below_capability_8,
-    served_by_llama_cpp,
-    served_in_fewer_bits,
-)
+from modelbudget.api.command.notes_of_fit import below_capability_8, served_in_fewer_bits
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import Fit, accelerator, settings_on, sharing
@@ -178,9 +174,7 @@ def run(
                     line + "".join(text for part, text in more if part in line)
                     for line in error.mistakes
                 ]
-    if devices > 1 and any(f.purpose == "inference" and not f.fits for f in fits):
-        refusals += served_in_fewer_bits(model, fit, settings, devices, reserve, accelerators)
-    refusals += served_by_llama_cpp(model, fit or "", settings, fits, reserve, accelerators)
+    refusals += served_in_fewer_bits(model, fits, fit or "", settings, reserve, accelerators)
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
