@@ -3,7 +3,8 @@
 Closed formulas give all rows at once; where none holds, programs give those of one regime.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -68,22 +69,27 @@ def _rows_of(
     terms, holds = formula(family, quantity, a, r)
     is_covered = polars_columns.series(holds, points.height) == 1
     are_all = is_covered.all()
-    for component, term in terms.items():
-        rows = _rows(keys, component, quantity, term)
-        yield rows if are_all else rows.filter(is_covered)
+    if terms:
+        rows = _rows(keys, quantity, terms)
+        yield rows if are_all else rows.filter(pl.concat([is_covered] * len(terms)))
     if not are_all:
         others, keys = points.filter(~is_covered), keys.filter(~is_covered)
         for numbers, by_program in rows_by_program(
             family, quantity, _fields(family, others), others.height
         ):
-            for component, term in (by_program or {None: Term(None, None)}).items():
-                yield _rows(keys[numbers], component, quantity, term)
+            yield _rows(keys[numbers], quantity, by_program or {None: Term(None, None)})
 
 
-def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
-    each, instances = (polars_columns.series(value, rows.height) for value in term)
-    return rows.with_columns(
-        component=pl.lit(component, pl.String),
+def _rows(points: pl.DataFrame, quantity: str, terms: Mapping[Any, Term]) -> pl.DataFrame:
+    """Return the rows of all components: one table is made several times faster than many."""
+    n_rows = points.height
+    each, instances = (
+        pl.concat([polars_columns.series(value, n_rows) for value in values])
+        for values in zip(*terms.values(), strict=True)
+    )
+    names = (pl.Series([name], dtype=pl.String).new_from_index(0, n_rows) for name in terms)
+    return pl.concat([points] * len(terms)).with_columns(
+        component=pl.concat(names),
         quantity=pl.lit(quantity),
         each=each,
         instances=instances,
