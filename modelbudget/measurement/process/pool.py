@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+import torch
+
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
@@ -54,7 +56,7 @@ def measure_all(
     wanted = set(measure.quantities)
     traced = trains(wanted) or infers(wanted)  # takes seconds a model; counting takes milliseconds
     most = 1 if wanted & OF_PROCESS else len(models) // (1 if traced else 8)
-    there = _room_in_own_process(measure)
+    there = _room(measure)
     if traced:
         import_compiler()  # once, before workers are forked
         most = min(most, there.free // OBJECTS_BYTES)
@@ -147,8 +149,13 @@ def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
     return nothing(task.architecture, task.run, missing)
 
 
-def _room_in_own_process(measure: Measure) -> Room:
-    """Return the room, read in a child: a process that uses CUDA cannot fork workers that do."""
+def _room(measure: Measure) -> Room:
+    """Return the room, read in a child: a process that uses CUDA cannot fork workers that do.
+
+    It is read here where torch is built without CUDA, since a process with torch forks slowly.
+    """
+    if not torch.backends.cuda.is_built():
+        return room(measure)
     ((_, room_there),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
     if isinstance(room_there, Failure):
         raise OSError(f"the memory of this machine cannot be read: {room_there.reason}")
