@@ -23,8 +23,8 @@ In loops of `calibration`: a quarter of a second and one and a half where that t
 """
 TESTS_BETWEEN_CALIBRATIONS = 50
 TICKS = os.sysconf("SC_CLK_TCK")
-NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts"}
-"""Fixtures that start a browser or Snakemake, or compute the calculator unless it is kept."""
+NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts", "server_of_processes"}
+"""Fixtures that start a browser, Snakemake or torch, or need the calculator unless it is kept."""
 FIXTURES = "fixtures not in make check"
 
 

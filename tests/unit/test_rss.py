@@ -33,12 +33,21 @@ def models(sweep):
     return of
 
 
+@pytest.fixture
+def server_of_processes():
+    """Marks what starts a Python that imports torch, which `make check` leaves out.
+
+    It ends with the process that started it, so that its seconds are not always counted.
+    """
+
+
 def own_bytes(architecture) -> int:
     """By torch alone: this project neither counts nor predicts here."""
     model = build(architecture, "meta", "float32")
     return sum(parameter.numel() * parameter.itemsize for parameter in model.parameters())
 
 
+@pytest.mark.usefixtures("server_of_processes")
 def test_the_system_gives_what_parameters_and_training_take(models):
     """Small models by the slope of many copies, with its error; large ones as they are."""
     wanted = models(SMALL, LARGE)
@@ -52,6 +61,7 @@ def test_the_system_gives_what_parameters_and_training_take(models):
         assert abs(found.values["resident_peak_bytes"]["model"] - peak) < 2**22
 
 
+@pytest.mark.usefixtures("server_of_processes")
 def test_twice_the_bytes_in_double_precision(sweep):
     double = SETTINGS.replace("backend: cpu", "backend: cpu, dtype: float64")
     points = sweep(f"{double}points: [{SMALL}]").points
@@ -93,6 +103,7 @@ def test_the_status_is_read_in_bytes():
     assert module.status("RssAnon") - before == pytest.approx(2**26, rel=0.02)
 
 
+@pytest.mark.usefixtures("server_of_processes")
 def test_each_call_has_a_fresh_process_and_one_import_of_torch():
     """Forks of one server: what one call leaves in memory, no other finds."""
     pids = [fresh(eval, "__import__('os').getpid()") for _ in range(2)]
@@ -103,6 +114,7 @@ def test_each_call_has_a_fresh_process_and_one_import_of_torch():
     assert fresh(eval, "hasattr(__import__('torch'), 'left')") is False
 
 
+@pytest.mark.usefixtures("server_of_processes")
 def test_a_call_that_fails_or_crashes_leaves_the_others():
     assert fresh(eval, "1 / 0") == Failure("ZeroDivisionError: division by zero")
     crashed = fresh(exec, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
@@ -113,6 +125,7 @@ def test_a_call_that_fails_or_crashes_leaves_the_others():
     assert fresh(eval, "2 + 2") == 4
 
 
+@pytest.mark.usefixtures("server_of_processes")
 def test_the_server_ends_with_the_process_that_started_it():
     server_of_worker = (
         "__import__('modelbudget.measurement.process.fresh', fromlist=['fresh']).fresh(eval, q)"
