@@ -25,7 +25,9 @@ TESTS_BETWEEN_CALIBRATIONS = 50
 TICKS = os.sysconf("SC_CLK_TCK")
 NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts", "server_of_processes"}
 """Fixtures that start a browser, Snakemake or torch, or need the calculator unless it is kept."""
-FIXTURES = "fixtures not in make check"
+EXPENSIVE, FIXTURES = "not in make check", "fixtures not in make check"
+COVERED = "covered by other tests of make check"
+"""Tests all of whose functions of the library others enter: scripts/dev/record_covered_tests.py."""
 
 
 def of_process(pid: int) -> float:
@@ -144,7 +146,7 @@ class Budget:
             records["runs"][tests] = {
                 "cpu_s": round(cpu_s), "calibration_s": round(calibration_s, 4)
             }  # fmt: skip
-            records["not in make check"] = _above(CHEAP * calibration_s, self.without_fixtures)
+            records[EXPENSIVE] = _above(CHEAP * calibration_s, self.without_fixtures)
             records[FIXTURES] = _above(CHEAP_FIXTURE * calibration_s, self.fixtures)
             RECORD.write_text(json.dumps(records, indent=1) + "\n")
         elif tests in records["runs"] and "CI" in os.environ:
@@ -201,11 +203,11 @@ def pytest_collection_modifyitems(config, items):
     if not config.option.check:
         return
     record = json.loads(RECORD.read_text())
-    expensive, fixtures = set(record["not in make check"]), set(record[FIXTURES])
+    left_out, fixtures = {*record[EXPENSIVE], *record[COVERED]}, set(record[FIXTURES])
     seen, kept, left = set(), [], []
     for item in items:
         function = function_of(item.nodeid)
-        is_kept = function not in seen | expensive and not _starts(item, fixtures)
+        is_kept = function not in seen | left_out and not _starts(item, fixtures)
         seen.add(function)
         (kept if is_kept else left).append(item)
     items[:] = kept
