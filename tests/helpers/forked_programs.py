@@ -1,6 +1,7 @@
 """Snakemake and the command without the seconds that imports take: a server forks each run.
 
 The server imports packages and nothing of the project, of which each run may have its own copy.
+The script of the page's charts is bundled once (`bundled_once.py`).
 With TESTS=all, jobs and commands are started as a user's.
 """
 
@@ -15,6 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+from helpers.bundled_once import bundle_once
 from helpers.forked_jobs import forked_jobs
 from helpers.tiers import ALL
 
@@ -23,7 +25,7 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     ["helpers.forked_jobs", "altair", "pandas", "polars", "psutil", "pyarrow", "pydantic",
      "rich.progress", "snakemake.cli", "sympy", "torch", "torch._dynamo",
-     "transformers.models.gpt2.modeling_gpt2", "yaml"]
+     "transformers.models.gpt2.modeling_gpt2", "vl_convert", "yaml"]
 )  # fmt: skip
 
 
@@ -76,6 +78,7 @@ def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], sc
 def _snakemake(folder: str, path: list[str], scratch: Path) -> None:
     from snakemake.cli import main
 
+    bundle_once()
     with nullcontext() if ALL else forked_jobs(scratch, path):
         sys.path[:] = [folder, *path]
         main()
