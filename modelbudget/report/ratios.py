@@ -18,8 +18,8 @@ OF_NUMBER = 5
 """Dots' widths of a dot with its number."""
 MOST_NAMED, MOST_REASONS = 24, 8
 """Models that one dot names at most, and reasons of a row below the drawing: its dots have all."""
-LEAST, MOST = 0.78, 1.06
-"""Ends of the axis, unless a ratio is beyond."""
+LEAST, MOST, EDGE = 0.78, 1.06, 0.015
+"""Ends of the axis, unless a ratio is beyond, and the room at each end, as a share of the axis."""
 WITHIN, ROUNDED, EQUAL = f"within {CLOSE * 100:.0f} %", "within their rounding", "equal"
 """What a published reading must be, a printed size, and the peak of a recorded or traced run."""
 RECORDED = {
@@ -74,6 +74,7 @@ def ratios(
     points = [*recorded, *of_gpus, *_printed(sweeps), *_of_classes(sweeps)]
     values = [point.ratio for point in points]
     low, high = min(LEAST, *values), max(MOST, *values)
+    low, high = low - EDGE * (high - low), high + EDGE * (high - low)
     sources, bottom = [], 0
     for source in dict.fromkeys(point.source for point in points):
         of_source = [point for point in points if point.source == source]
@@ -155,7 +156,7 @@ def _printed(sweeps: list[SweepResult]) -> list[Point]:
     """Return the predicted sizes of published models, over those that are printed."""
     return [
         Point(
-            "Sizes that papers and model cards print", ROUNDED,
+            "Sizes in papers and model cards", ROUNDED,
             row["predicted"] / row["published_value"], row["status"] == AGREES,
             f"{row['label']}, {row['published']} printed", row["published_value_reason"] or "",
         )

@@ -172,6 +172,37 @@ def test_the_picture_of_the_readme_is_the_one_of_the_page(catalogue):
     assert (ROOT / "docs" / "parameters.svg").read_text(encoding="utf-8") == picture(stacks)
 
 
+OVERLAPS = """(act) => {
+  const box = (one) => one.getBoundingClientRect();
+  const [names, dots] = ["text.name", "circle, rect"].map((of) => [...act.querySelectorAll(of)]);
+  const isApart = (a, b) => a.left >= b.right || a.top >= b.bottom;
+  const covers = (a, b) => !isApart(a, b) && !isApart(b, a);
+  const others = (name) => [...dots, ...names].filter((one) => one !== name);
+  const covered = (name) => others(name).some((one) => covers(box(name), box(one)));
+  return [names.length, names.filter(covered).map((name) => name.textContent)];
+}"""
+CROWD = """
+headline: PaLM 540B
+points: [{base: gpt-2-124m}, {base: palm-540b}, {base: gopher-280b}, {base: gpt-3-175b},
+  {base: bloom-176b}, {base: falcon-7b}, {base: falcon-40b}, {base: falcon-180b}, {base: opt-175b},
+  {base: llama-3-8b}, {base: llama-3-70b}, {base: llama-3.1-405b}, {base: llama-2-7b},
+  {base: mistral-7b-v0.1}, {base: gemma-7b}, {base: mpt-7b}, {base: gpt-j-6b}]
+"""
+
+
+def test_no_name_covers_a_dot_or_another_name(catalogue, open_page, tmp_path):
+    """The drawing of act 2, wide and narrow. Only this sees a name that hides a model."""
+    sweep, path = tmp_path / "sweep.yaml", tmp_path / "report.html"
+    sweep.write_text("title: A test\nquestion: Why?\n" + CROWD)
+    shown = render(Results([result(sweep, catalogue)], parts=PARTS), catalogue)
+    path.write_text(shown, encoding="utf-8")
+    for width in (1280, 700):
+        tab = open_page(path.as_uri(), width)
+        n_names, covered = tab.eval_on_selector("#what-decides .scatter", OVERLAPS)
+        assert n_names > 4
+        assert covered == []
+
+
 def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
     catalogue, static_parts, open_page, tmp_path, monkeypatch
 ):
@@ -199,7 +230,8 @@ def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
     links = tab.query_selector_all("#what-to-do td a")
     assert len(links) > 5
     tab.select_option("#what-to-do select", "Llama 3 70B")  # whose numbers are predicted
-    assert tab.inner_text("#what-to-do h2").startswith("A step of Llama 3 70B takes 706 GB")
+    title = tab.inner_text("#what-to-do h2").replace("\u00a0", " ")
+    assert title.startswith("A step of Llama 3 70B takes 706 GB")
     for link in [*tab.query_selector_all("#what-to-do td a")[:3], *links]:
         exact = link.get_attribute("title").partition(" bytes")[0]
         label = link.evaluate("one => one.closest('tr').innerText")

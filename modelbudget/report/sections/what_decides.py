@@ -9,7 +9,6 @@ import polars as pl
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts.format import count, percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced
-from modelbudget.report.charts.labels import placed
 from modelbudget.report.model_stack import VERBS, Stack, data, parts_in_words
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
@@ -22,8 +21,12 @@ KINDS = {"MHA": "keys and values of each head", "GQA": "shared by groups of head
          "MQA": "shared by all heads"}  # fmt: skip
 MOST_KINDS = 4
 """Kinds whose ranges are named, those of most models."""
-HIGH, ROOM = 320, 720
-"""Height of the drawing, and the width that names are placed for."""
+HIGH, WIDTHS = 320, (600, 720, 864)
+"""Height of the drawing, and the widths that names are placed for."""
+DOT, CHARACTER = 6, 7.3
+"""Half of the width of a dot with its outline, and the mean width of a character, in pixels."""
+PLACES = (("start", 8, 4), ("end", -8, 4), ("middle", 0, -10), ("middle", 0, 18))
+"""Places of a name beside its dot, above and below: its anchor, and its distance in pixels."""
 
 
 class Model(NamedTuple):
@@ -172,7 +175,11 @@ def _is_vocabulary(stack: Stack) -> bool:
 
 
 def _names(dots: list[dict]) -> list[dict]:
-    """Return names with their places: of the first, the last, and the ends of each kind."""
+    """Return names with their places: of the first, the last, and the ends of each kind.
+
+    A name stands beside its dot, above or below it, where it covers no other dot and no name,
+    whether the drawing is wide or narrow; without such a place it is left out.
+    """
     by_kind: dict[tuple, list[dict]] = {}
     for dot in dots:
         by_kind.setdefault((dot["kind"], dot["gated"]), []).append(dot)
@@ -180,18 +187,38 @@ def _names(dots: list[dict]) -> list[dict]:
     wanted += [
         end(of, key=lambda dot: float(dot["y"])) for of in by_kind.values() for end in (min, max)
     ]
-    named = {dot["label"]: dot for dot in wanted}
-    places = [
-        {"model": name, "right": float(dot["x"]) / 100, "down": float(dot["y"]) / HIGH}
-        for name, dot in named.items()
+    names: list[dict] = []
+    for dot in {dot["label"]: dot for dot in wanted}.values():
+        places = (dot | {"anchor": anchor, "dx": dx, "dy": dy} for anchor, dx, dy in PLACES)
+        others = [other for other in dots if other is not dot]
+        free = (
+            name for name in places if all(_is_free(name, width, others, names) for width in WIDTHS)
+        )
+        names += list(free)[:1]
+    return names
+
+
+def _is_free(name: dict, width: int, dots: list[dict], names: list[dict]) -> bool:
+    """Return whether a name covers none of these dots and names in a drawing of this width."""
+    left, right, top, bottom = _box(name, width)
+    taken = [_box(other, width) for other in names]
+    taken += [
+        (x - DOT, x + DOT, y - DOT, y + DOT)
+        for x, y in ((width * float(dot["x"]) / 100, float(dot["y"])) for dot in dots)
     ]
-    kept = placed(pl.DataFrame(places), ROOM, HIGH)
-    return [
-        named[one["model"]] | ({"dx": 8, "anchor": "start"} if one["right"] < 0.5
-                               else {"dx": -8, "anchor": "end"})
-        for one in places
-        if one["model"] in kept
-    ]  # fmt: skip
+    return (
+        left >= 0 and right <= width
+        and all(right < x or left > end or bottom < y or top > low for x, end, y, low in taken)
+    )  # fmt: skip
+
+
+def _box(name: dict, width: int) -> tuple[float, float, float, float]:
+    """Return the left, right, upper and lower edge of a name in pixels."""
+    wide = CHARACTER * len(name["label"])
+    left = width * float(name["x"]) / 100 + name["dx"]
+    left -= {"start": 0, "middle": wide / 2, "end": wide}[name["anchor"]]
+    baseline = float(name["y"]) + name["dy"]
+    return left, left + wide, baseline - 12, baseline + 4
 
 
 SECTION = Section(20, _contents)
