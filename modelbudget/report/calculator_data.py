@@ -4,9 +4,8 @@ The page has no formulas of its own: a script evaluates the nodes of `evaluators
 Conditions and the translation of config.json files are expressions, which the script parses.
 """
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -20,25 +19,8 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import (
-    ALONE,
-    BROUGHT,
-    CHOICES_OF_RUN,
-    DESCRIPTIONS,
-    EXCHANGEABLE,
-    MAIN,
-    NEW_EXPERTS,
-    OF_CLASSES,
-    OF_INFERENCE,
-    OF_RUN,
-    OF_SEVERAL,
-    PEAKS,
-    QUANTITIES,
-    START,
-    START_LENGTH,
-    STATES,
-    plain,
-)
+from modelbudget.report import calculator_choices as choices
+from modelbudget.report.calculator_choices import EXCHANGEABLE, NEW_EXPERTS, OF_RUN
 from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_rules import kernels, rules
 from modelbudget.report.chart_specs import variable_of_group
@@ -49,82 +31,92 @@ from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 
 
-def _is_compared(class_name: str) -> bool:
-    """Whether the training peak of a class, with its defaults, is that of formulas."""
-    run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
-    a = default_decoders()[class_name]
-    return not not_compared(OF_CLASSES, class_name, {}, a, run)
-
-
 def calculator_section(catalogue: Catalogue) -> dict:
     """Return the controls for the template, and `data` for the script."""
-    named = {
-        base.name: (base, named_architecture(base))
+    bases = [
+        base
         for base in catalogue.bases.values()
         if base.model is not None and base.family is Decoder
-    }
+    ]
+    named = {base.name: named_architecture(base) for base in bases}
     of_classes = default_decoders()
-    known = [name for name in implementations()[TRANSFORMERS].classes if _is_compared(name)]
-    with_peaks = _categories(
-        [*(a for _, a in named.values()), *(of_classes[name] for name in known)]
-    )
-    exchanged = _exchanged(_categories(a for _, a in named.values()))
-    forms = (*with_peaks, *exchanged, *_categories(of_classes.values()))
-    categories: dict[Categories, set[str]] = {values: set() for values in forms}
-    for name in known:
-        categories[_categories([of_classes[name]])[0]].add(name)
+    classes_of_runs = implementations()[TRANSFORMERS].classes
+    known = {name: of_classes[name] for name in classes_of_runs if _is_compared(name)}
+    with_peaks = _by_categories([*named.values(), *known.values()])
+    exchanges = list(dict.fromkeys(getattr(a, EXCHANGEABLE) for a in named.values()))
+    exchanged = [
+        tuple((dict(values) | {EXCHANGEABLE: exchange}).items())
+        for values in _by_categories(named.values())
+        for exchange in exchanges
+    ]
+    forms = (*with_peaks, *exchanged, *_by_categories(of_classes.values()))
+    classes: dict[Categories, list[str]] = {values: [] for values in forms}
+    for name in sorted(known):
+        classes[_categories(known[name])].append(name)
+    published = {name: [named[base.name] for base in bases if base.transformers == name]
+                 for name in known}  # fmt: skip
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
-    choices = list(dict.fromkeys(dict(values)[EXCHANGEABLE] for values in exchanged))
     devices = [(accelerator.name, accelerator.bytes) for accelerator in accelerators(ACCELERATORS)]
+    constant = RunConfig.model_fields.keys() - {*OF_RUN, *choices.CHOICES_OF_RUN}
+    several = choices.OF_SEVERAL
     return {
         "models": len(named),
-        "main": [fields[name] for name in MAIN],
+        "main": [fields[name] for name in choices.MAIN],
         "run": _controls_of_run(of_run),
-        "others": [field for name, field in fields.items() if name not in MAIN],
-        "exchangeable": {"name": EXCHANGEABLE, "choices": choices},
+        "others": [field for name, field in fields.items() if name not in choices.MAIN],
+        "exchangeable": {"name": EXCHANGEABLE, "choices": exchanges},
         "quantities": {"parameters": "parameters"}
-        | {name: title for name, title in QUANTITIES.items() if name != STATES},
+        | {name: choices.QUANTITIES[name] for name in choices.PARTS},
         "conventions": [
             (unit, [convention.name for convention in CONVENTIONS if convention.unit == unit])
             for unit in (PARAMETERS, FLOPS)
         ],
-        "series": _by_series([base for base, _ in named.values()]),
+        "series": _by_series(bases),
         "devices": devices,
         "data": {
-            "start": START,
-            "start_length": START_LENGTH,
-            "run": {name: options[0] for name, (_, options) in CHOICES_OF_RUN.items()},
-            "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
-            "quantities": list((QUANTITIES | PEAKS).items()),
+            "start": choices.START,
+            "start_length": choices.START_LENGTH,
+            "run": {name: options[0] for name, (_, options) in choices.CHOICES_OF_RUN.items()},
+            "choices": [(name, options) for name, (_, options) in choices.CHOICES_OF_RUN.items()],
+            "quantities": list((choices.QUANTITIES | choices.PEAKS).items()),
             "conventions": [
                 (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
             ],
-            "kinds": {name: base.transformers for name, (base, _) in named.items()},
+            "kinds": {base.name: base.transformers for base in bases},
             "devices": devices,
             "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
-            "constants": _constants(),
+            "constants": {
+                name: choices.plain(RunConfig.model_fields[name].default) for name in constant
+            },
             "of_run": OF_RUN,
-            "meshes": list(dict.fromkeys(OF_SEVERAL.values())),
-            "of_several": [(name, OF_SEVERAL[name], plain(alone)) for name, alone in ALONE.items()],
-            "brought": BROUGHT,
-            "of_inference": OF_INFERENCE,
+            "meshes": list(dict.fromkeys(several.values())),
+            "of_several": [
+                (name, several[name], choices.plain(alone)) for name, alone in choices.ALONE.items()
+            ],
+            "brought": choices.BROUGHT,
+            "of_inference": choices.OF_INFERENCE,
             "half": HALF,
             "switches": [name for name, field in (fields | of_run).items() if field["switch"]],
             "defaults": _defaults(),
-            "exchangeable": {choice: _experts_of(choice) for choice in choices},
-            "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
+            "exchangeable": {  # the fields to set with each choice; a name means that field's value
+                exchange: NEW_EXPERTS
+                if "moe" in exchange.split()
+                else dict.fromkeys(NEW_EXPERTS, 0)
+                for exchange in exchanges
+            },
+            "models": {base.name: _numbers(base, named[base.name]) for base in bases},
             "rules": rules(),
             "memory": {group: variable_of_group(group) for group in MEMORY},
             "kernels": kernels(),
             "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
             **formulas(
-                tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
+                tuple((values, tuple(names)) for values, names in classes.items()),
                 tuple(with_peaks),
                 (
-                    *_examples([a for _, a in named.values()] + [of_classes[n] for n in known]),
-                    *_examples_of_classes(named, {n: of_classes[n] for n in known}),
+                    *((values, tuple(models)) for values, models in with_peaks.items()),
+                    *((name, (*published[name], a)) for name, a in known.items()),
                 ),
             ),
             "config": translation_data(),
@@ -132,69 +124,45 @@ def calculator_section(catalogue: Catalogue) -> dict:
     }
 
 
-def _constants() -> dict[str, int | str]:
-    """Return the run settings that a reader cannot change; switches as 1 or 0."""
-    defaults = {
-        name: field.default
-        for name, field in RunConfig.model_fields.items()
-        if name not in (*OF_RUN, *CHOICES_OF_RUN)
-    }
-    return {name: plain(value) for name, value in defaults.items()}
+def _is_compared(class_name: str) -> bool:
+    """Whether the training peak of a class, with its defaults, is that of formulas."""
+    run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
+    a = default_decoders()[class_name]
+    return not not_compared(choices.OF_CLASSES, class_name, {}, a, run)
 
 
 def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:
     """Return sizes and choices of a run, those of devices last, each after their number."""
-    choices = {
-        name: {"name": name, "description": description, "choices": choices}
-        for name, (description, choices) in CHOICES_OF_RUN.items()
+    by_name = sizes | {
+        name: {"name": name, "description": description, "choices": options}
+        for name, (description, options) in choices.CHOICES_OF_RUN.items()
     }
-    by_name = sizes | choices
-    numbers = dict.fromkeys(OF_SEVERAL.values())
+    several = choices.OF_SEVERAL
     of_devices = [
         name
-        for number in numbers
-        for name in (number, *OF_SEVERAL)
-        if OF_SEVERAL.get(name, name) == number
+        for number in dict.fromkeys(several.values())
+        for name in (number, *several)
+        if several.get(name, name) == number
     ]
     others = (name for name in by_name if name not in of_devices)
     return [by_name[name] for name in (*others, *of_devices)]
 
 
-def _examples(
-    architectures: list[Architecture],
-) -> tuple[tuple[Categories, tuple[Architecture, ...]], ...]:
+def _categories(a: Architecture) -> Categories:
+    return tuple((name, getattr(a, name)) for name in Decoder.categorical())
+
+
+def _by_categories(architectures: Iterable[Architecture]) -> dict[Categories, list[Architecture]]:
     """Return the models with each choice of categorical fields."""
     by_categories: dict[Categories, list[Architecture]] = {}
     for a in architectures:
-        by_categories.setdefault(_categories([a])[0], []).append(a)
-    return tuple((values, tuple(models)) for values, models in by_categories.items())
-
-
-def _examples_of_classes(
-    named: dict[str, tuple[Base, Architecture]], of_classes: Mapping[str, Architecture]
-) -> Iterator[tuple[str, tuple[Architecture, ...]]]:
-    """Yield the models of each class, and the one of its defaults."""
-    for name, of_defaults in of_classes.items():
-        published = (a for base, a in named.values() if base.transformers == name)
-        yield name, (*published, of_defaults)
-
-
-def _categories(architectures: Iterable[Architecture]) -> list[Categories]:
-    """Return the categorical fields of all architectures, each once."""
-    fields = (tuple((n, getattr(a, n)) for n in Decoder.categorical()) for a in architectures)
-    return list(dict.fromkeys(fields))
-
-
-def _exchanged(categories: list[Categories]) -> list[Categories]:
-    """Return the categorical fields with every choice of EXCHANGEABLE."""
-    choices = dict.fromkeys(dict(values)[EXCHANGEABLE] for values in categories)
-    both = itertools.product(categories, choices)
-    return [tuple((dict(values) | {EXCHANGEABLE: c}).items()) for values, c in both]
+        by_categories.setdefault(_categories(a), []).append(a)
+    return by_categories
 
 
 def _field(record, name: str) -> dict:
     info = record.model_fields[name]
-    of_run = DESCRIPTIONS.get(name, info.description or "")
+    of_run = choices.DESCRIPTIONS.get(name, info.description or "")
     title = field_title(name) if record is Decoder else of_run
     return {
         "name": name,
@@ -213,11 +181,6 @@ def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
     return by_series
 
 
-def _experts_of(choice: str) -> dict:
-    """Return the fields to set with a choice of EXCHANGEABLE; a name means that field's value."""
-    return NEW_EXPERTS if "moe" in choice.split() else dict.fromkeys(NEW_EXPERTS, 0)
-
-
 def _defaults() -> dict:
     fields = Decoder.model_fields | {name: RunConfig.model_fields[name] for name in OF_RUN}
     return {name: info.default for name, info in fields.items() if not info.is_required()}
@@ -231,15 +194,11 @@ def _numbers(base: Base, a: Architecture) -> dict:
     defaults = _defaults()
     sizes = a.model_dump()
     of_both = sizes | {"length": min(sizes["n_ctx"], defaults["length"])}
-    fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
-    return {"label": base.label, "fields": fields, "follow": _followers(base)}
-
-
-def _followers(base: Base) -> list[tuple[str, str, list[str]]]:
-    """Return the fields of a model that follow others, in the order of their evaluation."""
-    _, rules = settled(base, {}, {})
-    return [
+    _, derivations = settled(base, {}, {})
+    followers = [
         follower(name, rule)
-        for name, rule in rules.items()
+        for name, rule in derivations.items()
         if isinstance(rule, Expression) and name in Decoder.numeric()
     ]
+    fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
+    return {"label": base.label, "fields": fields, "follow": followers}
