@@ -49,7 +49,7 @@ class Page:
     known: dict[str, str]
     charts: Charts = field(default_factory=Charts)
     packed: dict[str, str] = field(default_factory=dict)
-    acts: dict[str, dict] = field(default_factory=dict)
+    acts: dict[str, dict | list] = field(default_factory=dict)
     drawn: dict[str, str] = field(default_factory=dict)
 
     @classmethod

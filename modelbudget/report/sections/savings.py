@@ -1,12 +1,16 @@
 """Act 5: what single changes save of the memory of a training step."""
 
+from itertools import zip_longest
 from operator import itemgetter
 from urllib.parse import urlencode
 
 import polars as pl
+from markupsafe import escape
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.named_models import Base
 from modelbudget.components.groups import MEMORY
+from modelbudget.report import tables
 from modelbudget.report.calculator_choices import CHOICES_OF_RUN, OF_RUN, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
@@ -22,83 +26,105 @@ ALONE, EIGHT_BIT = "8-bit states of AdamW", {"optimizer": "adamw-8bit"}
 PEAK = "peak_training_bytes"
 OTHERS = ("llama-3.2-1b", "mistral-7b-v0.1", "qwen-3-32b", "llama-3-70b")
 """Models that a reader can choose as well."""
+PREDICTED = (
+    "Predicted, the bytes of one device at its peak; temporary is all that is neither parameters, "
+    "states, gradients, activations nor logits."
+)
+UNNAMED_FROM = 10
+"""The line of a device has no name where a peak has this many times its memory."""
 NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
 OF_CALCULATOR = (*OF_RUN, *CHOICES_OF_RUN)
 """Settings that the calculator has."""
 
 
 def _contents(page: Page) -> list[dict]:
-    """Return the bars of the first sweep that lists changes of one run of one model."""
+    """Return the bars of the first sweep that lists changes of one run of one model.
+
+    For the script, the same of other models with these changes, all predicted.
+    """
     sweep = next(filter(is_of_changes, page.sweeps), None)
     if sweep is None:
         return []
     page.drawn[sweep.name] = "what-to-do"
     points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
-    first, lines, model = points[0], device_lines(), sweep.summary["base"]
-    peaks = {point["label"]: int(parts.filter(point=point["point"])["peak"][0]) for point in points}
     alone = predicted_parts(sweep.points, EIGHT_BIT)
-    bars = [
-        _bar(point["label"], parts.filter(point=point["point"]), peaks[first["label"]])
-        | {"address": _address(model, point, first) if page.is_of_all else None}
-        for point in points
-    ]
     if alone.height:
-        worst = alone.filter(pl.col("peak") == pl.col("worst"))
-        peaks[ALONE] = int(worst["peak"][0])
-        bars.append(_bar(f"{ALONE}, predicted", worst, peaks[first["label"]]) | {"address": None})
-    most = max(*peaks.values(), lines[-1].bytes)
-    used = parts["group"].unique()
-    models = [_other(page, name, sweep.points) for name in OTHERS] if page.is_of_all else []
-    if models:
-        page.acts["what-to-do"] = {
-            "models": [other for other in models if other],
-            "devices": [(line.name, line.bytes) for line in lines],
-        }
+        alone = alone.filter(pl.col("peak") == pl.col("worst"))
+    act = _of_model(page, page.catalogue[sweep.summary["base"]], points, parts, alone)
+    others = []
+    for base in map(page.catalogue.__getitem__, OTHERS if page.is_of_all else ()):
+        predicted = parts_of_model(sweep.points, named_architecture(base))
+        if predicted.height:
+            first, *changes = (row for row in points if row["point"] in predicted["point"])
+            rows = [first | {"label": base.label}, *changes]
+            others.append(_of_model(page, base, rows, predicted, pl.DataFrame()))
+    if others:
+        page.acts["what-to-do"] = [_in_html(other) for other in others]
+    used, first = parts["group"].unique(), points[0]
     return [
-        {
+        act
+        | {
             "id": "what-to-do",
             "short": "What to do",
-            "title": _title(peaks, lines),
-            "finding": _finding(peaks),
             "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
-            "bars": [_placed(bar, most) for bar in bars],
-            "models": [page.catalogue[model].label, *(other["label"] for other in models if other)],
-            "devices": [
-                {"x": f"{100 * line.bytes / most:.2f}",
-                 "text": f"{line.name}, {si_bytes(line.bytes)}",
-                 "anchor": "end" if line.bytes > most / 2 else "start"}
-                for line in lines
-            ],
-            "run": recipe(page.catalogue[model].label, first),
+            "models": [act["label"], *(other["label"] for other in others)],
             "sequences": count(first["batch"] * first["data_parallel"]),
             "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
         }
-    ]  # fmt: skip
+    ]
 
 
-def _other(page: Page, name: str, points: pl.DataFrame) -> dict | None:
-    """Return what the script shows of another model with the same changes, all predicted."""
-    base = page.catalogue[name]
-    parts = parts_of_model(points, named_architecture(base))
-    if parts.is_empty():
-        return None
-    rows = [row for row in points.to_dicts() if row["point"] in parts["point"]]
-    labels = {row["point"]: row["label"] for row in rows} | {rows[0]["point"]: base.label}
-    peak_of = dict(parts.select("point", "peak").rows())
-    peaks = {label: peak_of[point] for point, label in labels.items()}
-    run = recipe(base.label, rows[0])
+def _in_html(model: dict) -> list[str]:
+    """Return title, finding, rows and run of a model as the page has them."""
+    rows = tables.environment().get_template("changes.html.j2").render(section=model)
+    texts = (model["title"], model["finding"], f"{model['run']}. {PREDICTED}")
+    title, finding, run = map(escape, texts)
+    return [*map(tables.unbroken, (title, finding, rows, run))]
+
+
+def _of_model(
+    page: Page, base: Base, points: list[dict], parts: pl.DataFrame, alone: pl.DataFrame
+) -> dict:
+    """Return title, finding and bars of a model: a run, and changes of it.
+
+    `parts` has those of each point's peak; `alone` is empty, or has those of ALONE.
+    """
+    labelled = {point["label"]: (point, parts.filter(point=point["point"])) for point in points}
+    addresses = [_address(base.name, point, points[0]) for point, _ in labelled.values()]
+    bars = {label: rows for label, (_, rows) in labelled.items()}
+    bars |= {ALONE: alone} if alone.height else {}
+    peaks = {label: int(rows["peak"][0]) for label, rows in bars.items()}
+    lines, whole = device_lines(), peaks[points[0]["label"]]
+    most = max(*peaks.values(), lines[-1].bytes)
+    pieces = {
+        label: [
+            {"class": variable_of_group(group), "bytes": value,
+             "title": f"{group}: {count(value)} bytes"}
+            for group, value in rows.select("group", "value").rows()
+        ]
+        for label, rows in bars.items()
+    }  # fmt: skip
     return {
         "label": base.label,
-        "title": _title(peaks, device_lines()),
+        "title": _title(peaks, lines),
         "finding": _finding(peaks),
-        "whose": f"{run}. Predicted, the bytes of one device at its peak; temporary is all that is "
-        "neither parameters, states, gradients, activations nor logits.",
+        "run": recipe(base.label, points[0]),
         "bars": [
-            (labels[row["point"]], _address(name, row, rows[0]), [
-                (group, variable_of_group(group), value)
-                for group, value in parts.filter(point=row["point"]).select("group", "value").rows()
-            ])
-            for row in rows
+            {
+                "label": f"{ALONE}, predicted" if label == ALONE else label,
+                "address": address if page.is_of_all else None,
+                "text": si_bytes(peak),
+                "exact": f"{count(peak)} bytes",
+                "saved": "" if peak == whole else signed_percent((peak - whole) / whole),
+                "pieces": placed(pieces[label], most),
+            }
+            for (label, peak), address in zip_longest(peaks.items(), addresses)
+        ],
+        "devices": [
+            {"x": f"{100 * line.bytes / most:.2f}",
+             "text": f"{line.name}, {si_bytes(line.bytes)}" * (most < UNNAMED_FROM * line.bytes),
+             "anchor": "end" if line.bytes > most / 2 else "start"}
+            for line in lines
         ],
     }  # fmt: skip
 
@@ -110,30 +136,6 @@ def is_of_changes(sweep: SweepResult) -> bool:
         return False
     step = points.select("architecture", "length", n=pl.col("batch") * pl.col("data_parallel"))
     return step.n_unique() == 1 < parts["point"].n_unique() == points.height
-
-
-def _bar(label: str, parts: pl.DataFrame, first: int) -> dict:
-    peak = parts["peak"][0]
-    return {
-        "label": label,
-        "text": si_bytes(peak),
-        "exact": f"{count(peak)} bytes",
-        "saved": "" if peak == first else signed_percent((peak - first) / first),
-        "parts": parts.select("group", "value").rows(),
-    }
-
-
-def _placed(bar: dict, most: int) -> dict:
-    """Return a bar with its pieces in percent of the most bytes."""
-    pieces = [
-        {
-            "class": variable_of_group(group),
-            "bytes": value,
-            "title": f"{group}: {count(value)} bytes",
-        }
-        for group, value in bar["parts"]
-    ]
-    return bar | {"pieces": placed(pieces, most)}
 
 
 def _address(model: str, point: dict, first: dict) -> str | None:
