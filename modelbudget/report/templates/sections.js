@@ -69,5 +69,5 @@
     if (!waiting) requestAnimationFrame(mark);
     waiting = true;
   }, { passive: true });
-  mark();
+  requestAnimationFrame(mark); // not in the task that parses the page: it needs the layout
 }

@@ -23,7 +23,11 @@ const embed = (() => {
     await pause();
     const view = new vega.View(dataflow, { renderer: "svg", expr: vega.expressionInterpreter, tooltip: tooltips.call, hover: true });
     await pause();
+    await view.runAsync(); // computes the marks; without a place nothing is drawn
+    await pause();
     place.replaceChildren();
-    return view.initialize(place).runAsync();
+    await view.initialize(place).runAsync();
+    await pause();
+    return view;
   };
 })();
