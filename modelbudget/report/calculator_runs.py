@@ -42,7 +42,8 @@ def run_of(chosen: tuple, of_class: tuple, divided: bool) -> Run | None:
     choices = dict(chosen)
     shared = {OF_SEVERAL[name] for name in ALONE if choices.get(name, ALONE[name]) != ALONE[name]}
     sizes = {"batch", "length", *shared, *(n for n in OF_RUN if OF_SEVERAL.get(n) in shared)}
-    several = choices | _brought(choices) | dict(of_class) | dict.fromkeys(sizes, 2)
+    brought = {k: v for name, of in BROUGHT.items() for k, v in of.get(choices[name], {}).items()}
+    several = choices | brought | dict(of_class) | dict.fromkeys(sizes, 2)
     together = {"tensor_parallel": 2, "sequence_parallel": True}
     if divided and (run := _known(several | together)):
         return Run(_with_sizes(run, sizes.union(together)))
@@ -84,12 +85,6 @@ def _known(settings: Settings) -> RunConfig | None:
 
 def _with_sizes(run: RunConfig, sizes: Iterable[str]) -> SimpleNamespace:
     return SimpleNamespace(**vars(run) | {name: graph.field(name) for name in sizes})
-
-
-def _brought(choices: Settings) -> Settings:
-    """Return the settings that choices bring with them."""
-    brought = (values.get(choices[name], {}) for name, values in BROUGHT.items())
-    return {name: value for settings in brought for name, value in settings.items()}
 
 
 def runs(categories: Mapping[str, str], published: bool = False) -> list[Settings]:

@@ -11,22 +11,11 @@ from modelbudget.predict.largest_that_fits import ENDLESS
 from modelbudget.predict.layouts import fewest, grade
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, in_words, si_bytes
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
-PURPOSES = {
-    "training": "by peak training memory",
-    "inference": "by peak inference memory (prefill and decode)",
-    "weights_and_cache": "by weights and KV cache",
-}
-BOUNDS = {"model": " max", "formula": " or more", None: ""}
-"""After a value that is limited by the model or by the formula, not by the memory."""
-FIELDS = {
-    "batch": ("Largest batch", {"length": "length"}),
-    "length": ("Longest sequence at batch 1", {}),
-    "n_layer": ("Most layers at this width and batch", {"n_layer": "its n_layer"}),
-}
-"""Field → title of its table, and the fields of the point that the table shows."""
+FITS = PAGE["fits"]
 
 
 def fits_section(sweep: SweepResult) -> dict | None:
@@ -56,7 +45,7 @@ def margins() -> dict[str, str]:
 
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
-    title, own_fields = FIELDS[field]
+    title, own_fields = FITS["fields"][field]
     devices = [
         f"{name} {si_bytes(memory).replace(' ', NO_BREAK)}"
         for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
@@ -69,7 +58,7 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
     ]
     return tables.table(
         rows,
-        f"{title} {PURPOSES[purpose]}",
+        f"{title} {FITS['purposes'][purpose]}",
         numbers=tuple(name for name in rows[0] if name != "model"),
     )
 
@@ -88,7 +77,7 @@ def _cell(cell: dict) -> Markup:
         text = Markup("<small>any</small>")
     else:
         ends = dict.fromkeys(n for n in (cell["value_of_class"], cell["value"]) if n is not None)
-        text = Markup(" – ".join(map(count, ends)) + BOUNDS[cell["bound"]])
+        text = Markup(" – ".join(map(count, ends)) + FITS["bounds"].get(cell["bound"], ""))
     if cell["confirmed"] is False:
         return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
     star = Markup('<small title="{}">*</small>').format(cell["failure"] or "not traced")

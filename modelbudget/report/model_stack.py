@@ -9,15 +9,9 @@ from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.report import tables
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count, percent, short
+from modelbudget.report.page_data import PAGE
 
-VERBS = {
-    "token embedding": "looks up a token",
-    "head": "scores the next token",
-    "positions": "say where a token is",
-    "attention": "lets tokens look at each other",
-    "MLP": "works on each token alone",
-    "norms": "keep numbers in range",
-}
+VERBS: dict[str, str] = PAGE["verbs"]
 """Groups of a plain decoder, and what each does."""
 WIDE, HIGH = 100.0, 400.0
 """The box of a drawing, which is stretched to its place."""

@@ -10,28 +10,25 @@ from modelbudget.report.charts.format import count, percent
 
 def tree_of(model: dict) -> dict:
     """Return the tree of a model, as the template needs it."""
+    tree, label = model["tree"], model["label"]
+    root, size = {"name": label}, "could not be built"
+    if "failure" in tree:
+        root |= {"failure": could_not_be_built(tree)}
+    else:
+        root = _part(tree | root, "", 1, tree["parameters"])
+        size = f"{count(tree['parameters'])} parameters"
     return {
         "id": f"architecture-{model['model']}",
-        "label": model["label"],
-        "size": _size(model["tree"]),
-        "root": _root(model["tree"], model["label"]),
-        "tied": _tied(model["tree"]),
+        "label": label,
+        "size": size,
+        "root": root,
+        "tied": _tied(tree),
     }
 
 
 def could_not_be_built(built: dict) -> str:
     """Return the text that replaces a model that failed."""
     return f"could not be built: {built['failure']}"
-
-
-def _size(tree: dict) -> str:
-    return "could not be built" if "failure" in tree else f"{count(tree['parameters'])} parameters"
-
-
-def _root(tree: dict, name: str) -> dict:
-    if "failure" in tree:
-        return {"name": name, "failure": could_not_be_built(tree)}
-    return _part(tree | {"name": name}, "", 1, tree["parameters"])
 
 
 def _part(node: dict, path: str, times: int, whole: int) -> dict:

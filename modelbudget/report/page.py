@@ -58,7 +58,10 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     page.pack("acts", page.acts)
     later = "\n".join(_texts("js", LATER, chosen))
     page.packed.update(vega=_packed_script(page.static.vega), later=_packed_script(later))
-    palette = {"palette": chart_specs.light_palette(), "source": _source(results)}
+    # Below a chart that is saved from the page.
+    source, provenance = "modelbudget", results.parts.get("provenance.json")
+    source += f", commit {provenance['commit']}" if provenance else ""
+    palette = {"palette": chart_specs.light_palette(), "source": source}
     return _filled(
         {
             "title": title,
@@ -82,12 +85,6 @@ def short(page: str) -> str:
 @cache  # the same for all pages of a process
 def _packed_script(text: str) -> str:
     return packed(text)
-
-
-def _source(results: Results) -> str:
-    """Return the line below a chart that is saved from the page."""
-    provenance = results.parts.get("provenance.json")
-    return f"modelbudget, commit {provenance['commit']}" if provenance else "modelbudget"
 
 
 def _filled(context: dict, compressed: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from modelbudget.compare.recorded_peaks import Peaks
 from modelbudget.compare.zoo import AGREES, agreement
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 
 ROOM, DOT, SPACE = 720, 9, 16
@@ -22,13 +23,7 @@ LEAST, MOST, EDGE = 0.78, 1.06, 0.015
 """Ends of the axis, unless a ratio is beyond, and the room at each end, as a share of the axis."""
 WITHIN, ROUNDED, EQUAL = f"within {CLOSE * 100:.0f} %", "within their rounding", "equal"
 """What a published reading must be, a printed size, and the peak of a recorded or traced run."""
-RECORDED = {
-    "training": "Our modules, training on an H100 or H200",
-    "classes": "Classes of transformers, training on an H100 or H200",
-    "peft": "LoRA and QLoRA by PEFT, training on an H100 or H200",
-    "trainer": "Trainer of transformers, on an H100 or H200",
-    "inference": "Our modules, prompts on an H100",
-}
+RECORDED: dict[str, str] = PAGE["recorded"]
 """Sections of the recorded runs, by the name of their dots."""
 
 

@@ -1,6 +1,5 @@
 """Verdicts: the number of comparisons that agree, by section and device."""
 
-from collections import Counter
 from typing import NamedTuple
 
 import polars as pl
@@ -8,31 +7,12 @@ import polars as pl
 from modelbudget.compare import failures, uncompared
 from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, ordered
 
 BOUND = "1 % (process memory) or 0.1 % (allocator)"
 """TOLERANCE of the comparison as text."""
-_DEVICES = {
-    "cpu": "on CPU, with storage",
-    "cuda": "on CUDA, with storage",
-    "meta": "on meta, without storage",
-    "fake process group": "on meta, as one device of many (a fake process group): torch's own "
-    "parallel code allocates, and collectives move nothing",
-    "simulated": "on meta, simulated from a trace",
-    "not measured": "not measured: failed",
-}
-
-
-TABLES = {
-    "gpt-2-ledger/ledger.parquet": (
-        "gpt-2-ledger", "Every module of Hugging Face’s GPT-2",
-        "model", "module", "expected", "true",
-    ),
-    "tying-surgery/surgery.parquet": (
-        "tying-surgery", "Untying and tying GPT-2’s head",
-        "device", "operation", "expected", "parameters",
-    ),
-}  # fmt: skip
+TABLES = PAGE["tables"]
 """Tables of no sweep that are compared: source and title, and the columns of model, part, and both
 sides.
 """
@@ -167,12 +147,7 @@ def class_disagreements(results: Results) -> list[tuple[str, dict]]:
 
 def device_text(device: str) -> str:
     """Return the device of a measurement as text."""
-    return _DEVICES.get(device, f"on {device}")
-
-
-def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
-    """Return the number of models by device, over all tables."""
-    return dict(sorted(sum((Counter(one.models) for one in verdicts), Counter()).items()))
+    return PAGE["devices"].get(device, f"on {device}")
 
 
 def failure_lines(results: Results) -> list[str]:

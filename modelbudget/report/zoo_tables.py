@@ -18,7 +18,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     """Return the context of the template, from the table of `compare/zoo.py` in folder `name`."""
     if zoo is None:
         return None
-    zoo = _with_statuses(zoo)
+    zoo = zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -27,7 +27,10 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         f"reference count; {count(status.count(EXPLAINED))} differ from one for a known reason.",
         "unexplained": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
-        "remarks": _remarks(zoo),
+        "remarks": [  # each once, with its models
+            {"models": rows["label"].to_list(), "remark": remark}
+            for (remark,), rows in zoo.drop_nulls("remark").group_by("remark", maintain_order=True)
+        ],
         "heads": list(SOURCES.values()),
         "series": [
             {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
@@ -55,27 +58,10 @@ def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
     return {name: {"models": sum(numbers.values())} | numbers for name, numbers in marks.items()}
 
 
-def _with_statuses(zoo: pl.DataFrame) -> pl.DataFrame:
-    return zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
-
-
-def _signed(difference: int, share: float) -> str:
-    sign, relative = "−" if difference < 0 else "+", signed_percent(share).replace(" ", "\u00a0")
-    return f"{sign}{count(abs(difference))} ({relative})"
-
-
-def _remarks(zoo: pl.DataFrame) -> list[dict]:
-    """Return each remark once with its models."""
-    remarked = zoo.filter(pl.col("remark").is_not_null())
-    return [
-        {"models": rows["label"].to_list(), "remark": remark}
-        for (remark,), rows in remarked.group_by("remark", maintain_order=True)
-    ]
-
-
 def _row(row: dict) -> dict:
     """Return one row of the table; its `differences` are shown below its name."""
     marks = {name: _MARKS.get(row[_status_of(name)]) for name in COUNTS}
+    is_rounded = marks["published_value"] == "agrees" and row["published_value_difference"]
     return {
         "label": row["label"],
         "model": row["model"],
@@ -88,7 +74,8 @@ def _row(row: dict) -> dict:
         ],
         "printed": {
             "mark": marks["published_value"],
-            "sign": _sign_of_print(row, marks["published_value"]),
+            # A size that agrees because of its rounding is not equal.
+            "sign": "≈" if is_rounded else _SIGNS[marks["published_value"]],
             "text": row["published"],
             "title": _title(row, "published_value"),
             "recalled": row["published_checked"] == "recalled",
@@ -97,7 +84,9 @@ def _row(row: dict) -> dict:
         "differences": [
             {
                 "source": row["class"] if name == "reference" else SOURCES[name],
-                "difference": difference and _signed(difference, difference / row["predicted"]),
+                "difference": difference
+                and f"{'−' if difference < 0 else '+'}{count(abs(difference))} "
+                + f"({signed_percent(difference / row['predicted'])})".replace(" ", "\u00a0"),
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",
             }
@@ -106,12 +95,6 @@ def _row(row: dict) -> dict:
             for difference in [row[f"{name}_difference"]]
         ],
     }
-
-
-def _sign_of_print(row: dict, mark: str | None) -> str:
-    """Return the sign of a printed size: `≈` if it agrees because of its rounding."""
-    rounded = mark == "agrees" and row["published_value_difference"]
-    return "≈" if rounded else _SIGNS[mark]
 
 
 def _title(row: dict, name: str) -> str | None:

@@ -36,6 +36,7 @@ READ_BY_NAME = {
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
     "api/vectors.py": ROOT / "configs" / "vectors.json",
     "report/calculator_choices.py": ROOT / "configs" / "calculator.yaml",
+    "report/page_data.py": ROOT / "configs" / "page.yaml",
     "report/terms_explained.py": ROOT / "configs" / "glossary.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }

@@ -61,21 +61,11 @@ def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.Dat
 
     The titles are settings: `tied` and `not tied` become `tied or not tied`.
     """
-    tables_by_titles: list[tuple[list[str], pl.DataFrame]] = []
+    titles: dict[tuple, list[str]] = {}
     for title, rows in tables.items():
-        equals = next(
-            (titles for titles, other in tables_by_titles if _equal(rows, other, columns)), None
-        )
-        if equals is None:
-            tables_by_titles.append(([title], rows))
-        else:
-            equals.append(title)
-    return {_any_of(titles): rows for titles, rows in tables_by_titles}
-
-
-def _equal(rows: pl.DataFrame, other: pl.DataFrame, columns: tuple[str, ...]) -> bool:
-    a, b = (table.select(columns).unique().sort(columns) for table in (rows, other))
-    return a.equals(b)
+        content = rows.select(columns).unique().sort(columns).rows()
+        titles.setdefault(tuple(content), []).append(title)
+    return {_any_of(equal): tables[equal[0]] for equal in titles.values()}
 
 
 def _any_of(titles: list[str]) -> str:

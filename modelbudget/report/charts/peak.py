@@ -58,15 +58,11 @@ def of_points(
 
 def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
     sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
-    of_peak = table.filter(quantity=PEAK).select("component", "measured")
-    peaks = dict(of_peak.iter_rows())
-    logits = sum(
-        value
-        for c, value in table.filter(quantity="activation_bytes")
-        .select("component", "measured")
-        .iter_rows()
-        if group_of(c) == "head"
+    peaks, activations = (
+        dict(table.filter(quantity=name).select("component", "measured").iter_rows())
+        for name in (PEAK, "activation_bytes")
     )
+    logits = sum(value for name, value in activations.items() if group_of(name) == "head")
     always = {"parameters": sums["parameter_bytes"], "optimizer states": sums["optimizer_bytes"]}
     there = {
         "forward_backward": always
@@ -86,9 +82,8 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     if parts.is_empty():
         return {}
     finding = f"{_deciding(parts)} {_smallest_fits(parts, tables.devices)}"
-    return {
-        "peak-parts": composition(parts, PHASES, "Composition of peak training memory", finding)
-    }
+    title = "Composition of peak training memory"
+    return {"peak-parts": composition(parts, PHASES, title, finding)}
 
 
 TRAINING = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
@@ -182,10 +177,8 @@ def _draw_inference(tables: SweepTables) -> dict[str, theme.Layers]:
     parts = inference_parts(tables.comparison)
     if parts.is_empty():
         return {}
-    title = "Peak memory of inference by part"
-    return {
-        "inference-parts": composition(parts, PREFILL_AND_DECODE, title, _shares_of_weights(parts))
-    }
+    title, finding = "Peak memory of inference by part", _shares_of_weights(parts)
+    return {"inference-parts": composition(parts, PREFILL_AND_DECODE, title, finding)}
 
 
 INFERENCE = Chart(_draw_inference, lambda tables: tables.is_list and not tables.solved)

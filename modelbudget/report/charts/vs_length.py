@@ -72,10 +72,7 @@ def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
 
 
 def _without_length(label: str) -> str:
-    def joined(match: re.Match) -> str:
-        return ", " if match[1] and match[2] else ""
-
-    return LABELLED.sub(joined, label) or "all"
+    return LABELLED.sub(lambda match: ", " * bool(match[1] and match[2]), label) or "all"
 
 
 def _of_each_series(rows: pl.DataFrame) -> Iterator[tuple[str, list[Fraction]]]:

@@ -1,6 +1,7 @@
 """The section of counting conventions: what they are, what they decide, and printed numbers."""
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import altair as alt
@@ -32,39 +33,16 @@ from modelbudget.report.charts.format import (
     short,
     signed_percent,
 )
-from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
-from modelbudget.sweeps.sweep_file import Value
 
 PUBLISHED = CONFIGS / "published_scaling.yaml"
-RUN: dict[str, Value] = {"length": 2048, "attention_kernel": "math"}
-"""The kernel that computes no product twice: published approximations count none of those."""
-LADDER = tuple(
-    f"pythia-{size}"
-    for size in ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
-)
-"""Models of the chart."""
-SHOWN = ("pythia-70m", "pythia-1b", "pythia-12b", "palm-540b")
-"""Models of the table."""
-DRAWN = ("6n", "6n_without_embeddings", "deepseek_m", "chinchilla", "nanochat")
-"""Conventions of the chart."""
-SIZES = ("total", "without_embeddings", "kaplan", "deepseek_m", "nanochat")
-"""What counts as size in the table of exponents."""
-SHAPES = "gpt-2"
-"""Series whose components the shapes of the exponents have."""
-ASPECTS = (16, 40, 100)
-RANGES = {"small": (8, 1700), "large": (4096, 20_000)}
-"""Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
+CHOSEN = SimpleNamespace(**PAGE["counting"])
+"""Models, conventions, shapes and fields that the section shows."""
 MOST_ROWS = 2
 """Rows of a ladder among those that are no counts."""
-AXES = {
-    "length": (512, 2048, 8192, 32_768, 131_072),
-    "n_vocab": (1024, 8192, 50_304, 128_000, 256_000),
-    "n_layer": (2, 4, 16, 64, 256),
-}
-"""Fields of `VARIED` that are varied one at a time."""
-VARIED = "pythia-1b"
 VERDICTS = (
     scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.RECALLED,
     scaling_studies.MISSING,
@@ -73,7 +51,7 @@ VERDICTS = (
 
 def _contents(page: Page) -> list[dict]:
     """Return tables and chart; nothing with a catalogue that has not their models."""
-    if not {*LADDER, *SHOWN, SHAPES} <= page.catalogue.bases.keys():
+    if not {*CHOSEN.ladder, *CHOSEN.shown, CHOSEN.shapes} <= page.catalogue.bases.keys():
         return []
     sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
     printed = scaling_studies.rows(PUBLISHED, sweeps)
@@ -81,7 +59,7 @@ def _contents(page: Page) -> list[dict]:
     more = {
         "id": "counting",
         "short": "Counting conventions",
-        "answer": _answer(printed),
+        "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
         "studies": _studies(printed),
         "no_counts": _no_counts(printed),
@@ -92,18 +70,21 @@ def _contents(page: Page) -> list[dict]:
 @cache  # takes seconds, and is the same for all pages of a process
 def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
     """Return the chart, and the parts of the context that do not depend on sweeps."""
-    return departures(_ladder(catalogue)).to_dict(), {
+    ladder = pl.DataFrame(
+        [
+            {"label": label, "parameters": values["total"], "series": name,
+             "share": float(values[name] / steps)}
+            for name in CHOSEN.drawn
+            for label, values, steps in _models(catalogue, CHOSEN.ladder)
+        ]
+    )  # fmt: skip
+    return departures(ladder).to_dict(), {
         "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
         "ratios": _ratios(catalogue),
         "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
         "same_runs": _same_runs(),
     }
-
-
-def _answer(printed: list[Row]) -> str:
-    """Return how many printed numbers are reproduced, in one sentence."""
-    return f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}."
 
 
 def _tally(printed: list[Row]) -> str:
@@ -117,25 +98,13 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
     models = []
     for name in names:
         base = catalogue[name]
-        a, run = resolved(base, RUN)
+        a, run = resolved(base, CHOSEN.run)
         models.append((base.label, counts(a, run), executed(a, run)))
     return models
 
 
-def _ladder(catalogue: Catalogue) -> pl.DataFrame:
-    """Return the rows of the chart: one for each model of the ladder and convention."""
-    return pl.DataFrame(
-        [
-            {"label": label, "parameters": values["total"], "series": name,
-             "share": float(values[name] / steps)}
-            for name in DRAWN
-            for label, values, steps in _models(catalogue, LADDER)
-        ]
-    )  # fmt: skip
-
-
 def _conventions(catalogue: Catalogue, unit: str) -> Markup:
-    models, is_size = _models(catalogue, SHOWN), unit == PARAMETERS
+    models, is_size = _models(catalogue, CHOSEN.shown), unit == PARAMETERS
     whole = {label: values["total"] if is_size else steps for label, values, steps in models}
     rows = [
         {
@@ -162,7 +131,7 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
 def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
     """Return label, 6·N·D with all parameters over that without embeddings, and 20 tokens each."""
     rows = []
-    for label, values, _ in _models(catalogue, (SHOWN[0], SHOWN[-1])):
+    for label, values, _ in _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1])):
         ratio = values["6n"] / values["6n_without_embeddings"]
         rows.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
     return rows
@@ -170,10 +139,10 @@ def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
 
 def _axes(catalogue: Catalogue) -> Markup:
     """Return a table of 6·N of what is executed, for one model with one field varied."""
-    base = catalogue[VARIED]
+    base = catalogue[CHOSEN.varied]
     columns = {
         field_title(field): [_six_n(base, field, value) for value in values]
-        for field, values in AXES.items()
+        for field, values in CHOSEN.axes.items()
     }
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     caption = (
@@ -183,31 +152,27 @@ def _axes(catalogue: Catalogue) -> Markup:
 
 
 def _six_n(base: Base, field: str, value: int) -> str:
-    a, run = resolved(base, RUN | {field: value})
+    a, run = resolved(base, CHOSEN.run | {field: value})
     steps = executed(a, run)
     return f"{count(value)}: {percent(float(counts(a, run)['6n'] / steps)) if steps else 'unknown'}"
 
 
 def _exponents(catalogue: Catalogue) -> Markup:
-    base = catalogue[SHAPES]
+    base = catalogue[CHOSEN.shapes]
     rows = []
-    for name in SIZES:
+    for name in CHOSEN.sizes:
         row = {"size": name}
-        for title, (least, most) in RANGES.items():
+        for title, (least, most) in CHOSEN.ranges.items():
             for fit in FITS:
                 slopes = [
                     exponent(base, Shapes(least, most, aspect), fit, BY_NAME[name])
-                    for aspect in ASPECTS
+                    for aspect in CHOSEN.aspects
                 ]
-                row[f"{title}, {fit.title.split()[0]}"] = _between(slopes)
+                ends = dict.fromkeys(f"{value:.2f}" for value in (min(slopes), max(slopes)))
+                row[f"{title}, {fit.title.split()[0]}"] = " to ".join(ends)
         rows.append(row)
     columns = tuple(name for name in rows[0] if name != "size")
     return tables.table(rows, "Exponent of the optimal size over compute", columns)
-
-
-def _between(slopes: list[float]) -> str:
-    low, high = (f"{value:.2f}" for value in (min(slopes), max(slopes)))
-    return low if low == high else f"{low} to {high}"
 
 
 def _same_runs() -> Markup:
@@ -253,7 +218,8 @@ def _no_counts(printed: list[Row]) -> Markup | None:
             "model": row.printed.model,
             "printed": _number(row.printed.published),
             "counted": _counted(row),
-            "verdict": _verdict(row),
+            "verdict": row.verdict
+            + (f", {signed_percent(row.error)}" if row.verdict == NO_COUNT and row.error else ""),
             "reason": row.ladder.reason,
         }
         for row in shown
@@ -275,45 +241,30 @@ def _counted(row: Row) -> int | str | None:
     return f"{count(row.predicted or 0)} predicted, {count(row.measured or 0)} measured"
 
 
-def _verdict(row: Row) -> str:
-    off = f", {signed_percent(row.error)}" if row.verdict == NO_COUNT and row.error else ""
-    return row.verdict + off
-
-
 def departures(rows: pl.DataFrame) -> alt.ConcatChart:
     """Draw estimates relative to the FLOPs that are executed, against parameters.
 
     Columns: label, parameters, series (the convention), share (of what is executed).
     """
     whole = alt.Chart(pl.DataFrame({"value": [1.0]})).mark_rule(color=theme.SOFT)
+    ends = (rows.filter(pl.col("parameters") == end) for end in least_and_most(rows, "parameters"))
+    small, large = (
+        f"{percent(low)} to {percent(high)} for {model['label'][0]}"
+        for model in ends
+        for low, high in (least_and_most(model, "share"),)
+    )
     return amounts_along(
         rows.rename({"share": "value"}),
         "share of the FLOPs that are executed",
         "parameters",
         SERIES,
-        finding=_finding(rows),
+        finding=f"Estimates of the FLOPs per token are {small}, and {large}, of what is executed. "
+        "100 % is every matrix product of a training step, as our formulas predict and traces of "
+        "the modules confirm.",
         title="FLOPs per training token, by convention",
         marks=[whole.encode(y="value:Q")],
         reaches=[1.0],
     )
-
-
-def _finding(rows: pl.DataFrame) -> str:
-    """Describe the spread of the estimates for the smallest and the largest model."""
-    sizes = rows["parameters"].to_list()
-    small, large = (
-        _spread(rows.filter(pl.col("parameters") == end)) for end in (min(sizes), max(sizes))
-    )
-    return (
-        f"Estimates of the FLOPs per token are {small}, and {large}, of what is executed. 100 % is "
-        "every matrix product of a training step, as our formulas predict and traces of the "
-        "modules confirm."
-    )
-
-
-def _spread(model: pl.DataFrame) -> str:
-    shares = model["share"].to_list()
-    return f"{percent(min(shares))} to {percent(max(shares))} for {model['label'][0]}"
 
 
 SECTION = Section(150, _contents, of_all=True)

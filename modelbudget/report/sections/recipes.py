@@ -7,24 +7,17 @@ from modelbudget.components.groups import MEMORY
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
 from modelbudget.report.recipe import each, placed, recipe
 from modelbudget.report.section import Page, Section
 
-STATES = ("parameters", "optimizer states", "gradients", "temporary")
+CHOSEN = PAGE["recipes"]
+STATES: list[str] = CHOSEN["states"]
 """What is live in the optimizer's step, in the order of the stack."""
 UNKNOWN = "temporary"
 """What is not known of an optimizer that no package here runs."""
-ALONE = {
-    "bfloat16, 8-bit states": {"optimizer": "adamw-8bit"},
-    "QLoRA": {"adapter": "lora", "weights": "bnb-4bit-double"},
-}
-"""Recipes that no package here measures: AdamW of bitsandbytes (Dettmers et al. 2022), and LoRA on
-weights in NF4 with double quantisation (Dettmers et al. 2023).
-"""
-VARIES = ("adapter", "optimizer", "dtype", "foreach", "master_weights", "autocast", "weights")
-"""Fields of which a sweep of recipes varies some, and no other."""
 
 
 def _contents(page: Page) -> list[dict]:
@@ -64,9 +57,9 @@ def _contents(page: Page) -> list[dict]:
 
 
 def _predicted_alone(sweep: SweepResult, n: int) -> list[dict]:
-    """Return the recipes of ALONE, each of the first point with its adapter."""
+    """Return the recipes that nothing measures, each of the first point with its adapter."""
     rows = []
-    for label, settings in ALONE.items():
+    for label, settings in CHOSEN["predicted"].items():
         points = sweep.points.filter(pl.col("adapter") == settings.get("adapter", "none"))
         parts = predicted_parts(points, settings) if points.height else pl.DataFrame()
         row = parts.height and _row(
@@ -77,9 +70,9 @@ def _predicted_alone(sweep: SweepResult, n: int) -> list[dict]:
 
 
 def is_of_recipes(sweep: SweepResult) -> bool:
-    """Whether all points have one base, and differ in fields of VARIES and what these bring."""
+    """Whether all points have one base, and differ in the chosen fields and what these bring."""
     points = sweep.points
-    recipes = points.select(name for name in VARIES if name in points.columns).unique()
+    recipes = points.select(name for name in CHOSEN["varies"] if name in points.columns).unique()
     shared = [
         name for name in ("base", "batch", "length", "data_parallel") if name in points.columns
     ]

@@ -15,21 +15,16 @@ from modelbudget.report.calculator_choices import CHOICES_OF_RUN, OF_RUN, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import parts_of_model, predicted_parts
 from modelbudget.report.recipe import device_lines, placed, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import named_architecture
 
-ALONE, EIGHT_BIT = "8-bit states of AdamW", {"optimizer": "adamw-8bit"}
-"""A change that no package here measures: AdamW of bitsandbytes."""
-PEAK = "peak_training_bytes"
-OTHERS = ("llama-3.2-1b", "mistral-7b-v0.1", "qwen-3-32b", "llama-3-70b")
-"""Models that a reader can choose as well."""
-PREDICTED = (
-    "Predicted, the bytes of one device at its peak; temporary is all that is neither parameters, "
-    "states, gradients, activations nor logits."
-)
+ALONE = "8-bit states of AdamW"
+"""A change that no package here measures."""
+CHANGES, PEAK = PAGE["changes"], "peak_training_bytes"
 UNNAMED_FROM = 10
 """The line of a device has no name where a peak has this many times its memory."""
 NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
@@ -47,12 +42,12 @@ def _contents(page: Page) -> list[dict]:
         return []
     page.drawn[sweep.name] = "what-to-do"
     points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
-    alone = predicted_parts(sweep.points, EIGHT_BIT)
+    alone = predicted_parts(sweep.points, CHANGES["predicted"])
     if alone.height:
         alone = alone.filter(pl.col("peak") == pl.col("worst"))
     act = _of_model(page, page.catalogue[sweep.summary["base"]], points, parts, alone)
     others = []
-    for base in map(page.catalogue.__getitem__, OTHERS if page.is_of_all else ()):
+    for base in map(page.catalogue.__getitem__, CHANGES["models"] if page.is_of_all else ()):
         predicted = parts_of_model(sweep.points, named_architecture(base))
         if predicted.height:
             first, *changes = (row for row in points if row["point"] in predicted["point"])
@@ -77,7 +72,7 @@ def _contents(page: Page) -> list[dict]:
 def _in_html(model: dict) -> list[str]:
     """Return title, finding, rows and run of a model as the page has them."""
     rows = tables.environment().get_template("changes.html.j2").render(section=model)
-    texts = (model["title"], model["finding"], f"{model['run']}. {PREDICTED}")
+    texts = (model["title"], model["finding"], f"{model['run']}. {CHANGES['whose']}")
     title, finding, run = map(escape, texts)
     return [*map(tables.unbroken, (title, finding, rows, run))]
 

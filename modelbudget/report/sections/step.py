@@ -33,8 +33,10 @@ def _contents(page: Page) -> list[dict]:
     if not page.has_story:
         return []
     drawn, shared = (_Drawn(*map(page.part, files)) for files in (STEP, SHARED))
-    shard = _on_one_device(shared, drawn)
     n = drawn.n
+    data = _data(drawn.table, drawn.phases, drawn.first)
+    columns = _columns(shared.levels, shared.phases, shared.first)
+    page.acts["step"] = data | {"shared": list(map(sum, columns))}
     act = {
         "id": "step",
         "short": "One training step",
@@ -43,13 +45,10 @@ def _contents(page: Page) -> list[dict]:
         "label": drawn.about["label"],
         "run": recipe(drawn.about["label"], drawn.about["run"]),
         "plot": drawn.plot(),
-        "shared": shard,
+        "shared": _on_one_device(shared, drawn),
         "peaks": [_described(peak, n) for peak in drawn.peaks],
         "last": drawn.last - drawn.first,
         "at": max(drawn.peaks, key=lambda peak: peak["bytes"])["at"],
-    }
-    page.acts["step"] = _data(drawn.table, drawn.phases, drawn.first) | {
-        "shared": [sum(column) for column in _columns(shared.levels, shared.phases, shared.first)]
     }
     return [act]
 
@@ -248,18 +247,15 @@ def _finding(peaks: list[dict], n: int) -> str:
         f"The step of AdamW has {each(last['bytes'], n)} bytes a parameter, "
         f"{each(_kept(last), n)} of them from step to step"
     )
-    cause = _largest(last["live"].filter(group="temporary"), ["operation"]).head(1)
+    temporary = last["live"].filter(group="temporary").group_by("operation")
+    sums = temporary.agg(pl.col("bytes").sum())
+    cause = sums.sort("bytes", "operation", descending=[True, False]).head(1)
     if cause.height and cause["bytes"][0] >= n // 10:
         how = " (foreach=True, torch’s default on a GPU)"
         text += f"; the temporary of {cause['operation'][0]} has {each(cause['bytes'][0], n)}" + (
             how if "_foreach_" in cause["operation"][0] else ""
         )
     return f"{text}."
-
-
-def _largest(table: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    sums = table.group_by(by).agg(pl.col("bytes").sum(), n=pl.len())
-    return sums.sort("bytes", *by, descending=[True] + [False] * len(by))
 
 
 def _mark(peak: dict, most: int) -> dict:
@@ -275,7 +271,7 @@ def _mark(peak: dict, most: int) -> dict:
 
 def _described(peak: dict, n: int) -> dict:
     return {
-        "title": {"optimizer": "step of AdamW"}.get(peak["phase"], f"{peak['phase']} pass"),
+        "title": _where(peak),
         "text": si_bytes(peak["bytes"]),
         "exact": f"{count(peak['bytes'])} bytes",
         "each": each(peak["bytes"], n),

@@ -16,12 +16,13 @@ from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.fit_tables import fits_section, layouts_section
 from modelbudget.report.implementation_tables import implementations_section
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
 from modelbudget.report.solve_tables import solve_section
 from modelbudget.report.step_by_step import steps
-from modelbudget.report.verdict import Verdict, device_text, sentence
+from modelbudget.report.verdict import device_text, sentence
 from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantity_names import OF_RUN
 
@@ -69,7 +70,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         "facts": [
             *facts(sweep.summary),
             *([("memory and FLOPs of", whose)] if whose else []),
-            ("measured", _devices(verdict)),
+            ("measured", [f"{count(n)} {device_text(of)}" for of, n in verdict.models.items()]),
         ],
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
@@ -102,11 +103,6 @@ def _answer(sweep: SweepResult, drawn: list[dict]) -> str:
     return drawn[0]["title"] + (
         f" ({', '.join(precisions)})" if is_peak and len(precisions) == 1 else ""
     )
-
-
-def _devices(verdict: Verdict) -> list[str]:
-    models = verdict.models.items()
-    return [f"{count(n)} {device_text(device)}" for device, n in models]
 
 
 def _whose(sweep: SweepResult) -> list[str]:
@@ -154,7 +150,8 @@ def _example(
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
     rows = formula_tables.component_rows(point, sweep.of_point(point))
-    groups = {group_of(name) for name in _components_of(sweep, point)}
+    of_point = sweep.of_point(point).filter(pl.col("measured") > 0, quantity="parameters")
+    groups = {group_of(name) for name in of_point["component"]}
     if not rows or groups <= shown:
         return None
     shown |= groups
@@ -163,12 +160,6 @@ def _example(
         "title": f"{label}: {count(point['total'])} parameters",
         "table": formula_tables.component_table(table, f"Components of {label}"),
     }
-
-
-def _components_of(sweep: SweepResult, point: dict) -> list[str]:
-    """Return the components of a point that have parameters."""
-    rows = sweep.of_point(point).filter(pl.col("quantity") == "parameters", pl.col("measured") > 0)
-    return rows["component"].to_list()
 
 
 SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
@@ -242,11 +233,6 @@ def points_table(sweep: SweepResult) -> Markup:
 
 
 OURS = "our torch modules"
-OTHERS = {
-    "hugging-face": "the class in transformers itself",
-    "module": "the module that the sweep names",
-}
-"""Families without modules of ours → whose code is measured."""
 # No HTML and no images: the page must not load anything from other machines.
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
 _MARKDOWN.enable("smartquotes").disable("image")
@@ -259,16 +245,13 @@ def question(summary: dict) -> str:
 
 def implementer(family: str, implementation: str) -> str:
     """Describe whose code the figures of a model are about."""
-    if family in OTHERS:
-        return OTHERS[family]
-    return (
-        OURS if implementation == "modelbudget" else f"{OURS} with the settings of {implementation}"
-    )
+    settings = "" if implementation == "modelbudget" else f" with the settings of {implementation}"
+    return PAGE["implementers"].get(family, f"{OURS}{settings}")
 
 
 def facts(summary: dict) -> list[tuple[str, list[str]]]:
     """Return terms and values of the sweep file; terms without values are left out."""
-    n_dropped = summary["dropped"]
+    solve, n_dropped = summary["solve"] or {"within": {}, "best": {}}, summary["dropped"]
     dropped = f", {count(n_dropped)} more dropped by constraints" if n_dropped else ""
     lines = [
         ("base", [summary["base"]] if summary["base"] else []),
@@ -276,7 +259,8 @@ def facts(summary: dict) -> list[tuple[str, list[str]]]:
         ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
         ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
         ("constraints", summary["constraints"]),
-        *_bounds_and_objectives(summary),
+        ("within", [f"{name}: {_bound(bound)}" for name, bound in solve["within"].items()]),
+        ("best", [f"the {wanted} {name}" for name, wanted in solve["best"].items()]),
         ("models", [f"{count(summary['points'])}{dropped}"]),
         ("notes", summary["notes"]),
     ]
@@ -293,15 +277,6 @@ def _shown(value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return count(value) if isinstance(value, int) else value
-
-
-def _bounds_and_objectives(summary: dict) -> list[tuple[str, list[str]]]:
-    """Return terms and values of the key `solve` of a sweep file."""
-    solve = summary["solve"] or {"within": {}, "best": {}}
-    return [
-        ("within", [f"{name}: {_bound(bound)}" for name, bound in solve["within"].items()]),
-        ("best", [f"the {wanted} {name}" for name, wanted in solve["best"].items()]),
-    ]
 
 
 def _bound(bound: list[int] | str) -> str:

@@ -1,5 +1,7 @@
 """The section of trust: what outsiders count, then our own witnesses."""
 
+from collections import Counter
+
 import polars as pl
 from markupsafe import Markup
 
@@ -7,6 +9,7 @@ from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count, short, signed_percent
 from modelbudget.report.implementation_tables import class_values, most_of_classes, of_all_sweeps
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered
 from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.ratios import ratios
@@ -45,7 +48,10 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
             (v.source, f"{count(v.roomless)} of {v.title}") for v in verdicts if v.roomless
         ],
         "trust": trust_section(ordered(results.sweeps)),
-        "devices": _devices(verdicts),
+        "devices": [
+            (f"{count(n)} {'model' if n == 1 else 'models'}", verdict.device_text(device))
+            for device, n in sorted(sum((Counter(v.models) for v in verdicts), Counter()).items())
+        ],
         "implementations": of_all_sweeps(ordered(results.sweeps)),
         "most": most_of_classes(ordered(results.sweeps)),
         "table": _by_section(verdicts) if verdicts else None,
@@ -88,14 +94,6 @@ def _beyond(lines: list, shown: int) -> str | None:
     return count(len(lines) - shown) if len(lines) > shown else None
 
 
-def _devices(verdicts: list[verdict.Verdict]) -> list[tuple[str, str]]:
-    """Return the number of models that were measured in each way, and the way."""
-    return [
-        (f"{count(n)} {'model' if n == 1 else 'models'}", verdict.device_text(device))
-        for device, n in verdict.models_by_device(verdicts).items()
-    ]
-
-
 def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
     rows = [
         {
@@ -126,18 +124,6 @@ def _link(section: str, text: str) -> Markup:
     return Markup('<a href="#{}">{}</a>').format(section, text)
 
 
-OUTSIDERS = {
-    "reference": "Classes of Hugging Face <code>transformers</code>, instantiated",
-    "exact": "Exact counts that others have published",
-    "published_value": "Sizes that papers and model cards print",
-}
-
-TRACED = (
-    "Memory of training steps of {}, by quantity and phase, predicted with the settings of "
-    "<code>transformers</code> and traced on the class"
-)
-
-
 def trust_section(sweeps: list[SweepResult]) -> dict | None:
     """Return what outsiders count, and every printed size that nothing explains.
 
@@ -147,10 +133,11 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
     if published is None or published.zoo is None:
         return None
     tally = tallies(published.zoo)
-    outside = [tally[name] | {"witness": text} for name, text in OUTSIDERS.items()]
-    traced = class_values(sweeps)
+    witnesses, traced = PAGE["outsiders"], class_values(sweeps)
+    outside = [tally[name] | {"witness": text} for name, text in witnesses.items() if name in tally]
     if traced:
-        outside.insert(1, traced | {"witness": TRACED.format(" and ".join(traced["classes"]))})
+        text = witnesses["traced"].format(" and ".join(traced["classes"]))
+        outside.insert(1, traced | {"witness": text})
     agreed, values, unexplained = (
         sum(int(tallied[name]) for tallied in outside)
         for name in ("agrees", "models", "unexplained")

@@ -10,6 +10,7 @@ from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts.format import count, percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.model_stack import VERBS, Stack, data, parts_in_words
+from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
 
@@ -17,8 +18,6 @@ SMALL, LARGE = 300_000_000, 1_000_000_000
 """Sizes below and above which the findings count models."""
 MOST_OF_SERIES = 8
 """Models of one series that are drawn; of more, some at even spacing."""
-KINDS = {"MHA": "keys and values of each head", "GQA": "shared by groups of heads",
-         "MQA": "shared by all heads"}  # fmt: skip
 MOST_KINDS = 4
 """Kinds whose ranges are named, those of most models."""
 HIGH, WIDTHS = 320, (600, 720, 864)
@@ -75,7 +74,7 @@ def _contents(page: Page) -> list[dict]:
             ),
             "finding": finding(models),
             "n": count(len(models)),
-            "kinds": [(kind.lower(), kind, text) for kind, text in KINDS.items()],
+            "kinds": [(kind.lower(), kind, text) for kind, text in PAGE["attention"].items()],
             "high": HIGH,
             "dots": dots,
             "names": _names(dots),
