@@ -293,10 +293,7 @@
 
   const exact = (value) => (Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
 
-  function signed(value) {
-    const sign = value > 0 ? "+" : value < 0 ? "−" : "";
-    return sign + exact(Math.abs(value));
-  }
+  const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
 
   function short(bytes) {
     const units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"];
@@ -304,12 +301,7 @@
     return `${Number((bytes / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
   }
 
-  function element(tag, text, classes = "") {
-    const made = document.createElement(tag);
-    made.textContent = text;
-    made.className = classes;
-    return made;
-  }
+  const element = (tag, textContent, className = "") => story.made(tag, { textContent, className });
 
   function showControls(side, { values, components, broken }) {
     const used = new Set([...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
@@ -354,7 +346,8 @@
     const names = Object.keys(changes).map((name) => `${name} = ${shown(name, answer.values)}`);
     place.replaceChildren(element("h3", `${side}: ${[data.models[model].label, ...names].join(", ")}`));
     if (answer.reasons.length > 0) {
-      place.append(element("p", "Not possible:", "reason"), list(answer.reasons));
+      const reasons = answer.reasons.map((reason) => element("li", reason));
+      place.append(element("p", "Not possible:", "reason"), story.made("ul", { className: "reason" }, ...reasons));
       return;
     }
     const { active, budgets } = answer;
@@ -376,29 +369,18 @@
     }
   }
 
-  function list(reasons) {
-    const made = document.createElement("ul");
-    made.className = "reason";
-    made.append(...reasons.map((reason) => element("li", reason)));
-    return made;
-  }
-
   function bar(components, total) {
     const sums = new Map();
     for (const { name, value } of components) {
       const group = groups.get(name);
       sums.set(group, (sums.get(group) ?? 0) + value);
     }
-    const made = element("div", "", "bar");
-    made.setAttribute("aria-hidden", "true"); // the table below has the numbers
-    for (const [title, group] of data.order) {
-      if (!sums.get(group)) continue;
-      const piece = element("i", "", group);
-      piece.style.width = `${(100 * sums.get(group)) / total}%`;
-      piece.title = title;
-      made.append(piece);
-    }
-    return made;
+    const pieces = data.order.filter(([, group]) => sums.get(group)).map(([title, className]) => {
+      const piece = story.made("i", { className, title });
+      piece.style.width = `${(100 * sums.get(className)) / total}%`;
+      return piece;
+    });
+    return story.made("div", { className: "bar", ariaHidden: "true" }, ...pieces); // the table has the numbers
   }
 
   function showTable(answers) {
@@ -431,25 +413,18 @@
   }
 
   function row(head, [a, b]) {
-    const made = document.createElement("tr");
-    made.insertCell().append(head);
     const written = (value) => (value === null ? "–" : value === undefined ? "no formula" : exact(value));
     const difference = [a, b].every(Number.isSafeInteger) ? signed(b - a) : "–";
-    const texts = { A: written(a), B: written(b), "B − A": difference };
-    for (const [label, text] of Object.entries(texts)) {
-      const cell = made.insertCell();
-      cell.className = "number";
+    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => {
+      const cell = element("td", text, "number");
       cell.dataset.label = label;
-      cell.textContent = text;
-    }
-    return made;
+      return cell;
+    });
+    return story.made("tr", {}, story.made("td", {}, head), ...cells);
   }
 
-  function nameOf(component) {
-    const made = element("span", "", "name");
-    made.append(element("i", "", `swatch ${groups.get(component)}`), element("code", component));
-    return made;
-  }
+  const nameOf = (component) =>
+    story.made("span", { className: "name" }, element("i", "", `swatch ${groups.get(component)}`), element("code", component));
 
   function show() {
     for (const side of SIDES) settleKernel(side);
@@ -468,6 +443,12 @@
     const link = root.querySelector("#calculator-link");
     [link.href, link.textContent] = [written(), LINK];
     root.dispatchEvent(new Event("answered"));
+  }
+
+  // With the address, which is a link to what is shown.
+  function showAndKeep() {
+    show();
+    history.replaceState(null, "", isRefused ? HOME : written());
   }
 
   // -- Whether A fits a device, and what helps most.
@@ -565,8 +546,7 @@
       place.append(element("p", why));
       return;
     }
-    const made = document.createElement("ul");
-    for (const { n, changed, need } of smallest) {
+    const lines = smallest.map(({ n, changed, need }) => {
       const { [DEVICES]: data_parallel, tensor_parallel, pipeline_parallel, recompute, zero } = changed;
       const ways = [[data_parallel, zero ? `data-parallel (zero: ${zero})` : "data-parallel"], [tensor_parallel, "tensor-parallel"], [pipeline_parallel, "stages"]].filter(([size]) => size > 1);
       const parts = [ways.map(([size, name]) => `${exact(size)} ${name}`).join(" × "), recompute === "full" ? "full checkpointing" : ""];
@@ -574,14 +554,11 @@
       button.type = "button";
       button.addEventListener("click", () => {
         chosen.A = withChange(state, changed);
-        show();
-        history.replaceState(null, "", written());
+        showAndKeep();
       });
-      const line = document.createElement("li");
-      line.append(button, ` ${short(need)} each`);
-      made.append(line);
-    }
-    place.append(element("p", "The fewest devices that train it, each with a batch of its own:"), made);
+      return story.made("li", {}, button, ` ${short(need)} each`);
+    });
+    place.append(element("p", "The fewest devices that train it, each with a batch of its own:"), story.made("ul", {}, ...lines));
   }
 
   // What the device holds at the peak, in the colours of the acts, and its memory as a line.
@@ -602,8 +579,7 @@
     });
     pieces.push(story.drawn("line", { x1: `${room * scale}%`, x2: `${room * scale}%`, y1: "-15%", y2: "115%" }));
     const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", {}, element("i", "", `swatch ${data.memory[title]}`), `${titles[title] ?? title} ${short(value)}`)));
-    const made = story.made("div", { id: "fit-bar" }, story.drawn("svg", { role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, ...pieces), legend);
-    place.append(made);
+    place.append(story.made("div", { id: "fit-bar" }, story.drawn("svg", { role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, ...pieces), legend));
   }
 
   function showFit() {
@@ -654,9 +630,8 @@
       .filter(({ saved }) => saved > WORTH * ours)
       .sort((a, b) => b.makesItFit - a.makesItFit || b.saved - a.saved);
     if (savings.length === 0) return;
-    const items = document.createElement("ol");
-    items.append(...savings.slice(0, 3).map(({ title, saved, makesItFit }) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)${makesItFit ? ", and it fits" : ""}`)));
-    place.append(element("p", "What helps most, each alone, with our modules:"), items);
+    const items = savings.slice(0, 3).map(({ title, saved, makesItFit }) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)${makesItFit ? ", and it fits" : ""}`));
+    place.append(element("p", "What helps most, each alone, with our modules:"), story.made("ol", {}, ...items));
   }
 
   // -- A config.json, pasted or dropped.
@@ -676,8 +651,7 @@
     const stored = file?.format && !isRefused && compute(chosen.A).others?.find(({ word }) => word === file.format);
     if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
     else if (file?.format && !isRefused) configAnswer.append(element("p", `quantization_config: ${file.format}: the page has no formula for its bytes here`));
-    show();
-    history.replaceState(null, "", isRefused ? HOME : written());
+    showAndKeep();
   }
   configText.addEventListener("input", readConfig);
   root.addEventListener("dragover", (event) => event.preventDefault());
@@ -706,8 +680,7 @@
     }
     else if (target.matches("[data-by]")) by = target.value;
     else if (target.matches("[data-convention]")) convention = target.value;
-    show();
-    history.replaceState(null, "", written());
+    showAndKeep();
   });
   root.querySelector("[data-others]").addEventListener("toggle", ({ target }) => {
     target.append(target.querySelector("template").content);
@@ -723,8 +696,7 @@
   });
   root.querySelector("#calculator-copy").addEventListener("click", () => {
     chosen.B = structuredClone(chosen.A);
-    show();
-    history.replaceState(null, "", written());
+    showAndKeep();
   });
 
   function follow() {

@@ -56,9 +56,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) story.nea
   }
 
   heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
+    const button = story.made("button", { type: "button" }, ...head.childNodes);
     button.addEventListener("click", () => sort(column));
     head.append(button);
     head.setAttribute("aria-sort", "none");

@@ -42,14 +42,9 @@ const highlight = (() => {
 
   function nameAt(drawing, element, model) {
     const [inner, outer] = [element.getBoundingClientRect(), drawing.getBoundingClientRect()];
-    const name = document.createElementNS("http://www.w3.org/2000/svg", "text");
     const x = inner.left + inner.width / 2 - outer.left;
-    name.setAttribute("class", "its-name");
-    name.setAttribute("x", x);
-    name.setAttribute("y", Math.max(12, inner.top - outer.top - 5));
-    name.setAttribute("text-anchor", x < outer.width / 2 ? "start" : "end");
-    name.textContent = model;
-    return name;
+    const place = { x, y: Math.max(12, inner.top - outer.top - 5), "text-anchor": x < outer.width / 2 ? "start" : "end" };
+    return story.drawn("text", { class: "its-name", ...place }, model);
   }
 
   function show(model) {
