@@ -45,32 +45,21 @@ def rules() -> list[dict]:
     checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
     # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
     constraints = [check for check in checks if isinstance(check, Constraint)]
-    return [
-        {
-            "mistake": vega_constraints.mistake(constraint, SWITCHES),
-            "fields": sorted(constraint.names),
-        }
-        for constraint in [*_upper_bounds(), *_absent(), *constraints]
+    absent = [
+        Constraint(f"{n} == {value}", f"{n} = {{{n}}}: not computed on this page; allowed: {value}")
+        for n, value in ABSENT.items()
     ]
-
-
-def _absent() -> list[Constraint]:
-    """Return the constraints on fields that the page does not compute with."""
-    return [
-        Constraint(
-            f"{name} == {value}",
-            f"{name} = {{{name}}}: not computed on this page; allowed: {value}",
-        )
-        for name, value in ABSENT.items()
-    ]
-
-
-def _upper_bounds() -> list[Constraint]:
-    """Return the upper bounds of fields below the limit of exact numbers in a browser."""
-    return [
+    upper_bounds = [  # below the limit of exact numbers in a browser
         Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
         for record, names in ((Decoder, Decoder.numeric()), (RunConfig, OF_RUN))
         for name in names
         for rule in record.model_fields[name].metadata
         if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
+    ]
+    return [
+        {
+            "mistake": vega_constraints.mistake(constraint, SWITCHES),
+            "fields": sorted(constraint.names),
+        }
+        for constraint in [*upper_bounds, *absent, *constraints]
     ]

@@ -55,7 +55,10 @@ class Charts:
         40 % more.
         """
         columns = [json.loads(text) for text in self._columns]
-        compiled = {name: _compiled(spec) for name, spec in self.specs.items()}
+        # The specs of Vega, of which a script sets the width: it needs no Vega-Lite.
+        compiled = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
+        for spec in compiled.values():
+            del spec["$schema"], spec["usermeta"]
         return {
             "specs": self.specs, "compiled": compiled, "datasets": self._datasets,
             "columns": columns,
@@ -72,12 +75,6 @@ class Charts:
                 for field, text in texts.items()
             }
         return self._names[digest]
-
-
-def _compiled(spec: dict) -> dict:
-    """Return the spec of Vega, of which a script sets the width: it needs no Vega-Lite."""
-    compiled = vl_convert.vegalite_to_vega(spec)
-    return {name: value for name, value in compiled.items() if name not in ("$schema", "usermeta")}
 
 
 def _rounded(value):

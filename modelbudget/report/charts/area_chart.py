@@ -264,13 +264,14 @@ def _where_the_vocabulary_dominates(
 def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
     """Describe the largest decrease and increase of a share, in the panel that changes most."""
     ends = {title: _shares_at_ends(rows, axis) for title, rows in panels.items()}
-    title = max(ends, key=lambda panel: max(map(abs, _changes(*ends[panel]).values())))
-    sizes, (first, last) = values(panels[title], axis), ends[title]
+    changes_of = {title: {group: last[group] - first[group] for group in first}
+                  for title, (first, last) in ends.items()}  # fmt: skip
+    title = max(ends, key=lambda panel: max(map(abs, changes_of[panel].values())))
+    sizes, (first, last), change = values(panels[title], axis), ends[title], changes_of[title]
     where = f" ({title})" if title else ""
     if len(sizes) == 1:
         largest = max(first, key=first.__getitem__)
         return f"{percent(first[largest])} {largest} at {value_of(axis, sizes[0])}{where}."
-    change = _changes(first, last)
     moves = [
         f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
         for group, verb in (
@@ -290,10 +291,6 @@ def _shares_at_ends(rows: pl.DataFrame, axis: str) -> tuple[dict[str, float], di
         for end in (values(rows, axis)[0], values(rows, axis)[-1])
     )
     return least, most
-
-
-def _changes(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
-    return {group: last[group] - first[group] for group in first}
 
 
 def first_and_last(panels: dict[str, pl.DataFrame], axis: str, quantity: str) -> str:

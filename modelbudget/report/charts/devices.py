@@ -39,16 +39,11 @@ def at_peak(comparison: pl.DataFrame) -> pl.DataFrame:
 def _parts_of(table: pl.DataFrame) -> dict[str, Counter[str]]:
     values = Counter[str]()
     for bytes_of, n_bytes in table.select("component", "measured").iter_rows():
-        values[_group(bytes_of)] += n_bytes
+        # The kind of bytes, after whose name may follow the component.
+        name, _, component = bytes_of.partition(".")
+        is_head = component and group_of(component) == "head"
+        values["logits and loss" if is_head else name.replace("_", " ")] += n_bytes
     return {"": values}
-
-
-def _group(bytes_of: str) -> str:
-    """Return the group of a kind of bytes, after whose name may follow the component."""
-    name, _, component = bytes_of.partition(".")
-    if component and group_of(component) == "head":
-        return "logits and loss"
-    return name.replace("_", " ")
 
 
 def near(devices: list[Accelerator], peaks: pl.Series) -> list[Accelerator]:

@@ -64,11 +64,10 @@ def placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:
         wide, x, y = CHARACTER * len(model) + GAP, right * width, down * height
         left = x if right < 0.5 else x - wide
         fits = left >= 0 and left + wide <= width
-        if fits and all(_apart(left, left + wide, y, *other) for other in taken):
+        if fits and all(
+            left + wide + GAP <= other or end + GAP <= left or abs(y - at) >= LINE
+            for other, end, at in taken
+        ):
             taken.append((left, left + wide, y))
             named.append(model)
     return named
-
-
-def _apart(left: float, end: float, y: float, other: float, other_end: float, at: float) -> bool:
-    return end + GAP <= other or other_end + GAP <= left or abs(y - at) >= LINE

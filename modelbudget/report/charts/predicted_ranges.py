@@ -76,12 +76,10 @@ def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
 def _held(totals: pl.DataFrame) -> str:
     """Return the middle values of all axes as text."""
     middle = totals.filter("is_middle").unique("axis", keep="first", maintain_order=True)
-    return ", ".join(_value(*row) for row in middle.select("axis", "value").rows())
-
-
-def _value(axis: str, value: str) -> str:
-    switches = {"true": axis, "false": f"not {axis}"}
-    return switches.get(value) or f"{axis} = {_shown(value)}"
+    return ", ".join(
+        {"true": axis, "false": f"not {axis}"}.get(value) or f"{axis} = {_shown(value)}"
+        for axis, value in middle.select("axis", "value").rows()
+    )
 
 
 def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
