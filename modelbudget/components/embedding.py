@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from modelbudget.architecture.arithmetic import ceil_div, positive
+from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
@@ -319,7 +319,8 @@ def backward(a: Fields, r: Run) -> Timeline:
     unread = factorised * narrow + (1 - factorised) * states
     width = factorised * a.d_emb + (1 - factorised) * a.d_model
     beside, of_places = (
-        positive(n_taken - UNSORTED) * sorted_rows_bytes(n_taken, n_rows, d, size)
+        positive(n_taken - UNSORTED)
+        * sorted_rows_bytes(n_taken, n_taken + n_rows - largest(n_taken, n_rows), d, size)
         for n_taken, n_rows, d in ((n, a.n_vocab, width), (r.length, a.n_ctx, a.d_model))
     )
     of_places = is_learned * of_places

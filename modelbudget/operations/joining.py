@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelbudget.architecture.arithmetic import largest
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.memory_layout import empty_like, promoted
 from modelbudget.operations.operation import operation
@@ -141,19 +140,18 @@ def embedding_dense_backward(shape, dtype: str, n) -> Tensor:
     """Return the gradient of a table of which `n` rows were taken."""
     y, (n_rows, width) = empty(shape, dtype), shape
     if Active.tape.backend == "gpu" and n > UNSORTED:
-        beside = empty((sorted_rows_bytes(n, n_rows, width, BYTES[dtype]),), "bool")
+        beside = empty((sorted_rows_bytes(n, min(n, n_rows), width, BYTES[dtype]),), "bool")
         del beside
     return y
 
 
-def sorted_rows_bytes(n, n_rows, width, size):
+def sorted_rows_bytes(n, n_distinct, width, size):
     """Return the bytes that CUDA's embedding_dense_backward has beside its result.
 
-    Of `n` taken rows, more than UNSORTED, of a table (n_rows, width) with numbers of `size` bytes:
+    Of `n` taken rows, more than UNSORTED and at most `n_distinct` of them others, of `size` bytes a number:
     the places are sorted, and sums of at most ten gradients are kept in at least float32
     (Embedding.cu, EmbeddingBackwardKernel.cu).
     """
-    n_distinct = n + n_rows - largest(n, n_rows)
     n_sums = n // ROWS_PER_SUM + n_distinct
     n_places = 3 * n + 2 * n_distinct + n_sums + 2
     return BYTES["int64"] * n_places + max(size, 4) * n_sums * width
