@@ -148,7 +148,8 @@ def embedding_dense_backward(shape, dtype: str, n) -> Tensor:
 def sorted_rows_bytes(n, n_distinct, width, size):
     """Return the bytes that CUDA's embedding_dense_backward has beside its result.
 
-    Of `n` taken rows, more than UNSORTED and at most `n_distinct` of them others, of `size` bytes a number:
+    Of `n` taken rows, more than UNSORTED, at most `n_distinct` of which differ, with numbers of
+    `size` bytes:
     the places are sorted, and sums of at most ten gradients are kept in at least float32
     (Embedding.cu, EmbeddingBackwardKernel.cu).
     """
