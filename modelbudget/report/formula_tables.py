@@ -105,4 +105,4 @@ def component_name(component: str, shared_with: str | None = None) -> Markup:
     """Return a component with the colour of its group, and the component that owns its tensor."""
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>tied to {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')
+    return Markup(f'<code class="name">{swatch}{escape(component)}</code>{owner}')

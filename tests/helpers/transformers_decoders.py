@@ -47,11 +47,20 @@ KEYS = {
     "Olmoe": COMMON | EXPERTS | {"num_experts": "n_expert", "intermediate_size": "d_expert"},
     "DeepseekV2": COMMON | EXPERTS | LATENT,
     "DeepseekV3": COMMON | EXPERTS | LATENT,
+    "Glm4Moe": COMMON | EXPERTS | HEAD
+    | {
+        "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
+        "first_k_dense_replace": "n_dense_layer", "attention_bias": "query_bias",
+    },
     **dict.fromkeys(
         ["Llama", "Mistral", "Gemma", "Gemma2", "Gemma3", "Qwen3", "Cohere"], COMMON | HEAD
     ),
     **dict.fromkeys(
-        ["GPTNeoX", "Qwen2", "Phi", "Phi3", "Olmo", "Olmo2", "StableLm"], COMMON
+        [
+            "GPTNeoX", "Granite", "Olmo", "Olmo2", "Olmo3", "Phi", "Phi3", "Qwen2", "SmolLM3",
+            "StableLm",
+        ],
+        COMMON,
     ),
 }  # fmt: skip
 

@@ -166,7 +166,15 @@ def test_autocast_as_train_py_has_it(kernel):
 
 
 def test_embeddings_are_held_through_the_forward_pass():
-    """Local variables of GPT.forward, which no peak contains: a backward pass needs more."""
+    """Local variables of GPT.forward, which a peak in the last layer's forward pass contains.
+
+    With materialised scores in float32, which dropout makes once more, and next to no vocabulary.
+    Without them it is predicted.
+    """
     run = {"batch": 3, "length": 48, "dtype": "bfloat16", "attention_kernel": "math"}
-    assert not differences(n_vocab=8, **run)
+    run |= {"dropout": True}
+    of_embeddings = 2 * (3 + 1) * 48 * 64
+    short = differences(n_vocab=8, **run)
+    assert short.keys() == {"first.forward_backward", "second.forward_backward"}
+    assert all(-of_embeddings <= value < 0 for value in short.values())
     assert not differences(n_vocab=8, holds_embeddings=False, **run)

@@ -76,6 +76,19 @@ def test_a_step_requests_what_is_predicted(section, row):
         assert row["trained_tensors"] == n_trained(*run_of(row, section != "training"))
 
 
+@pytest.mark.parametrize("row", RECORDED["paged"], ids=name_of)
+def test_a_paged_optimizer_keeps_states_where_the_allocator_does_not_look(row):
+    """In managed memory: moments of tensors of 100,000 numbers or more. The rest is predicted."""
+    a, run = run_of(row, of_class=False)
+    of_moments = 2 if run.optimizer.endswith("8bit") else 8
+    with uninitialised():
+        sizes = [parameter.numel() for parameter in build(a, "meta", run.dtype).parameters()]
+    paged = of_moments * sum(size for size in sizes if size >= 100_000)
+    phase = "second.forward_backward"
+    peak = predicted("peak_training_bytes", a, run)[phase].total
+    assert row["peaks"][phase][0] + paged == peak
+
+
 @pytest.mark.parametrize("row", of("inference"), ids=name_of)
 def test_inference_requests_what_is_predicted(row):
     """But for partial results of a flash kernel that divides long keys of one new token."""

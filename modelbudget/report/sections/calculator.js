@@ -424,7 +424,7 @@
   }
 
   const nameOf = (component) =>
-    story.made("span", { className: "name" }, element("i", "", `swatch ${groups.get(component)}`), element("code", component));
+    story.made("code", { className: "name" }, element("i", "", `swatch ${groups.get(component)}`), component);
 
   function show() {
     for (const side of SIDES) settleKernel(side);

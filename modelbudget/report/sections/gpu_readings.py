@@ -60,7 +60,7 @@ def _source(readings: list[Row]) -> dict:
 def _cells(row: Row) -> dict:
     simulator = row.simulator_ratio
     cells = {
-        "run": Markup("{}<br><small>{}</small>").format(row.model, settings_text(row)),
+        "run": Markup("{} <small>{}</small>").format(row.model, settings_text(row)),
         "reported": f"{row.reading.gib:.2f}",
         "predicted": predicted_text(row),
         RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
