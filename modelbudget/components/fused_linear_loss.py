@@ -6,7 +6,7 @@ chunks of the tokens, in which a kernel writes their gradient. No logits are sav
 """
 
 from modelbudget.architecture.arithmetic import ceil_div
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.elementwise import compare
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NotComputedError
@@ -53,7 +53,4 @@ def fused_linear_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         one = empty((), "float32")  # with which the gradient of the loss is compared
         return saved
 
-    loss = finish_node(node, loss, gradients, [of_x, of_weight])
-    if node is not None:
-        node.is_function = True
-    return loss
+    return finish_function(node, loss, gradients, [of_x, of_weight])

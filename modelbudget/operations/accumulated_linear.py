@@ -6,7 +6,7 @@ Source: megatron/core/tensor_parallel/layers.py,
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import linear, matmul, mm
 from modelbudget.operations.reductions import sum_over
@@ -52,7 +52,4 @@ def accumulated_linear(
             of_weight = mm(rows, columns)
         return of_x, of_weight, sum_over(rows, [1]) if has_bias else None
 
-    y = finish_node(node, y, gradients, [x, weight])
-    if node is not None:
-        node.is_function = True
-    return y
+    return finish_function(node, y, gradients, [x, weight])

@@ -80,6 +80,15 @@ def finish_node(
     return outputs
 
 
+def finish_function(
+    node: Node | None, outputs: Outputs, gradients: Callable, saves: Sequence = ()
+) -> Outputs:
+    """Do the same for a torch.autograd.Function, written in Python."""
+    if node is not None:
+        node.is_function = True
+    return finish_node(node, outputs, gradients, saves)
+
+
 def with_node(
     name: str, outputs: Outputs, inputs: Sequence, gradients: Callable, saves: Sequence = ()
 ) -> Outputs:

@@ -7,7 +7,7 @@ pass. A format whose kernel reads the stored matrix itself needs that copy less.
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import linear, matmul
 from modelbudget.operations.tape import Active, Tensor, empty, product
@@ -30,10 +30,7 @@ def quantised_linear(
     def gradients(_, g):
         return matmul(g, dequantised(stored, before_copy))
 
-    y = finish_node(node, y, gradients)
-    if node is not None:
-        node.is_function = True
-    return y
+    return finish_function(node, y, gradients)
 
 
 @operation

@@ -4,7 +4,7 @@ Source: aten/src/ATen/native/SpectralOps.cpp; `BlockCircularConvolution` of peft
 (tuners/c3a/utils.py), a torch.autograd.Function.
 """
 
-from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.autograd import finish_function, start_node, with_node
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
@@ -52,7 +52,5 @@ def circular_convolution(x: Tensor, kernel: Tensor) -> Tensor:
         of_kernel = real(transformed(einsum("abmk,abnk->mnk", g, transformed(blocks))))
         return of_x, of_kernel
 
-    y = finish_node(node, y, gradients, [blocks, kernel])  # a Function saves when it is done
-    if node is not None:
-        node.is_function = True
-    return y
+    # a Function saves when it is done
+    return finish_function(node, y, gradients, [blocks, kernel])

@@ -3,7 +3,7 @@
 Source: `HadaWeight` of peft 0.21.2 (tuners/loha/layer.py), a torch.autograd.Function.
 """
 
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.elementwise import mul
 from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import Active, Tensor, empty
@@ -27,7 +27,4 @@ def hadamard_product(w1_a: Tensor, w1_b: Tensor, w2_a: Tensor, w2_b: Tensor) -> 
         del inner
         return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
 
-    y = finish_node(node, y, gradients)
-    if node is not None:
-        node.is_function = True
-    return y
+    return finish_function(node, y, gradients)

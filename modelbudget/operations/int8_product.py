@@ -6,7 +6,7 @@ Source: `MatMul8bitLt` of bitsandbytes 0.50 (autograd/_functions.py) and its ker
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import matmul
@@ -30,10 +30,7 @@ def int8_linear(x: Tensor, stored: Tensor) -> Tensor:
         copy = _dequantised(stored, kept.dtype)
         return reshape(matmul(rows, copy), kept.shape)
 
-    y = finish_node(node, y, gradients)
-    if node is not None:
-        node.is_function = True
-    return y
+    return finish_function(node, y, gradients)
 
 
 @operation
