@@ -13,10 +13,13 @@ from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 
-ROOM, DOT, SPACE = 720, 9, 16
-"""Width that dots are stacked for, their size, and the height below a row."""
-OF_NUMBER = 5
-"""Dots' widths of a dot with its number."""
+ROOM, WIDE, HIGH, SPACE = 720, 10, 9, 16
+"""Width that dots are stacked for, the room of one, and the height below a row.
+
+On a phone width and dots are half as large.
+"""
+OF_NUMBER = 80
+"""Room of a dot with its number, which is as wide on a phone."""
 MOST_NAMED, MOST_REASONS = 24, 8
 """Models that one dot names at most, and reasons of a row below the drawing: its dots have all."""
 LEAST, MOST, EDGE = 0.78, 1.06, 0.015
@@ -73,13 +76,15 @@ def ratios(
     sources, bottom = [], 0
     for source in dict.fromkeys(point.source for point in points):
         of_source = [point for point in points if point.source == source]
-        drawn, taken, dots = _equal_once(of_source), Counter[int](), []
-        for point in sorted(drawn, key=lambda point: (point.n == 1, point.ratio)):
+        taken, dots = [], []  # lines of dots, with the ends of each dot's room
+        for point in sorted(_equal_once(of_source), key=lambda point: (point.n == 1, point.ratio)):
             x = (point.ratio - low) / (high - low)
-            column = round(ROOM * x / DOT)
-            dots.append((f"{100 * x:.2f}", taken[column], point))
-            taken.update(range(column, column + (1 if point.n == 1 else OF_NUMBER)))
-        top, bottom = bottom + 22, bottom + 22 + DOT * max(taken.values()) + SPACE
+            left, right = ROOM * x, ROOM * x + (WIDE if point.n == 1 else OF_NUMBER)
+            full = {place for place, start, end in taken if start < right and left < end}
+            place = min({*range(len(taken) + 1)} - full)
+            taken.append((place, left, right))
+            dots.append((f"{100 * x:.2f}", place, point))
+        top, bottom = bottom + 22, bottom + 22 + HIGH * (1 + max(taken)[0]) + SPACE
         off = [point for point in of_source if not point.is_close]
         n_close = len(of_source) - len(off)
         sources.append(
@@ -88,7 +93,7 @@ def ratios(
                 "y": top - 8,
                 "reasons": _reasons(source, off),
                 "dots": [
-                    {"x": x, "y": bottom - SPACE - DOT * place, "close": point.is_close,
+                    {"x": x, "y": bottom - SPACE - HIGH * place, "close": point.is_close,
                      "n": point.n,
                      "title": "; ".join(filter(None, (point.title, point.reason)))}
                     for x, place, point in dots

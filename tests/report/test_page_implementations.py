@@ -1,6 +1,7 @@
 """The page's table and chart of formula, our module and transformers' class."""
 
 import json
+from itertools import combinations
 
 import polars as pl
 import pytest
@@ -18,7 +19,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.bytes_by_implementation import charts_of_classes
 from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
 from modelbudget.report.page_results import Results, SweepResult
-from modelbudget.report.ratios import RECORDED, ratios, recorded_points
+from modelbudget.report.ratios import RECORDED, Point, ratios, recorded_points
 from modelbudget.report.sections.verdicts import verdict_section
 from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
@@ -136,6 +137,25 @@ def test_the_plot_of_ratios_has_classes_beside_readings_of_gpus(sweep, tmp_path,
         f"small, activation_bytes, {bytes_of['activation_bytes'][0]:,} bytes traced",
         f"small, peak_training_bytes, {bytes_of['peak_training_bytes'][1]:,} bytes traced",
     }
+
+
+def test_no_dot_of_the_plot_of_ratios_covers_another():
+    """At the width of a page. Only this sees dots of nearly equal ratios, and one below a number.
+
+    On a phone, of half the width, they have half the radius.
+    """
+    source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
+    reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
+    off = [0.99, 0.996, 0.9975, 0.9981, 0.9982, 0.9983, 1.0004, 1.001, 1.004, 1.01, 1.02]
+    runs = [Point("Runs", "equal", ratio, False, f"run {ratio}", "") for ratio in off]
+    runs += [Point("Runs", "equal", 1.0, True, f"run {i}", "") for i in range(126)]
+    plot = ratios([Row(source, "GPT-2", reading, 2.0, 2.0, "")], [], tuple(runs))
+    dots = plot["sources"][0]["dots"]
+    assert len(dots) == len(off) + 1
+    places = [(720 * float(dot["x"]) / 100, dot["y"]) for dot in dots]
+    assert all((x - u) ** 2 + (y - v) ** 2 >= 8**2 for (x, y), (u, v) in combinations(places, 2))
+    ((equal_x, equal_y),) = (p for p, dot in zip(places, dots, strict=True) if dot["n"] == 126)
+    assert not [x for x, y in places if y == equal_y and equal_x < x < equal_x + 72]
 
 
 @pytest.mark.parametrize(

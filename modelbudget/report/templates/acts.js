@@ -68,7 +68,7 @@ document.addEventListener("DOMContentLoaded", async () => {
 
 // Each drawing of acts 2 and 4 and of the last one can be saved as it is shown, with its title.
 {
-  const KEPT = ["display", "opacity", "paint-order", "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font", "text-anchor"];
+  const KEPT = ["display", "opacity", "paint-order", "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font", "text-anchor", "r"];
   const HEAD = 30; // pixels of the title
 
   function standalone(place) {
