@@ -103,11 +103,11 @@ class Part(Protocol):
         ...
 
     def flops_backward(self, a: Fields, r: Run) -> Values:
-        """FLOPs of the gradients, without what checkpointing repeats."""
+        """FLOPs of the gradients, without what checkpointing repeats; twice `flops`, if missing."""
         ...
 
     def flops_recomputed(self, a: Fields, r: Run) -> Values:
-        """FLOPs that checkpointing repeats in the backward pass."""
+        """FLOPs that full checkpointing repeats in the backward pass; all, if missing."""
         ...
 
     def forward(self, a: Fields, r: Run, place: Place) -> Timeline:
@@ -139,7 +139,7 @@ FUNCTIONS = {
     "optimizer_bytes": ("tensors",),
     "activation_bytes": ("saved",),
     "flops_forward": ("flops",),
-    "flops_backward": ("flops_backward", "flops_recomputed"),
+    "flops_backward": ("flops",),
     "peak_training_bytes": ("tensors", "saved", "forward", "backward"),
     "cache_bytes": ("cache",),
 }
@@ -152,6 +152,17 @@ Bytes of parameters need the tensors only where they are sharded.
 def doubled(values: Values) -> Values:
     """Twice each value: backward has two products for each product of forward."""
     return {name: 2 * value for name, value in values.items()}
+
+
+def flops_backward_of(part: Part, a: Fields, r: Run) -> Values:
+    """Return the FLOPs of a part's gradients, and of what full checkpointing repeats."""
+    values = (
+        part.flops_backward(a, r) if hasattr(part, "flops_backward") else doubled(part.flops(a, r))
+    )
+    if r.recompute != "full":
+        return values
+    again = getattr(part, "flops_recomputed", part.flops)(a, r)
+    return {name: n + again.get(name, 0) for name, n in values.items()}
 
 
 Condition = Callable[[Fields, Run], Any]

@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import norm
-from modelbudget.components.contract import Values
 from modelbudget.components.layers import layer_program
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.memory.timeline import is_nothing
@@ -52,16 +50,6 @@ def of_layers(a: Fields, in_layers: Terms, one_norm, projection) -> Terms:
 def projection(a: Fields) -> Tensor:
     """Return the matrix that projects two vectors to one."""
     return matrix("combine", a.d_model, 2 * a.d_model)
-
-
-def flops(a: Fields, r: Run):
-    """Count the FLOPs of the projection in a forward pass."""
-    return 2 * tokens(r) * projection(a).numbers
-
-
-def at_ends(a: Fields, values: Values) -> Terms:
-    """Return the terms of embedding, head and loss, which each layer uses once more."""
-    return part("", values, a.n_mtp_layer)
 
 
 def program(a: Fields, r: Run, mixer: str, mlp: str):

@@ -55,15 +55,6 @@ def backward_products(r) -> int:
     return {"math": 4, "written_out": 4, "flash": 5, "efficient": 5}[r.attention_kernel]
 
 
-def recomputed_products(r) -> int:
-    """Return twice the number of length² products that selective checkpointing repeats.
-
-    For a fused kernel, both forward products. Unfused, the product with the values is not repeated,
-    since backward needs none of its results.
-    """
-    return {"math": 2, "written_out": 2, "flash": 4, "efficient": 4}[r.attention_kernel]
-
-
 def inputs(h, r):
     """Bytes of queries, keys and values."""
     width = (h.n_head + h.n_kv_head) * h.d_key + h.n_kv_head * h.d_stored
@@ -81,14 +72,14 @@ def saved_once_computed(h, r):
     """Bytes that backward needs once the core has been computed.
 
     Math: queries, keys and values, the last two repeated for each query head, and the softmax of
-    the scores, length² for each head; with dropout, the dropped softmax and a byte of each. Flash:
-    queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022, §3.1);
-    backward computes the scores and the dropout again. Efficient: as flash (Rabe & Staats 2021,
-    §3), with keys and values repeated for each query head, and rows padded to a multiple of 32.
+    the scores, length² for each head. Flash: queries, keys, values, the result, and the logarithm
+    of each row's sum (Dao et al. 2022, §3.1); backward computes the scores again. Efficient: as
+    flash (Rabe & Staats 2021, §3), with keys and values repeated for each query head, and rows
+    padded to a multiple of 32.
     """
     if r.attention_kernel == "math":
-        b, n_score = _bytes(h, r), r.batch * h.n_head * r.length * r.length
-        return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + n_score)
+        b = _bytes(h, r)
+        return 2 * b.queries + b.values_kept + b.scores
     repeated = _repeated(h, r)
     repeats = repeated * (_keys_and_values(r, h, h.n_head) - _keys_and_values(r, h, h.n_kv_head))
     return inputs(h, r) + repeats + _result(h, r)

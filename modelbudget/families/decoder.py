@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from modelbudget.architecture.arithmetic import largest, positive
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -26,7 +26,6 @@ from modelbudget.architecture.run_values import (
     own_tokens,
     stays_gathered,
     stored,
-    tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
@@ -38,12 +37,13 @@ from modelbudget.components import (
     norm,
     tensor_parallel,
 )
-from modelbudget.components.contract import Part, Values
+from modelbudget.components.contract import flops_backward_of
 from modelbudget.components.decoder import decoder_program, decoder_training_peaks
 from modelbudget.components.decoder.decoder_conditions import (
     OF_ONE_DEVICE,
     OF_STEP,
     OF_TENSORS,
+    has_closed_products,
     has_closed_step,
     is_of_stages,
     knows_shards,
@@ -82,7 +82,6 @@ Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 OF_KIND_OF_PRODUCTS = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
 """Quantities that the kind of products and of embedding decides."""
 OF_PRODUCTS = ("flops_forward", "flops_backward")
-"""Quantities that no closed formula has with a fused head and loss."""
 
 
 class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFields, InputFields):
@@ -120,10 +119,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
-        if r.loss_kernel == "fused_linear" and quantity in OF_PRODUCTS:
+        if layer.joins(r) and quantity != "cache_bytes":
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
-        holds = has_closed_step(quantity, a, r) if quantity in OF_STEP else 1
+        holds = 1
+        if quantity in OF_STEP:
+            holds = has_closed_step(a, r)
+        elif quantity in OF_PRODUCTS:
+            holds = has_closed_products(quantity, a, r)
         if is_nothing(holds):
             return 0
         holds = holds * layer.has_formula(quantity, a, r)
@@ -271,16 +274,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         a = share(a, r)
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
-        terms = layer.packed(r, super().gradient_bytes(a, r))
+        terms = super().gradient_bytes(a, r)
         is_whole = is_divided(r) and not accumulates(r)
         return tensor_parallel.with_whole_embedding(a, r, terms) if is_whole else terms
 
     @classmethod
     def knows_sizes(cls, a: Fields, r: Run) -> bool:
         return super().knows_sizes(a, r) or (
-            not layer.joins(r)
-            and not has_part_of_states(r)
-            and optimizer_states.sizes_are_known(r, all_tensors(a))
+            not has_part_of_states(r) and optimizer_states.sizes_are_known(r, all_tensors(a))
         )
 
     @classmethod
@@ -308,8 +309,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         a = share(a, r)
         if is_sharded(r):
             return optimizer_states.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
-        tensors = layer.packed(r, cls.trained_tensors(a), largest)
-        terms = optimizer_states.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+        terms = optimizer_states.states(r, cls.trained_parameters(a), cls.trained_tensors(a))
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
         copies = optimizer_named(r.optimizer).copies_gradients
         is_copy = is_divided(r) and copies and not accumulates(r)
@@ -327,32 +327,23 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             of_stage, alone = pipeline_stages.stage(a, r)
             of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stages.microbatch(alone))
             return pipeline_stages.activations(r, of_microbatch)
-        a, s = share(a, r), of_states(r)
-        dropped = r.dropout * int(r.dropout_in == "model") * tokens(s) * a.d_model
-        ends = embedding.saved(a, r) | {"dropout": dropped}
-        terms = around_layers(a, ends, norm.saved(a, s))
-        return layer.packed(r, terms | saved_by_layers(a, r))
+        a = share(a, r)
+        ends = around_layers(a, embedding.saved(a, r), norm.saved(a, of_states(r)))
+        return ends | saved_by_layers(a, r)
 
     @staticmethod
     @pipeline_stages.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
-        return layer.packed(r, flops_of(a, r, 1, lambda component: component.flops(a, r)))
+        return flops_of(a, r, 1, lambda component: component.flops(a, r))
 
     @staticmethod
     @pipeline_stages.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
-        """FLOPs of the gradients, and of what checkpointing repeats."""
+        """FLOPs of the gradients, and of what full checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)
-
-        def of_part(component: Part) -> Values:
-            again = component.flops_recomputed(a, r)
-            return {
-                leaf: n + again.get(leaf, 0) for leaf, n in component.flops_backward(a, r).items()
-            }
-
-        return layer.packed(r, flops_of(a, r, 2, of_part))
+        return flops_of(a, r, 2, lambda component: flops_backward_of(component, a, r))
 
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:

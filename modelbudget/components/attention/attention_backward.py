@@ -8,7 +8,6 @@ from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
     heads,
-    is_packed,
     n_vectors,
     own_tables,
     scaled_apart,
@@ -57,17 +56,9 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
 
 
 def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Timeline:
-    """Value, key and query, each with its norm; or their gradients joined, and one product."""
+    """Value, key and query, each with its norm."""
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     added = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
-    n_heads = a.n_head + 2 * a.n_kv_head
-    heads = bytes_of(r.dtype) * tokens(r) * n_heads * a.d_head
-    joined = [Allocation("gradients of query, key and value joined", heads, heads)]
-    if is_packed(r):
-        return [
-            *joined,
-            *_projection("query, key, value", a, r, n_heads, a.query_bias, added, *saved_input),
-        ]
     of_states = accumulate(states)
     return [
         *_projection("value", a, r, a.n_kv_head, a.value_bias, added),

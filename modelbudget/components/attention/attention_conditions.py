@@ -2,15 +2,12 @@
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import MASKS, bytes_of, exact_bytes, is_sharded
+from modelbudget.architecture.run_values import MASKS
 from modelbudget.components.attention.attention_layout import (
     d_rotary,
     has_rope,
-    is_packed,
     own_tables,
     position_of,
-    repeats,
-    shares_storage,
 )
 
 
@@ -51,50 +48,7 @@ def rotates_whole_heads(a: Fields, r: Run):
     return 1 - has_rope(a) * (1 - own_tables(a, r)) * in_part
 
 
-def packs(a: Fields, r: Run):
-    """Packed, the projections have a bias each or none has, and queries and keys have no norms."""
-    biases = a.query_bias, a.key_bias, a.value_bias
-    equal = 1 - positive(sum(biases)) + biases[0] * biases[1] * biases[2]
-    return 1 - is_packed(r) * (1 - equal * int(a.qk_norm == "none"))
-
-
-def single_tokens_are_viewed(a: Fields, r: Run):
-    """Products in the dtype copy packed values of single tokens: they stand between sequences."""
-    in_dtype = bytes_of(r.dtype) == exact_bytes(r.dtype)
-    copies = int(r.attention_kernel == "math" and in_dtype)
-    single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
-    return 1 - shares_storage(r) * copies * single
-
-
-def keys_are_not_repeated(a: Fields, r: Run):
-    """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
-    return 1 - shares_storage(r) * (1 - has_rope(a)) * repeats(a, r)
-
-
-def shards_are_separate(a: Fields, r: Run):
-    """Sharded, query, key and value are three matrices."""
-    return 1 - is_sharded(r) * is_packed(r)
-
-
-SAVED_IF = (
-    math_for_masks,
-    mask_is_not_saved,
-    no_sinks,
-    rotates_whole_heads,
-    packs,
-    single_tokens_are_viewed,
-    keys_are_not_repeated,
-)
+SAVED_IF = math_for_masks, mask_is_not_saved, no_sinks, rotates_whole_heads
 """Conditions of the bytes that are saved."""
-
-
-PEAK_IF = (
-    no_mask_on_scores,
-    no_sinks,
-    no_inner_norm,
-    gates_channels,
-    rotates_whole_heads,
-    packs,
-    keys_are_not_repeated,
-)
+PEAK_IF = no_mask_on_scores, no_sinks, no_inner_norm, gates_channels, rotates_whole_heads
 """Conditions of the timelines."""

@@ -39,18 +39,7 @@ def _flops_of_distances(a: Fields, r: Run) -> Values:
     }
 
 
-@valid_if(math_for_masks, no_sinks)
 def flops_backward(a: Fields, r: Run) -> Values:
     """Each product twice, for the gradients of both its factors; sinusoids need no gradient."""
     flops_of_parts = doubled(flops(a, r, scaled_dot_product.backward_products(r)))
     return flops_of_parts | {"position": _flops_of_distances(a, r).get("position", 0)}
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Count the FLOPs that activation checkpointing repeats.
-
-    Selective: scaled dot-product attention; full: the whole part (Korthikanti et al. 2022, §5).
-    """
-    if r.recompute == "selective":
-        return {"core": flops(a, r, scaled_dot_product.recomputed_products(r))["core"]}
-    return flops(a, r) if r.recompute == "full" else {}

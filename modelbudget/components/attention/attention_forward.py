@@ -9,7 +9,6 @@ from modelbudget.components.attention.attention_layout import (
     has_rope,
     heads,
     own_tables,
-    shares_storage,
 )
 from modelbudget.components.attention.attention_saved import saved
 from modelbudget.components.contract import Place, valid_if
@@ -31,13 +30,13 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     copied = context_parallel.result_apart(heads(a, r), r) * query
     of_query, of_key, of_value = context_parallel.kept_inputs(heads(a, r), r)
-    freed = _inputs_freed(a, r, of_query, of_key, of_value)
+    # Of queries, keys and values, those of which attention saves copies.
+    freed = (1 - of_query) * query + (1 - of_key + 1 - of_value) * key
     mask, distances = (
         scaled_dot_product.mask_of_window(r, hides),
         hides * DISTANCE * r.length * r.length,
     )
     freed += int(r.recompute != "selective") * mask
-    joined, shared = query + 2 * key, shares_storage(r)
     gate = [
         Allocation("gate", query),
         Allocation("sigmoid", query, query),
@@ -45,10 +44,11 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
     return [
         Allocation(
-            "query, key, value", joined + saved_bytes["query_norm"] + saved_bytes["key_norm"]
+            "query, key, value",
+            query + 2 * key + saved_bytes["query_norm"] + saved_bytes["key_norm"],
         ),
         *_rope_forward(a, r),
-        Allocation("query and key before RoPE", 0, has_rope(a) * (1 - shared) * (query + key)),
+        Allocation("query and key before RoPE", 0, has_rope(a) * (query + key)),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
         *context_parallel.forward(heads(a, r), r, hides),
         Allocation("result contiguous per token", copied, math * copied),
@@ -57,22 +57,6 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *all_reduce(r, size * n * a.d_model),
         Allocation("inputs of attention", 0, freed),
     ]
-
-
-def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
-    """Bytes of queries, keys and values that are freed after attention, which saves copies instead.
-
-    The arguments are 1 where it saves these themselves. Packed, all are freed with the last one.
-    """
-    query, key = (
-        bytes_of(r.dtype) * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head)
-    )
-    alone = (1 - of_query) * query + (1 - of_key) * key
-    if not shares_storage(r):
-        return alone + (1 - of_value) * key
-    if has_rope(a):
-        return alone + (1 - of_value) * (query + 2 * key)
-    return (1 - of_query) * (1 - of_value) * (query + 2 * key)
 
 
 def _rope_forward(a: Fields, r: Run) -> Timeline:

@@ -1,6 +1,6 @@
 """How a run lays out attention: positions, RoPE, packed projections, scores."""
 
-from modelbudget.architecture.arithmetic import ceil_div, positive
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, scaled_dot_product
 
@@ -30,34 +30,10 @@ def own_tables(a: Fields, r: Run) -> int:
     return int(r.rope_tables == "layer")
 
 
-def repeats(a: Fields, r: Run):
-    """1 where attention saves keys and values repeated for each query head, as computed."""
-    return int(r.attention_kernel == "efficient") * positive(a.n_head - a.n_kv_head)
-
-
 def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
-    """Return the inputs of scaled dot-product attention.
-
-    Packed, a value is stored with its query and key; these are counted with it unless they are
-    inputs of attention themselves.
-    """
-    copies = r.attention_kernel == "math" and r.recompute != "selective"
-    stored = a.d_head
-    if shares_storage(r) and (copies or has_rope(a)):
-        repeats_itself = repeats(a, r) * int(r.recompute != "selective")
-        stored += (1 - repeats_itself) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
+    """Return the inputs of scaled dot-product attention, of three projections."""
     by_head = has_rope(a) * own_tables(a, r)
-    return scaled_dot_product.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head)
-
-
-def is_packed(r: Run) -> int:
-    """1 where query, key and value are one matrix product."""
-    return int(r.projections != "separate")
-
-
-def shares_storage(r: Run) -> int:
-    """1 where query, key and value are views of one tensor."""
-    return int(r.projections == "packed")
+    return scaled_dot_product.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, by_head)
 
 
 def n_normalised(a: Fields, n_head):

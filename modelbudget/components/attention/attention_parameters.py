@@ -2,9 +2,8 @@
 
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components import norm
-from modelbudget.components.attention.attention_conditions import shards_are_separate
 from modelbudget.components.attention.attention_layout import d_gate, n_normalised, position_of
-from modelbudget.components.contract import Values, valid_if
+from modelbudget.components.contract import Values
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, vector
 
@@ -60,7 +59,6 @@ def _relative_positions(a: Fields) -> Values:
     }
 
 
-@valid_if(shards_are_separate)
 def tensors(a: Fields) -> list[Tensor]:
     """Biases of queries and sinks; weights and biases of the projections; norms; positions."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head

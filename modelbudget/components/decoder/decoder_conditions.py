@@ -3,7 +3,12 @@
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.run_values import is_interleaved, is_sharded, stays_gathered
+from modelbudget.architecture.run_values import (
+    drops_outputs,
+    is_interleaved,
+    is_sharded,
+    stays_gathered,
+)
 from modelbudget.components import layer, multi_token_prediction
 from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layers.layer_fields import BEFORE
@@ -27,32 +32,35 @@ OF_ONE_DEVICE = (
 
 OF_STEP = ("activation_bytes", "peak_training_bytes")
 OF_SETTINGS = {
-    "activation_kernel": ("fused", "written_out"),
+    "activation_kernel": ("fused",),
     "attention_kernel": ("math", "flash", "efficient"),
     "backend": ("gpu",),
     "embedding_scale": ("none",),
-    "gate_and_up": ("separate",),
     "gradient_buckets": ("none",),
     "logit_cap": ("none",),
     "loss_kernel": ("torch",),
     "norm_kernel": ("fused", "written_out"),
-    "projections": ("separate", "packed"),
     "rope_dtype": ("dtype",),
     "rope_layout": ("token",),
     "rope_tables": ("layer", "model"),
 }
-"""Run settings with which these are closed: those of the page's calculator and of most classes."""
+"""Run settings with which these are closed: those of the page's calculator and of Llama's class."""
 
 
-def has_closed_step(quantity: str, a: Fields, r: Run):
-    """1 where the bytes of a step may have a closed formula, else 0.
-
-    With dropout, what is saved has one.
-    """
+def has_closed_step(a: Fields, r: Run):
+    """1 where the bytes of a step may have a closed formula, else 0."""
     if any(getattr(r, name) not in closed for name, closed in OF_SETTINGS.items()):
         return 0
     has_one_loss = (1 - positive(r.loss_chunks - 1)) * multi_token_prediction.has_none(a)
-    return has_one_loss * (1 - r.dropout * int(quantity == "peak_training_bytes"))
+    return has_one_loss * (1 - r.dropout)
+
+
+def has_closed_products(quantity: str, a: Fields, r: Run):
+    """1 where FLOPs may have a closed formula, else 0: checkpointed, of whole layers alone."""
+    again = r.recompute if quantity == "flops_backward" else "none"
+    if r.loss_kernel == "fused_linear" or again == "selective":
+        return 0
+    return multi_token_prediction.has_none(a) * (1 - drops_outputs(r) * int(again == "full"))
 
 
 def knows_shards(quantity: str, a: Fields, r: Run):

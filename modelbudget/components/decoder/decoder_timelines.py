@@ -37,7 +37,7 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     def seen(tensors: list[Tensor]) -> list[Tensor]:
         return [shards.own_tensor(r, tensor) for tensor in tensors] if is_sharded(r) else tensors
 
-    layers = [(group, seen(layer.tensors(a, r, group))) for group in layer_groups(a)]
+    layers = [(group, seen(layer.tensors(a, group))) for group in layer_groups(a)]
     ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
     if is_pipelined(r):
         ends = [[one for one in found if pipeline_stages.has(r, one.name)] for found in ends]
@@ -72,7 +72,7 @@ def _rest_of(a: Fields, r: Run) -> list[Tensor]:
 def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
     """Return the groups of one layer, of which routed experts that devices divide are the last."""
     (group,) = layer_groups(a)
-    size, tensors = bytes_of(r.dtype), layer.tensors(a, r, group)
+    size, tensors = bytes_of(r.dtype), layer.tensors(a, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
     summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
     if not has_part_of_experts(r):

@@ -9,13 +9,11 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     bytes_of,
     computed_again,
-    drops_outputs,
     fuses_gradients,
-    is_sharded,
     tokens,
 )
 from modelbudget.components import norm
-from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, vector
 from modelbudget.memory.timeline import (
@@ -113,12 +111,6 @@ def parameters(a: Fields, d_ff=None) -> Values:
     }
 
 
-def shards_are_separate(a: Fields, r: Run):
-    """Sharded, gate and up are two matrices."""
-    return 1 - is_sharded(r) * is_packed(r)
-
-
-@valid_if(shards_are_separate)
 def tensors(a: Fields, d_ff=None) -> list[Tensor]:
     """Weights and biases."""
     d_ff = a.d_ff if d_ff is None else d_ff
@@ -151,28 +143,22 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     if is_learned(a):
         inside = _learned_hidden(a, r)
     else:
-        inside = hidden(a, r, bytes_of(r.dtype) * tokens(r) * a.d_ff)
+        inside = hidden(a, bytes_of(r.dtype) * tokens(r) * a.d_ff)
     if knows_norm(a):
         inside = _normalised(a, r, inside)
     states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
     return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
 
 
-def hidden(a: Fields, r: Run, states, packed=0) -> Values:
+def hidden(a: Fields, states) -> Values:
     """Return the bytes saved between the projections, where hidden states take `states` bytes.
 
-    `packed`: 1 where gate and up are views of one tensor, so that either keeps both.
-
     The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
-    of the down projection. GELU written out, x / 2 · (1 + tanh(…)), also saves both of its factors
-    and the hyperbolic tangent.
+    of the down projection.
     """
-    # ReLU saves its value and not the gate, which an up projection of the same tensor keeps.
-    gate = packed * a.gated * int(a.activation in ("relu", "relu2"))
     if a.activation == "relu":
-        return {"": (1 + a.gated + gate) * states, "down": a.gated * states}
-    factors = 3 * is_written_out(a, r)
-    return {"": (1 + 2 * a.gated + gate + factors) * states, "down": states}
+        return {"": (1 + a.gated) * states, "down": a.gated * states}
+    return {"": (1 + 2 * a.gated) * states, "down": states}
 
 
 def _normalised(a: Fields, r: Run, inside: Values) -> Values:
@@ -199,11 +185,6 @@ def _learned_hidden(a: Fields, r: Run) -> Values:
     }
 
 
-def is_written_out(a: Fields, r: Run) -> int:
-    """1 where the activation is composed of simpler operations."""
-    return int(a.activation == "gelu" and r.activation_kernel == "written_out")
-
-
 def flops(a: Fields, r: Run, d_ff=None) -> Values:
     """Two operations for each weight and token: a multiplication and a sum."""
     d_ff = a.d_ff if d_ff is None else d_ff
@@ -211,26 +192,19 @@ def flops(a: Fields, r: Run, d_ff=None) -> Values:
     return {"gate": a.gated * product, "up": product, "down": product}
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
 def flops_recomputed(a: Fields, r: Run) -> Values:
     """Full checkpointing repeats all but, where nothing saves its result, the last product."""
-    if r.recompute != "full":
-        return {}
     again = flops(a, r)
-    return again | {"down": again["down"] * repeats_last_product(a, r)}
+    return again | {"down": again["down"] * repeats_last_product(a)}
 
 
-def repeats_last_product(a: Fields, r: Run):
+def repeats_last_product(a: Fields) -> int:
     """1 where full checkpointing repeats the last product of a layer, else 0.
 
-    Torch stops the repeated forward pass once it has all saved tensors. The last product's result
-    is saved only where dropout or a norm follows.
+    Torch stops the repeated forward pass once it has all saved tensors. Without dropout, the last
+    product's result is saved only where a norm follows.
     """
-    return 1 - int(a.norm_placement == "pre") * (1 - drops_outputs(r))
+    return int(a.norm_placement != "pre")
 
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
@@ -257,7 +231,7 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     weight = size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
-    saved_by_down, of_product, of_activation = hidden_backward(a, r, inside)
+    saved_by_down, of_product, of_activation = hidden_backward(a, inside)
     added = times(place.others, accumulate(states))
     added_to_both = times(1 - (1 - place.others) * (1 - a.gated), accumulate(states))
     saved_input = place.saves_input * size * tokens(r) * a.d_model
@@ -273,36 +247,16 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     ]
 
 
-def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeline, Timeline]:
+def hidden_backward(a: Fields, inside) -> tuple[object, Timeline, Timeline]:
     """Return what backward frees and computes between the projections.
 
-    `inside`: bytes of the hidden states; `packed`: as in `hidden`, with the gradients of gate and
-    up joined at the end. Bytes saved by the down projection, the timeline of the gate's product,
-    and that of the activation.
+    `inside`: bytes of the hidden states. Bytes saved by the down projection, the timeline of the
+    gate's product, and that of the activation.
     """
     relu = int(a.activation == "relu")  # saves its value, which down or the product reads too
-    early = packed * (1 - 2 * relu)
-    product = [Allocation("gate product gradients", 2 * inside, (3 - relu - early) * inside)]
-    saved_by_down = (1 - relu * (1 - a.gated)) * inside
-    activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
-    if is_written_out(a, r):
-        activation = _gelu_backward(inside)
-    joined = [Allocation("gradients of gate and up joined", 2 * inside, 2 * inside)]
-    return saved_by_down, times(a.gated, product), activation + times(packed, joined)
-
-
-def _gelu_backward(inside) -> Timeline:
-    """Return the backward timeline of x / 2 · (1 + tanh(c · (x + 0.044715 · x³)))."""
-    return [
-        Allocation("gradients of both factors", 2 * inside, 3 * inside),
-        Allocation("tanh gradient", inside, 2 * inside),
-        Allocation("gradient of its argument", inside, inside),
-        Allocation("gradient of the cubic term", inside),
-        Allocation("cube gradient", 3 * inside, 4 * inside),
-        Allocation("sum of the argument's gradients", inside, 2 * inside),
-        Allocation("gradient of the half", inside, inside),
-        Allocation("activation gradient", inside, 2 * inside),
-    ]
+    product = [Allocation("gate product gradients", 2 * inside, (3 - relu) * inside)]
+    activation = [Allocation("activation gradient", inside, 2 * inside)]
+    return (1 - relu * (1 - a.gated)) * inside, times(a.gated, product), activation
 
 
 def cache(a: Fields, r: Run) -> Values:

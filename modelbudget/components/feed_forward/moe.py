@@ -5,14 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from modelbudget.architecture.adapter_methods import reaches_experts
-from modelbudget.architecture.arithmetic import largest, positive
+from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
     computed_again,
-    exact_bytes,
     is_sharded,
     of_states,
     tokens,
@@ -20,7 +19,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.components import expert_parallel
-from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.expert_changes import Change, changed
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
@@ -56,9 +55,6 @@ DIVIDED_OF_ALL_TOKENS = ("d_expert", "d_shared")
 OF_OWN_TOKENS = True
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
 
-END = 4
-"""Bytes of a number that a grouped product reads: where the rows of an expert end."""
-
 
 class MoEFields(MLPFields):
     n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = 0
@@ -72,33 +68,14 @@ class MoEFields(MLPFields):
 FIELDS = MoEFields
 
 
-def gathers(r: Run) -> int:
-    """1 where outputs of experts are gathered in the order of the tokens."""
-    return int(r.expert_kernel == "gathered")
-
-
-def is_packed(r: Run) -> int:
-    """1 where the stacks of gate and up are one: gathered, or with an adapter."""
-    return int(bool(gathers(r)) or reaches_experts(r))
+def is_packed(r: Run) -> bool:
+    """Whether the stacks of gate and up are one: gathered, or with an adapter."""
+    return r.expert_kernel == "gathered" or reaches_experts(r)
 
 
 def received(a: Fields, r: Run):
     """Count the rows that the routed experts of a device compute: pairs of token and expert."""
     return tokens(r) * expert_parallel.received_per_token(a, r)
-
-
-def gathering_is_known(a: Fields, r: Run):
-    """Gathered, the activation is one operation, and no bias selects experts of a token.
-
-    Torch has nothing to sum of a single channel.
-    """
-    wide, selects = positive(a.d_model - 1), int(a.router_bias == "selection")
-    return 1 - gathers(r) * (1 - wide * (1 - selects) * (1 - mlp.is_written_out(a, r)))
-
-
-def gathered_rows_outweigh_indices(a: Fields, r: Run):
-    """Gathered, in fewer than 8 channels, indices of 64 bits can set the peak."""
-    return 1 - gathers(r) * (1 - positive(a.d_model - 7))
 
 
 def gate_sums_channels(a: Fields, r: Run):
@@ -146,9 +123,8 @@ def trained_parameters(a: Fields) -> Values:
 
 
 def shards_have_gradients(a: Fields, r: Run):
-    """Sharded, each tensor gets a gradient, and gate and up of the experts are two tensors."""
-    plain = int(a.router_bias != "selection") * (1 - gathers(r))
-    return 1 - is_sharded(r) * (1 - plain)
+    """Sharded, each tensor gets a gradient."""
+    return 1 - is_sharded(r) * int(a.router_bias == "selection")
 
 
 @valid_if(shards_have_gradients)
@@ -188,35 +164,31 @@ def matrices(a: Fields) -> list[Matrix]:
     ]
 
 
-@valid_if(gathering_is_known)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward, with each token k = n_expert_per_token times where it is routed.
 
     Router: the states, their probabilities, the chosen experts. Around the experts: the order of
     the k·N pairs of token and expert, the pairs' tokens, their weights and the experts' outputs,
     before and after they are weighted. Shared experts read the same states; their gate saves their
-    output and its own value. Gathered, weights are saved before they are divided by their sum, with
-    this; the order of the tokens; and where each expert's pairs end. Experts of several devices
-    save the rows that they have received; those that divide the length have a part of the tokens.
+    output and its own value. Experts of several devices save the rows that they have received;
+    those that divide the length have a part of the tokens.
     """
     r = of_states(r)
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
     rows = size * pairs * a.d_model
-    gathered, exact = gathers(r), exact_bytes(r.dtype) if gathers(r) else size
     of_experts = size * received(a, r)
-    routed = mlp.hidden(a, r, of_experts * a.d_expert, gathered)
-    weighting = (2 + gathered) * INDEX * pairs + exact * pairs + (2 - gathered) * rows
+    routed = mlp.hidden(a, of_experts * a.d_expert)
+    weighting = 2 * INDEX * pairs + size * pairs + 2 * rows
     gate = a.shared_gate * (states + size * n)
-    probabilities = exact * (n * a.n_expert + gathered * (pairs + n)) + INDEX * pairs
     return {
-        "router": place.saves_input * states + probabilities,
-        "gate": a.gated * of_experts * a.d_model + gathered * END * a.n_expert,
+        "router": place.saves_input * states + size * n * a.n_expert + INDEX * pairs,
+        "gate": a.gated * of_experts * a.d_model,
         "up": (1 - a.gated) * of_experts * a.d_model,
         "down": routed["down"],
         "": routed[""] + weighting + gate,
-        **_shared(a, mlp.hidden(a, r, size * n * a.d_shared)),
+        **_shared(a, mlp.hidden(a, size * n * a.d_shared)),
     }
 
 
@@ -232,21 +204,14 @@ def flops(a: Fields, r: Run) -> Values:
     }
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
 def flops_recomputed(a: Fields, r: Run) -> Values:
     """Count the FLOPs that full checkpointing repeats.
 
     All but the shared experts' last product, unless its result is saved: a gate saves it, as the
     weights save the routed experts' outputs.
     """
-    if r.recompute != "full":
-        return {}
     again = flops(a, r)
-    repeats = 1 - (1 - mlp.repeats_last_product(a, r)) * (1 - a.shared_gate)
+    repeats = 1 - (1 - mlp.repeats_last_product(a)) * (1 - a.shared_gate)
     return again | {"shared.down": again["shared.down"] * repeats}
 
 
@@ -255,15 +220,11 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
 
     Live at the end, but not saved: the weights; the sum of the routed experts' outputs, or zeros
     before it; the shared experts' output. A repeated forward pass stops before the last sum.
-    Gathered: as `_gathered_outputs` says, and then both outputs and their sum.
     """
     r = of_states(r)
     size = bytes_of(r.dtype) * tokens(r)
     shared, output = (1 - place.stops) * positive(a.d_shared), size * a.d_model
     temporary = (1 + shared) * output + size * a.n_expert_per_token
-    if gathers(r):
-        temporary = largest(2 * shared * output, _gathered_outputs(a, r, place))
-        temporary = temporary - (1 - place.stops) * output
     temporary = temporary + _exchanged(a, r, (1 - place.stops) * output + temporary)
     return [
         Allocation("saved", sum(saved(a, r, place).values())),
@@ -279,29 +240,13 @@ def _exchanged(a: Fields, r: Run, at_end):
     """
     n, size = tokens(r), bytes_of(r.dtype)
     rows = size * n * a.n_expert_per_token * a.d_model
-    shared = sum(_shared(a, mlp.hidden(a, r, size * n * a.d_shared)).values())
+    shared = sum(_shared(a, mlp.hidden(a, size * n * a.d_shared)).values())
     shared = shared + a.shared_gate * size * n * (a.d_model + 1)
     then = 2 * rows + shared + at_end
     return expert_parallel.forward_beyond(r, size * received(a, r) * a.d_model, then)
 
 
-def _gathered_outputs(a: Fields, r: Run, place: Place):
-    """Bytes of the weighted outputs, their copy in the order of the tokens, and its sum.
-
-    All in at least single precision; with the sorted experts and the numbers of the experts.
-    """
-    n, exact = tokens(r), exact_bytes(r.dtype)
-    pairs = n * a.n_expert_per_token
-    weighted = exact * pairs * a.d_model + INDEX * (pairs + a.n_expert)
-    return weighted + (1 - place.stops) * exact * (pairs + n) * a.d_model
-
-
-@valid_if(
-    gate_sums_channels,
-    gathering_is_known,
-    gathered_rows_outweigh_indices,
-    mlp.one_operation,
-)
+@valid_if(gate_sums_channels, mlp.one_operation)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
     r = of_states(r)
@@ -315,19 +260,6 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     of_rows = (1 + wide) * rows + (1 - early) * (rows + weights)
     computed = size * received(a, r) * a.d_model
     softmax = probabilities + weights + indices
-    ends = [
-        *_router_backward(a, r, place),
-        *times(place.others, accumulate(states)),
-    ]
-    if gathers(r):
-        return [
-            *times(shared, _shared_backward(a, r, states)),
-            *_gathered_backward(a, r, place.given, rows),
-            Allocation("gradients of the tokens", 2 * states, states + rows + indices),
-            *times(shared, accumulate(states)),
-            *_normalised_backward(a, r),
-            *ends,
-        ]
     return [
         *times(shared, _shared_backward(a, r, states)),
         Allocation("gradients of the pairs", rows, place.given + rows),
@@ -341,53 +273,8 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         *times(shared, accumulate(states)),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, softmax),
         Allocation("softmax gradient", 2 * probabilities, 3 * probabilities),
-        *ends,
-    ]
-
-
-def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
-    """From the gradient of the sum to those of the experts' rows and of their weights.
-
-    In at least single precision up to the experts' outputs.
-    """
-    size, exact, early = bytes_of(r.dtype), exact_bytes(r.dtype), computed_again(r)
-    cast = int(size != exact)
-    pairs = tokens(r) * a.n_expert_per_token
-    states, wide = exact * tokens(r) * a.d_model, exact * pairs * a.d_model
-    weights, indices = exact * pairs, INDEX * pairs
-    saved_factors = rows + weights
-    # With one expert for a token, or one token, the gradient of the sum is that of the pairs.
-    several = positive(a.n_expert_per_token - 1) * positive(tokens(r) - 1)
-    of_sum = cast * states + (1 - cast) * given
-    of_pairs = several * wide + (1 - several) * of_sum
-    return [
-        Allocation("gradient in single precision", cast * states, cast * given),
-        Allocation("gradients of the pairs", several * wide, several * of_sum),
-        Allocation("gradients by expert", 2 * wide, wide + of_pairs + indices),
-        Allocation("weighting gradients", 2 * wide, early * saved_factors),
-        Allocation("output gradient in the run's dtype", cast * rows, cast * wide),
-        Allocation("weight gradients", weights, 2 * wide + (1 - early) * saved_factors),
-        *within("routed experts", _routed_backward(a, r)),
-        Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
-    ]
-
-
-def _normalised_backward(a: Fields, r: Run) -> Timeline:
-    """From the gradient of the normalised weights to that of the router's logits."""
-    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
-    n, pairs = tokens(r), tokens(r) * a.n_expert_per_token
-    weights, probabilities = exact * pairs, exact * n * a.n_expert
-    logits, cast = size * n * a.n_expert, int(size != exact)
-    chosen = probabilities + weights + INDEX * pairs
-    several = positive(a.n_expert_per_token - 1)
-    of_sum = weights + several * exact * n, (2 + several) * weights + exact * n
-    return [
-        Allocation("quotient gradients", 4 * weights, 3 * weights),
-        Allocation("sum gradient", *of_sum),
-        Allocation("gradient of the weights", weights, weights + exact * n),
-        Allocation("gradients of the chosen probabilities", 2 * probabilities, chosen),
-        Allocation("softmax gradient", 2 * probabilities, 3 * probabilities),
-        *times(cast, [Allocation("logits gradient in their dtype", logits, probabilities)]),
+        *_router_backward(a, r, place),
+        *times(place.others, accumulate(states)),
     ]
 
 
@@ -409,15 +296,10 @@ def _routed_backward(a: Fields, r: Run) -> Timeline:
     size, n_expert = bytes_of(r.dtype), expert_parallel.own_experts(a)
     rows, inside = (size * received(a, r) * width for width in (a.d_model, a.d_expert))
     weight = size * n_expert * a.d_model * a.d_expert
-    packed = gathers(r)
-    saved_by_down, of_product, of_activation = mlp.hidden_backward(a, r, inside, packed)
+    saved_by_down, of_product, of_activation = mlp.hidden_backward(a, inside)
     down = weight + size * n_expert * a.down_bias * a.d_model
     up = weight + size * n_expert * a.up_bias * a.d_expert
     of_down = Allocation("down gradients", down + inside, rows + saved_by_down, gradients=down)
-    if packed:
-        freed = 2 * inside + rows + END * a.n_expert
-        both = Allocation("gate and up gradients", 2 * up + rows, freed, gradients=2 * up)
-        return [of_down, *of_product, *of_activation, both]
     return [
         of_down,
         *of_product,

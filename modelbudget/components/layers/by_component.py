@@ -36,13 +36,11 @@ def shared_norm(a: Fields, one_norm) -> Values:
     return {"norm.shared": a.parallel * a.shared_norm * one_norm}
 
 
-def in_layers(
-    a: Fields, values: dict[str, Values], one_norm=0, second_norm=None, dropped=0
-) -> Terms:
+def in_layers(a: Fields, values: dict[str, Values], one_norm=0, second_norm=None) -> Terms:
     """Return the terms of all layers, from the values of each part, by name.
 
     `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where it
-    differs; `dropped`: of the dropout after each part.
+    differs.
     """
     n_layer = n_layers(a)
     terms: Terms = {}
@@ -50,5 +48,4 @@ def in_layers(
         norm_values = one_norm if second_norm is None or name in mixers() else second_norm
         held = sublayer(a, component_name(name), of_part, norm_values)
         terms = merged(terms, part("layer", held, n_layer[name]))
-    terms |= part("layer", {"dropout": dropped}, sum(n_layer.values()))
     return terms | part("layer", shared_norm(a, one_norm), a.n_layer)

@@ -1,7 +1,7 @@
 """Bytes that layers save for backward, or hold through forward and backward."""
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import computed_again, drops_outputs, of_states, tokens
+from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import embedding, norm
 from modelbudget.components.attention.model_tables import (
@@ -28,11 +28,7 @@ def saved(a: Fields, r: Run) -> Terms:
     of_parts = {
         name: component.saved(a, r, place_of(a, r, name)) for name, component in parts(a).items()
     }
-    second_norm, s = saved_of_second_norm(a, r), of_states(r)
-    dropped = (
-        drops_outputs(r) * tokens(s) * a.d_model
-    )  # a byte each (Korthikanti et al. 2022, §4.1)
-    terms = in_layers(a, of_parts, norm.saved(a, s), second_norm, dropped)
+    terms = in_layers(a, of_parts, norm.saved(a, of_states(r)), saved_of_second_norm(a, r))
     tables = model_tables(a, r)
     return merged(terms, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else terms
 

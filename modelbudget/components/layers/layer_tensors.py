@@ -1,9 +1,5 @@
 """Parameter tensors of a layer, and matrices that a run packs into one."""
 
-import operator
-from collections.abc import Callable
-from functools import reduce
-
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
@@ -29,18 +25,13 @@ def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
     return joined
 
 
-def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
-    """Return the terms with projections that are one matrix as one.
-
-    `join_values`: of two components' values; the sum, or `largest` for counts of tensors.
-    """
+def packed(r: Run, terms: Terms) -> Terms:
+    """Return the terms with projections that are one matrix as one."""
     for component, (name, parts_of_one) in joins(r).items():
         names = [f"layer.{component}.{one}" for one in parts_of_one]
         of_parts = [terms[one] for one in names if one in terms]
         if of_parts:
-            joined = Term(
-                reduce(join_values, (term.each for term in of_parts)), of_parts[0].instances
-            )
+            joined = Term(sum(term.each for term in of_parts), of_parts[0].instances)
             terms = {one: term for one, term in terms.items() if one not in names}
             terms[f"layer.{component}.{name}"] = joined
     return terms
@@ -57,7 +48,7 @@ def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
     return all_matrices
 
 
-def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
+def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
     """Parameter tensors of one layer that get a gradient, in the order of the module."""
     n_after = 2 if a.norm_placement == "both" else 0
     return [
@@ -65,26 +56,9 @@ def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
             tensor
             for name in (group.mixer, group.feed_forward)
             if name != "none"
-            for tensor in _tensors_of_part(a, r, name)
+            for tensor in tensors_of(all_parts()[name], a)
         ),
         *norm.tensors(a, "norm"),
         *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
         *n_after * norm.tensors(a, "norm"),
     ]
-
-
-def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
-    """Return the tensors of a part; those that are one matrix come as one.
-
-    It has the place of its first part; that of queries, keys and values comes last, as in Phi-3.
-    """
-    found = tensors_of(all_parts()[name], a)
-    for joined, names in filter(None, [joins(r).get(component_name(name))]):
-        joined_tensors = [tensor for tensor in found if tensor.name in names]
-        weights, biases = (sum(tensor.numbers for tensor in joined_tensors[i::2]) for i in (0, 1))
-        one_matrix = Tensor(joined, weights), Tensor(joined, biases, joined_tensors[1].is_there)
-        others = [tensor for tensor in found if tensor.name not in names]
-        first = next(i for i, tensor in enumerate(found) if tensor.name in names)
-        place = len(others) if names == PACKED else first
-        found = [*others[:place], *one_matrix, *others[place:]]
-    return found

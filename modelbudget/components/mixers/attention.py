@@ -2,7 +2,7 @@
 
 from modelbudget.components.attention.attention_backward import backward
 from modelbudget.components.attention.attention_fields import CONSTRAINTS, AttentionFields
-from modelbudget.components.attention.attention_flops import flops, flops_backward, flops_recomputed
+from modelbudget.components.attention.attention_flops import flops, flops_backward
 from modelbudget.components.attention.attention_forward import forward
 from modelbudget.components.attention.attention_parameters import matrices, parameters, tensors
 from modelbudget.components.attention.attention_program import program

@@ -6,8 +6,7 @@ after the part.
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import join
-from modelbudget.components.attention.attention_layout import is_packed
-from modelbudget.components.contract import Values, valid_if
+from modelbudget.components.contract import Values
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
 from modelbudget.memory.parameter_tensors import Tensor
@@ -20,11 +19,6 @@ GROUP = "attention"
 TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
-def separate_projections(a: Fields, r: Run):
-    """Return 1 unless the projections of attention are one matrix."""
-    return 1 - is_packed(r)
-
-
 def _both(of_attention: Values, of_mamba2: Values) -> Values:
     parts = {"attention": of_attention, "mamba2": of_mamba2}
     return {
@@ -32,13 +26,11 @@ def _both(of_attention: Values, of_mamba2: Values) -> Values:
     }
 
 
-@valid_if(separate_projections)
 def parameters(a: Fields) -> Values:
     """Sum both parts; the norm before them is the layer's."""
     return _both(attention.parameters(a), mamba2.parameters(a))
 
 
-@valid_if(separate_projections)
 def tensors(a: Fields) -> list[Tensor]:
     """Those of attention, then those of Mamba-2's mixer."""
     parts = {"attention": attention.tensors(a), "mamba2": mamba2.tensors(a)}

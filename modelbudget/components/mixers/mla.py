@@ -166,14 +166,13 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 
 @valid_if(no_indexer, values_fit_kernel)
-def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
+def flops(a: Fields, r: Run, of_scores=2) -> Values:
     """Projections, two operations for each weight and token; and the core.
 
-    `of_scores`, `of_values`: twice the number of products of length² with a query's channels, and
-    with a value's.
+    `of_scores`: twice the number of products of length² with a query's channels.
     """
     n, d_query = tokens(r), a.n_head * (a.d_nope + a.d_rope)
-    of_core = of_scores * d_query + of_values * a.n_head * a.d_value
+    of_core = of_scores * d_query + 2 * a.n_head * a.d_value
     return {
         "query": (1 - positive(a.q_lora_rank)) * 2 * n * a.d_model * d_query,
         "query_down": 2 * n * a.d_model * a.q_lora_rank,
@@ -185,20 +184,9 @@ def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
     }
 
 
-@valid_if(no_indexer, values_fit_kernel)
 def flops_backward(a: Fields, r: Run) -> Values:
     """Each product twice; scores that a kernel computes again have a query's channels."""
     return doubled(flops(a, r, scaled_dot_product.backward_products(r) - 2))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Count the FLOPs that activation checkpointing repeats.
-
-    Selective: scaled dot-product attention; full: the whole part.
-    """
-    if r.recompute == "selective":
-        return {"core": flops(a, r, 2, scaled_dot_product.recomputed_products(r) - 2)["core"]}
-    return flops(a, r) if r.recompute == "full" else {}
 
 
 @valid_if(no_indexer)

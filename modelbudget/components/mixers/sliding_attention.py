@@ -19,7 +19,6 @@ from modelbudget.components.mixers.attention import (
     FUSES_GRADIENTS,
     flops,
     flops_backward,
-    flops_recomputed,
     matrices,
     parameters,
     tensors,
