@@ -2,36 +2,20 @@
 
 from typing import Literal
 
-from modelbudget.architecture.arithmetic import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
-    INDEX,
     bytes_of,
-    divides,
     fuses_gradients,
-    is_sharded,
-    of_states,
     parts_of_length,
     stored,
-    tokens,
 )
-from modelbudget.components import loss, norm, vocabulary_parallel
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
-from modelbudget.components.rope import ANGLE
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
-from modelbudget.memory.timeline import (
-    Allocation,
-    Timeline,
-    all_gather,
-    all_reduce,
-    copied_in_order,
-    times,
-)
 from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.autograd import make_leaf
 from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
-from modelbudget.operations.joining import UNSORTED, sorted_rows_bytes
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import (
     make_linear,
@@ -175,219 +159,6 @@ def head_tensors(a: Fields) -> list[Tensor]:
         vector("head", rows(a), a.head_bias),
         matrix("head.projection", a.d_emb, a.d_model, positive(a.d_emb)),
     ]
-
-
-def saved(a: Fields, r: Run) -> dict:
-    """Return the bytes saved for backward by embedding, LM head and loss.
-
-    The indices of rows of embeddings, and the inputs of head and projections.
-    """
-    size, n = bytes_of(r.dtype), tokens(r)
-    return {
-        "embedding.token": INDEX * n,
-        "embedding.position": _position_indices(a, r),
-        "embedding.projection": size * _tokens_projected(a, r) * a.d_emb,
-        "head.projection": positive(a.d_emb) * size * tokens(of_states(r)) * a.d_model,
-        "head": size * n * width(a),
-        "loss": loss.saved(r, rows(a)),
-    }
-
-
-def _tokens_projected(a: Fields, r: Run):
-    """Tokens whose embedding a device projects: all, if positions are added to them afterwards."""
-    return tokens(r if a.position in ("learned", "sinusoidal") else of_states(r))
-
-
-def _position_indices(a: Fields, r: Run):
-    """Bytes of the indices of learned positions, or of the bucket of each pair of tokens."""
-    n = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
-    return INDEX * n
-
-
-def held_apart(a: Fields, r: Run):
-    """Bytes of embeddings that are held as local variables and are not the first layer's input.
-
-    That of tokens, where positions are added to it, and that of positions. A norm after it saves
-    it, or leaves a copy in its place.
-    """
-    if r.embeddings == "freed":
-        return 0
-    size, added = bytes_of(r.dtype), int(a.position in ("learned", "sinusoidal"))
-    copied = (1 - added) * a.embedding_norm * norm.copies_input(a, r)
-    return size * a.d_model * ((added + copied) * tokens(r) + added * r.length)
-
-
-def is_held_input(a: Fields, r: Run):
-    """1 where the first layer's input is an embedding that is held as a local variable."""
-    added = int(a.position in ("learned", "sinusoidal"))
-    return int(r.embeddings == "held") * (1 - added) * (1 - a.embedding_norm)
-
-
-def saved_after_layers(a: Fields, r: Run):
-    """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
-    by_part, of_targets = saved(a, r), INDEX * tokens(r)
-    of_head = (
-        by_part["head.projection"]
-        + by_part["head"]
-        + by_part["loss"]
-        + loss.held(r, rows(a))
-        - of_targets
-    )
-    return a.final_norm * norm.saved(a, of_states(r)) + of_head
-
-
-def final_norm(a: Fields, r: Run, others):
-    """Return the bytes live at the end of the final norm.
-
-    In addition to those live when backward begins. `others`: bytes that are then live, too. A norm
-    that copies its input leaves it live.
-    """
-    s = of_states(r)
-    states = bytes_of(r.dtype) * tokens(s) * a.d_model
-    of_norm = norm.saved(a, s) + norm.copies_input(a, r) * states
-    normed = a.final_norm * (of_norm + norm.forward_temporaries(a, s)) + states
-    return normed + others - saved_after_layers(a, r)
-
-
-def gathered_for_head(a: Fields, r: Run):
-    """Return the bytes live when a device gathers the length of the states that the head reads.
-
-    In addition to those live when backward begins.
-    """
-    s = of_states(r)
-    whole, part = (bytes_of(r.dtype) * tokens(run) * a.d_model for run in (r, s))
-    copy = copied_in_order(r, whole)
-    normed = a.final_norm * norm.saved(a, s) + part
-    return r.sequence_parallel * (whole + copy) + normed - saved_after_layers(a, r)
-
-
-def flops(a: Fields, r: Run) -> dict:
-    """Count the FLOPs of a forward pass of the LM head and of the projections.
-
-    A tied head is a matrix product too; an embedding lookup is none.
-    """
-    projection = 2 * a.d_emb * a.d_model
-    return {
-        "embedding.projection": _tokens_projected(a, r) * projection,
-        "head.projection": tokens(of_states(r)) * projection,
-        "head": 2 * tokens(r) * width(a) * rows(a),
-    }
-
-
-def head_backward(a: Fields, r: Run) -> Timeline:
-    """Loss, head, its projection, the last norm."""
-    size, n = bytes_of(r.dtype), tokens(r)
-    states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
-    weight = size * token(a, width(a))
-    bias = size * a.head_bias * rows(a)
-    of_projection, of_head = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
-    projection = [
-        Allocation("head projection gradients", of_projection + states, read + states),
-        Allocation("head projection gradients done", gradients=of_projection),
-    ]
-    return [
-        *loss.backward(r, rows(a)),
-        Allocation("head gradients", weight + bias + read, logits + read),
-        Allocation("head gradients done", gradients=of_head),
-        *all_reduce(r, read),
-        *times(positive(a.d_emb), projection),
-        *times(a.final_norm, norm.backward(a, of_states(r))),
-    ]
-
-
-def backward(a: Fields, r: Run) -> Timeline:
-    """Return the timeline of the backward pass of the embedding.
-
-    Norm; positions, summed over the batch; the projection; the token embedding; and with a tied
-    head the sum of both gradients of the matrix.
-    """
-    size, n, s = bytes_of(r.dtype), tokens(r), of_states(r)
-    states, narrow = size * n * a.d_model, size * n * a.d_emb
-    of_table, is_learned = size * table(a), int(a.position == "learned")
-    factorised = positive(a.d_emb)
-    of_positions, of_rows = is_learned * size * r.length * a.d_model, size * position(a)
-    freed = of_positions + is_learned * INDEX * r.length
-    weight = size * a.d_emb * a.d_model
-    projection = [
-        Allocation(
-            "embedding projection gradients", weight + narrow, states + narrow, gradients=weight
-        )
-    ]
-    whole = of_table * r.tensor_parallel
-    # Devices that compute one model have master weights only with a buffer of gradients, or shards.
-    share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
-    unread = factorised * narrow + (1 - factorised) * states
-    width = factorised * a.d_emb + (1 - factorised) * a.d_model
-    beside, of_places = (
-        positive(n_taken - UNSORTED)
-        * sorted_rows_bytes(n_taken, n_taken + n_rows - largest(n_taken, n_rows), d, size)
-        for n_taken, n_rows, d in ((n, a.n_vocab, width), (r.length, a.n_ctx, a.d_model))
-    )
-    of_places = is_learned * of_places
-    return [
-        *times(a.embedding_norm, norm.backward(a, s)),
-        *all_gather(r, states, freed=1),
-        Allocation("gradient of positions summed over the batch", of_positions),
-        Allocation(
-            "position embedding gradient",
-            of_rows + of_places,
-            freed + of_places,
-            gradients=of_rows,
-        ),
-        *times(factorised, projection),
-        Allocation("token embedding gradient", whole + beside, unread + beside),
-        Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
-        *times(a.tied, _sum_of_gradients(r, of_table, whole)),
-    ]
-
-
-def _sum_of_gradients(r: Run, table, whole) -> Timeline:
-    """Sum both gradients of a tied matrix.
-
-    `table`: bytes of a device's share of the matrix, of which it copies its share of the `whole`.
-    """
-    share = divides(r) * table
-    freed = whole + share + table
-    return [Allocation("sum with the head's gradient", share + table, freed, gradients=table)]
-
-
-def forward(a: Fields, r: Run) -> Timeline:
-    """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
-    size = bytes_of(r.dtype) * r.batch * r.length
-    states, narrow = size * a.d_model, size * a.d_emb
-    normed = [
-        *norm.forward(a, r),
-        Allocation("states before the norm", 0, states),
-    ]
-    return [
-        *vocabulary_parallel.rows(r, size * width(a)),
-        Allocation("projected rows", positive(a.d_emb) * states, narrow),
-        *_positions(a, r, states),
-        *times(a.embedding_norm, normed),
-    ]
-
-
-def _positions(a: Fields, r: Run, states) -> Timeline:
-    """Position embedding, which is added to the states."""
-    size = bytes_of(r.dtype)
-    rows = size * r.length * a.d_model
-    if a.position == "learned":
-        index = INDEX * r.length
-        return [
-            Allocation("positions", index),
-            Allocation("position embedding", index + rows, index),
-            Allocation("sum with the positions", states, states + rows),
-            Allocation("positions freed", 0, index),
-        ]
-    if a.position == "sinusoidal":
-        angles, exact = ANGLE * r.length * ceil_div(a.d_model, 2), ANGLE * r.length * a.d_model
-        cast = int(size != ANGLE)
-        return [
-            Allocation("sinusoids", 3 * angles + exact, 2 * angles),
-            Allocation("sinusoids in the run's dtype", cast * rows, cast * exact + angles),
-            Allocation("sum with the positions", states, states + rows),
-        ]
-    return []
 
 
 def program(a: Fields, r: Run):

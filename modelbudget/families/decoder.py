@@ -32,6 +32,7 @@ from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus
 from modelbudget.components import (
     context_parallel,
     embedding,
+    embedding_step,
     expert_parallel,
     layer,
     norm,
@@ -328,7 +329,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stages.microbatch(alone))
             return pipeline_stages.activations(r, of_microbatch)
         a = share(a, r)
-        ends = around_layers(a, embedding.saved(a, r), norm.saved(a, of_states(r)))
+        ends = around_layers(a, embedding_step.saved(a, r), norm.saved(a, of_states(r)))
         return ends | saved_by_layers(a, r)
 
     @staticmethod

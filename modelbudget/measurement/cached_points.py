@@ -45,7 +45,10 @@ def measure_new(
     quantity is in the table but not in the cache, so that it is tried again: not where another job
     of the same run has `tried` it.
     """
-    depends_on = settings.decisive(), *measured_by("modelbudget.measurement.process.pool")
+    depends_on = (
+        settings.decisive(),
+        *measured_by("modelbudget.measurement.process.worker_processes"),
+    )
     # A dictionary, so that a model of two points is measured once.
     wanted = {
         store.key(
@@ -60,7 +63,7 @@ def measure_new(
     results = []
     if untried:
         # Imports torch, which takes a second and is not needed if everything is in the cache.
-        from modelbudget.measurement.process.pool import measure_all
+        from modelbudget.measurement.process.worker_processes import measure_all
 
         results = measure_all(list(untried.values()), settings, n_workers)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
-from modelbudget.measurement.process.limits import limits
+from modelbudget.measurement.process.free_memory import limits
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.expand import Expanded
 from modelbudget.sweeps.quantity_names import OF_ALLOCATOR, OF_RUN, OF_TRAINING

@@ -20,7 +20,7 @@ from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process import pool
-from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import class_counts
 from modelbudget.measurement.reference.class_table import witness_table
 from modelbudget.sweeps.class_config import class_config

@@ -27,7 +27,7 @@ from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_
 from modelbudget.measurement.count import count
 from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process import pool
-from modelbudget.measurement.process.pool import measure_all
+from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.class_counts import build, witness
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import FILE, class_config, classes_of

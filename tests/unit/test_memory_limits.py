@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from modelbudget.measurement.process.device import room
-from modelbudget.measurement.process.limits import Limit, control_groups, limits, slurm_job
+from modelbudget.measurement.process.free_memory import Limit, control_groups, limits, slurm_job
 from modelbudget.sweeps.sweep_file import Measure
 
 MB, GB = 10**6, 10**9

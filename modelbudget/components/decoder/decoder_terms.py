@@ -6,7 +6,7 @@ from typing import Any
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import embedding, layer, multi_token_prediction, norm
+from modelbudget.components import embedding, embedding_step, layer, multi_token_prediction, norm
 from modelbudget.components.contract import Part, Values, tensors_of
 from modelbudget.memory import parameter_tensors, shards
 from modelbudget.memory.parameter_tensors import Tensor
@@ -47,7 +47,7 @@ def of_model(a: Fields, ends: Values, of_parts: dict[str, Values], one_norm=0) -
 
 def flops_of(a: Fields, r: Run, passes: int, of_part: Callable[[Part], Values]) -> Terms:
     """Combine the FLOPs of the layers' parts with those of both ends, of one pass or of two."""
-    ends = {name: passes * n for name, n in embedding.flops(a, r).items()}
+    ends = {name: passes * n for name, n in embedding_step.flops(a, r).items()}
     return of_model(a, ends, _of_parts(a, of_part))
 
 

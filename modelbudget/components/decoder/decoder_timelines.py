@@ -11,7 +11,15 @@ from modelbudget.architecture.run_values import (
     replicas,
     replicas_of_experts,
 )
-from modelbudget.components import embedding, expert_parallel, layer, loss, norm, tensor_parallel
+from modelbudget.components import (
+    embedding,
+    embedding_step,
+    expert_parallel,
+    layer,
+    loss,
+    norm,
+    tensor_parallel,
+)
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.memory import fsdp, parameter_tensors, pipeline_stages, sharded_stage, shards
 from modelbudget.memory.parameter_tensors import Tensor
@@ -127,7 +135,7 @@ def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding.forward(a, r), shared],
+        [*embedding_step.forward(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
     )
@@ -139,6 +147,6 @@ def forward_end(a: Fields, r: Run) -> tuple:
     In addition to those live when backward begins.
     """
     others = layer.held_in_forward(a, r) + layer.first_input_held(a, r)
-    normed = embedding.final_norm(a, r, others)
+    normed = embedding_step.final_norm(a, r, others)
     of_loss = loss.forward(r, embedding.rows(a))
-    return of_loss, normed, embedding.gathered_for_head(a, r)
+    return of_loss, normed, embedding_step.gathered_for_head(a, r)

@@ -21,7 +21,14 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.architecture.terms import Terms, total
-from modelbudget.components import embedding, layer, loss, pipeline_stage, tensor_parallel
+from modelbudget.components import (
+    embedding,
+    embedding_step,
+    layer,
+    loss,
+    pipeline_stage,
+    tensor_parallel,
+)
 from modelbudget.components.attention.model_tables import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.decoder.decoder_timelines import (
@@ -153,11 +160,11 @@ def timelines(a: Fields, r: Run) -> training_peak.Model:
     """Return the timelines from which the peak of training is computed."""
     r = own_tokens(r)
     model = training_peak.Model(
-        embedding.head_backward(a, r),
+        embedding_step.head_backward(a, r),
         layer.training(a, r),
-        embedding.backward(a, r),
+        embedding_step.backward(a, r),
         a.n_layer,
-        embedding.saved_after_layers(a, r),
+        embedding_step.saved_after_layers(a, r),
         bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
         forward_end(a, r),
     )

@@ -3,7 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
-from modelbudget.components import embedding, norm
+from modelbudget.components import embedding_step, norm
 from modelbudget.components.attention.model_tables import (
     model_positions,
     model_tables,
@@ -36,13 +36,13 @@ def saved(a: Fields, r: Run) -> Terms:
 def held_in_forward(a: Fields, r: Run):
     """Bytes of positions and embeddings that only the forward pass holds."""
     positions = (1 - computed_again(r)) * model_positions(a, r, r.length)
-    return positions + embedding.held_apart(a, r)
+    return positions + embedding_step.held_apart(a, r)
 
 
 def first_input_held(a: Fields, r: Run):
     """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
     unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * states_bytes(a, r)
-    return (1 - computed_again(r)) * embedding.is_held_input(a, r) * unsaved
+    return (1 - computed_again(r)) * embedding_step.is_held_input(a, r) * unsaved
 
 
 def held(a: Fields, r: Run):

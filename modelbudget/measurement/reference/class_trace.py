@@ -11,7 +11,7 @@ from modelbudget.huggingface.construct import config_object
 from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
-from modelbudget.measurement.step.transformers_class import REPLACED
+from modelbudget.measurement.step.transformers_step import REPLACED
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 

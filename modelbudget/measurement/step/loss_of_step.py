@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.step import transformers_class, user_module
+from modelbudget.measurement.step import transformers_step, user_module
 from modelbudget.measurement.step.operations_of_step import is_transformers_class
 from modelbudget.modules import chunked_loss, fused_linear_loss, in_place_loss
 from modelbudget.modules.decoder import DecoderModel
@@ -25,7 +25,7 @@ def forward(
     own module whose `forward` takes them.
     """
     if is_transformers_class(model):
-        return transformers_class.loss_of(model, tokens, labels), None
+        return transformers_step.loss_of(model, tokens, labels), None
     if user_module.takes_targets(model):
         loss, outputs = user_module.loss_and_outputs(model, tokens, labels)
         return loss, outputs if run.outputs == "kept" else None

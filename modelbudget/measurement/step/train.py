@@ -10,8 +10,8 @@ from torch import nn
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.step import transformers_class
-from modelbudget.measurement.step.gradients import gradients
+from modelbudget.measurement.step import transformers_step
+from modelbudget.measurement.step.gradient_buffer import gradients
 from modelbudget.measurement.step.loss_of_step import forward
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import (
@@ -177,7 +177,7 @@ def switch(model: nn.Module, run: RunConfig) -> None:
     config.
     """
     if is_transformers_class(model):
-        transformers_class.checkpoint(model, run)
+        transformers_step.checkpoint(model, run)
         return
     arrange(model, run)
     megatron_linear.arrange(model, run)

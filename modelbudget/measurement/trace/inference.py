@@ -13,7 +13,7 @@ from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
-from modelbudget.measurement.step.transformers_class import infer_class
+from modelbudget.measurement.step.transformers_step import infer_class
 from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
