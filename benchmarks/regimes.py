@@ -19,7 +19,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.predict import by_regime
 from modelbudget.predict.formula import formula
-from modelbudget.predict.grid import ROWS as CHUNK
+from modelbudget.predict.grid_rows import ROWS as CHUNK
 from modelbudget.predict.of_program import quantities
 from modelbudget.sweeps.derive import named_architecture
 

@@ -14,8 +14,9 @@ import polars as pl
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
+from modelbudget.predict.fitting_layouts import numbers_of_devices, pareto, smallest
 from modelbudget.predict.largest_that_fits import needed
-from modelbudget.predict.layouts import LAYOUT, layouts, numbers_of_devices, pareto, smallest
+from modelbudget.predict.layouts import LAYOUT, layouts
 from modelbudget.sweeps.derive import resolved
 
 BASE, MOST, ROOM = "llama-3-70b", 1024, 80 * 10**9

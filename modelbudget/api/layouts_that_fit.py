@@ -43,21 +43,21 @@ class Layouts(NamedTuple):
     @property
     def smallest(self) -> int | None:
         """The smallest number of devices with a layout that fits, if tightly; None if none does."""
-        from modelbudget.predict.layouts import smallest
+        from modelbudget.predict.fitting_layouts import smallest
 
         return smallest(self.table, self.accelerator.bytes)
 
     @property
     def fewest(self) -> dict[Grade, int]:
         """The fewest devices with a layout that fits, and that is tight, if these are fewer."""
-        from modelbudget.predict.layouts import fewest
+        from modelbudget.predict.fitting_layouts import fewest
 
         return fewest(self.table, self.margins, self.accelerator.bytes)
 
     @property
     def pareto(self) -> pl.DataFrame:
         """The layouts with the least bytes, by number of devices, where more devices need fewer."""
-        from modelbudget.predict.layouts import pareto
+        from modelbudget.predict.fitting_layouts import pareto
 
         return pareto(self.table)
 
@@ -69,7 +69,8 @@ class Layouts(NamedTuple):
         Of each way to recompute activations the first few meshes, each with the schedule and the
         microbatches that need least.
         """
-        from modelbudget.predict.layouts import MESH, SOLVED, largest
+        from modelbudget.predict.fitting_layouts import largest
+        from modelbudget.predict.layouts import MESH, SOLVED
 
         with_margins = self.of_all.filter(grade="fits")
         fitting = self.of_all.filter("fits") if with_margins.is_empty() else with_margins
@@ -112,7 +113,8 @@ def layouts(
     """
     import polars as pl
 
-    from modelbudget.predict.layouts import grade, layouts, numbers_of_devices
+    from modelbudget.predict.fitting_layouts import grade, numbers_of_devices
+    from modelbudget.predict.layouts import layouts
 
     try:
         table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))

@@ -17,7 +17,8 @@ import polars as pl
 from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.evaluators.graph import Graph, Node
 from modelbudget.architecture.terms import of_model
-from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid_rows import Chunk
 
 SPARSE = 8
 """Combinations of axes are not numbered where there could be more than this many for each row."""

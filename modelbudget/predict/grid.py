@@ -14,14 +14,13 @@ import polars as pl
 from pydantic import ValidationError
 
 from modelbudget.architecture.constraint import Check, check_all
-from modelbudget.architecture.evaluators import intervals, polars_columns
-from modelbudget.architecture.record import MAX_COUNT, Record
+from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import Setting
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import expression_of
 from modelbudget.predict.formula import formula
+from modelbudget.predict.grid_rows import ROWS, Chunk, Keeps, filled
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
 from modelbudget.sweeps.derive import (
@@ -35,15 +34,10 @@ from modelbudget.sweeps.derive import (
     wrong_fields,
 )
 from modelbudget.sweeps.device_defaults import DeviceDefault
-from modelbudget.sweeps.expand import point_at, where
-from modelbudget.sweeps.overflow import check_totals
+from modelbudget.sweeps.expand import where
 from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
-ROWS = 2**17
-"""Rows of a chunk: few enough for its columns to stay in a processor's cache."""
-NEARLY = 1e-9
-"""Upper bound of the relative floating-point error of a formula."""
 _NOTHING = object()
 """Value of a field in rows that an earlier check has rejected or where it has no value."""
 _DROPPED = ("dropped",)
@@ -63,38 +57,6 @@ class _Check(NamedTuple):
     axes: tuple[str, ...]
     numbers: pl.Series
     mistakes: list[tuple[str, ...]]
-
-
-class Chunk(NamedTuple):
-    """Consecutive rows: for each axis, the index of all rows, or one index for each row."""
-
-    place: dict[str, int | pl.Series]
-    rows: int
-
-    def where(self, passes: pl.Series) -> "Chunk":
-        """Return the rows that pass."""
-        place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in self.place.items()}
-        return Chunk(place, int(passes.sum()))
-
-    def slice(self, start: int, rows: int) -> "Chunk":
-        """Return at most `rows` rows from one on."""
-        if start == 0 and rows >= self.rows:
-            return self
-        place = {
-            n: v if isinstance(v, int) else v[start : start + rows] for n, v in self.place.items()
-        }
-        return Chunk(place, min(rows, self.rows - start))
-
-    def times(self, axis: str, size: int) -> "Chunk":
-        """Return each row with each of the `size` indices of another axis, which varies fastest."""
-        number = pl.int_range(self.rows * size, eager=True)
-        row = number // size
-        place = {n: v if isinstance(v, int) else v.gather(row) for n, v in self.place.items()}
-        return Chunk(place | {axis: number % size}, len(number))
-
-
-Keeps = Callable[[Chunk], pl.Series] | None
-"""Which rows of a chunk are kept, by the axes that it has so far; None: all."""
 
 
 class _RejectedError(Exception):
@@ -333,7 +295,7 @@ class Grid:
         for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
             first = Chunk(dict(zip(order, place, strict=False)), 1)
             one = self._passing(first, steps[0], keeps)
-            yield from _filled(self._joined(one, order[n_constant:], steps[1:], keeps))
+            yield from filled(self._joined(one, order[n_constant:], steps[1:], keeps))
 
     def _joined(
         self,
@@ -395,10 +357,14 @@ class Grid:
 
     def _counted(self, number: pl.Series, is_left: pl.Series, chunk: Chunk) -> list[tuple]:
         """Return for each index but 0 in the remaining rows its first row and its count."""
-        rows = self._index(chunk.place, tuple(self.axes))
-        table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(is_left)
+        table = pl.DataFrame({"number": number}).with_columns(row=self.numbers(chunk))
+        table = table.filter(is_left)
         rejected = table.filter(pl.col("number") > 0).group_by("number")
         return rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
+
+    def numbers(self, chunk: Chunk):
+        """Return the index of each row of a chunk in the order of the sweep file."""
+        return self._index(chunk.place, tuple(self.axes))
 
     def settings(self, row: int) -> dict[str, Value]:
         """Return the sweep file's values for a combination, by its index in the file's order."""
@@ -428,86 +394,6 @@ class Grid:
                 numbers[name] = _number(cells.values[0])
         for chosen in itertools.product(*categories.values()):
             yield numbers | dict(zip(categories, chosen, strict=True))
-
-    def _formulas_with_totals(self, namespace, values: dict) -> Iterator[tuple]:
-        """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
-        quantities = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
-        formulas = self.formulas(namespace, values, quantities)
-        return ((quantity, *found) for quantity, found in zip(quantities, formulas, strict=True))
-
-    def _may_overflow(self) -> bool:
-        """Whether the bounds of some quantity exceed 64 bits."""
-        return not all(
-            intervals.fits(of_model(quantity, terms))
-            for values in self.bounds()
-            for quantity, terms, _ in self._formulas_with_totals(intervals.namespace, values)
-        )
-
-    def check_totals(self, mistakes: Mistakes) -> None:
-        """Add totals that exceed 64 bits, in rows without other mistakes."""
-        if self._may_overflow():
-            self._add_overflows(mistakes)
-
-    def _add_overflows(self, mistakes: Mistakes) -> None:
-        """Add rows that exceed 64 bits.
-
-        They are found in floating point; close cases and the messages are computed exactly.
-        """
-        first, times = None, 0
-        for chunk in self.allowed():
-            values = {
-                name: value.cast(pl.Float64) if isinstance(value, pl.Series) else value
-                for name, value in self.values(chunk).items()
-            }
-            surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
-            for quantity, terms, holds in self._formulas_with_totals(
-                polars_columns.namespace, values
-            ):
-                size = polars_columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
-                surely = surely | (size > MAX_COUNT * (1 + NEARLY))
-                close = close | (size > MAX_COUNT * (1 - NEARLY))
-            rows = self._index(chunk.place, tuple(self.axes))
-            table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
-            table = table.filter(close)
-            past = table.filter("surely")["row"].to_list()
-            past += [row for row in table.filter(~pl.col("surely"))["row"] if self._errors_at(row)]
-            if past:
-                first = min(past) if first is None else min(first, *past)
-                times += len(past)
-        if first is not None:
-            for line in self._errors_at(first):
-                mistakes.add(line, where(self.settings(first)), times)
-
-    def _errors_at(self, row: int) -> list[str]:
-        """Return the mistakes of one combination when it is expanded to a point."""
-        try:
-            point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
-            if point is not None:
-                check_totals(point.architecture, point.run, self.sweep.measure.quantities)
-        except ValueError as error:
-            return str(error).splitlines()
-        return []
-
-
-def _filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yield the rows of chunks with the same constant axes in as few as have about ROWS rows."""
-    waiting: list[Chunk] = []
-    for chunk in chunks:
-        if waiting and sum(part.rows for part in waiting) + chunk.rows > ROWS:
-            yield _together(waiting)
-            waiting = []
-        waiting.append(chunk)
-    if waiting:
-        yield _together(waiting)
-
-
-def _together(chunks: list[Chunk]) -> Chunk:
-    first, *_ = chunks
-    place: dict[str, int | pl.Series] = {}
-    for name, index in first.place.items():
-        parts = [part for chunk in chunks if isinstance(part := chunk.place[name], pl.Series)]
-        place[name] = index if isinstance(index, int) else pl.concat(parts)
-    return Chunk(place, sum(chunk.rows for chunk in chunks))
 
 
 def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:

@@ -10,7 +10,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.predict import by_regime, factored
 from modelbudget.predict.formula import formula
-from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid_rows import Chunk
 from modelbudget.sweeps.quantity_names import Quantity
 
 NONE = 0, 0

@@ -21,7 +21,8 @@ from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict.counts_by_convention import BY_NAME
-from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid_rows import Chunk
 from modelbudget.predict.named_values import column, fields_of, value_of, values_in
 from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved

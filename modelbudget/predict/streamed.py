@@ -13,7 +13,9 @@ from modelbudget.architecture.terms import Terms, of_model
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict import by_regime, factored, grid_of_class
 from modelbudget.predict.formula import formula
-from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid_overflow import check_totals_of_grid
+from modelbudget.predict.grid_rows import Chunk
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
 from modelbudget.sweeps.sweep_json import resolved
@@ -60,7 +62,7 @@ def with_grids(checked: CheckedSweep) -> Predicted:
         mistakes.raise_if_any()
     grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
     for grid in grids:
-        grid.check_totals(mistakes)
+        check_totals_of_grid(grid, mistakes)
         grid_of_class.check(grid, checked.sweep.measure.quantities, mistakes)
     mistakes.raise_if_any()
     if not grids:

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.predict.fitting_layouts import fewest, grade
 from modelbudget.predict.largest_that_fits import ENDLESS
-from modelbudget.predict.layouts import fewest, grade
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, in_words, si_bytes
 from modelbudget.report.page_data import PAGE

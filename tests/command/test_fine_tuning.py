@@ -4,7 +4,7 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.api.changes import candidates, changes
-from modelbudget.api.command.show import of_changes, of_fits
+from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
 from modelbudget.api.fitting import accelerator
 

@@ -6,15 +6,20 @@ from typing import Any
 import typer
 
 from modelbudget.api.breakdown import FORMULA
-from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.notes_of_fit import below_capability_8, served_in_fewer_bits
 from modelbudget.api.command.output import DIFFERS
+from modelbudget.api.command.tables_of_fit import (
+    class_in_room,
+    not_solved,
+    of_changes,
+    of_fits,
+    of_layouts,
+)
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.fitting import Fit, accelerator, settings_on, sharing
+from modelbudget.api.fitting import accelerator, settings_on, sharing
 from modelbudget.api.fitting import fit as fit_to
-from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import (
@@ -24,34 +29,18 @@ from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
 )
-from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
-from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
-from modelbudget.common.byte_sizes import GIVEN
+from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.errors import InputError
-from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
     count,
-    in_words,
     percent,
     short,
     si_bytes,
     si_flops,
 )
-
-MODULES = "modelbudget's modules"
-OF_ONE = {"length": " of batch 1"}
-SEGMENTS = "  expandable_segments:True"
-"""What PYTORCH_CUDA_ALLOC_CONF may say, below the largest batch or length."""
-MOST_CHANGES = 8
-"""Changes that are shown, and characters of what they set."""
-OF_CHANGES = {
-    "training": ("", "trains something else, or other weights"),
-    "inference": (" in inference", "other weights"),
-}
-"""Purpose → what the title of its changes says of it, and of those with a star."""
 
 
 def run(
@@ -205,7 +194,7 @@ def run(
     for line in (
         *refusals,
         *below_capability_8(model, fits, settings),
-        *(f"{_not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
+        *(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
     ):
         output.print_note(line)
     if stored:
@@ -315,141 +304,6 @@ def _total(predicted: Predictions, quantity: str) -> str:
     how = "" if source == FORMULA else ", traced"
     rounded, whole = text(value), count(value)
     return f"{rounded if whole in rounded else f'{rounded} ({whole})'}{how}"
-
-
-def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:
-    """Return whether the class fits that leads the answer, as plain values; None without one."""
-    quantity = f"peak_{fit.purpose}_bytes"
-    if predicted.run.implementation != TRANSFORMERS or quantity not in predicted.breakdowns:
-        return None
-    needed = predicted[quantity].total
-    return {
-        "implementation": predicted.whose,
-        "needed": needed,
-        "fits": needed <= fit.accelerator.bytes,
-        "grade": fit.margins.grade(needed, fit.accelerator.bytes),
-    }
-
-
-def _not_solved(fit: Fit) -> str:
-    if fit.largest:
-        return "the largest batch was found by traces, and no length"
-    return "largest batch and length are not solved"
-
-
-def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
-    """Return what an accelerator has room for, and whether the class fits that leads the answer.
-
-    The largest values are solved by the formulas of our modules, or traced, as title and rows say.
-    """
-    rows = []
-    leads = any(class_in_room(fit, predicted) for fit in fits)
-    has_class = leads or any(fit.largest_of_class for fit in fits)
-    whose = f", {OURS}" if has_class else ""
-    for fit in fits:
-        of = f"of {si_bytes(fit.accelerator.bytes)}"
-        of_class = class_in_room(fit, predicted)
-        if of_class is not None:
-            room = f"{si_bytes(of_class['needed'])} {of}"
-            rows.append((f"{fit.purpose}, {TRANSFORMERS}", of_class["grade"], room))
-        if fit.why is None:
-            ours = f"{fit.purpose}{whose}" if leads else fit.purpose
-            rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
-        for name, solution in fit.largest.items():
-            largest = f"{fit.purpose}: largest {name}"
-            with_margins = fit.largest_with_margins[name].value
-            rows.append((largest, count(solution.value), f"{count(with_margins)} with margins"))
-            growing = fit.largest_with_expandable_segments.get(name)
-            if growing and growing.value > with_margins:
-                rows.append((SEGMENTS, "", f"{count(growing.value)} with margins"))
-            if largest_of_class := fit.largest_of_class.get(name):
-                rows.append(("  as the class", count(largest_of_class.value), ""))
-    first = fits[0]
-    device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
-    given_by = GIVEN if reserve.source == GIVEN else "memory_margins.yaml"
-    rows += [
-        ("memory", si_bytes(device.bytes), "its driver" if device.driver_gib else device.source),
-        ("margins: reserve", si_bytes(reserve.bytes), given_by),
-        ("margins: worst reading", f"{worst.value} ×", "the prediction"),
-    ]
-    by = "; ".join(
-        f"{fit.purpose} by {', '.join(f'{name}: {value}' for name, value in fit.sharing.items())}"
-        for fit in fits
-        if fit.sharing
-    )
-    shared = f", each of {count(first.devices)}: {by}" if by else ""
-    whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class" if has_class else ""
-    heading = "" if has_class else MODULES
-    return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
-
-
-def of_changes(fit: Fit) -> Table:
-    """Return the changes by which a run needs less, each alone, and several together."""
-    rows = [_change(change, fit.run) for change in fit.changes[:MOST_CHANGES]]
-    of, star = OF_CHANGES[fit.purpose]
-    notes = f"{si_bytes(fit.needed)} now; * {star}"
-    if (all_of := fit.together) is not None:
-        grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
-        rows.append((f"together: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
-        rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
-        limits = (all_of.largest or {}).items()
-        rows += [
-            (f"  largest {name}{OF_ONE.get(name, '')}", "", count(n), "") for name, n in limits
-        ]
-    return Table(f"What needs less{of}: {notes}", ("change", "--set", "peak", "less"), rows,
-                 before_names=("less",), texts=("--set",))  # fmt: skip
-
-
-def _change(change: Change, run: RunConfig) -> tuple[str, str, str, str]:
-    """Return the cells of a change; without what the run has anyhow, and no other field changes."""
-    follows = RunConfig.derivations()
-    fields = ", ".join(
-        f"{name}={show(value).strip(chr(39))}"
-        for name, value in change.fields.items()
-        if name in follows or getattr(run, name) != value
-    )
-    star = "*" if change.alters else ""
-    return f"{change.text}{star}", fields, si_bytes(change.needed), si_bytes(change.saves)
-
-
-def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
-    """Return the layouts of all devices that fit, and the least bytes by number of devices.
-
-    `whose`: the implementation whose memory it is.
-    """
-    grades = layouts.of_all["grade"]
-    fitting, tight = (int((grades == name).sum()) for name in ("fits", "tight"))
-    unknown = grades.null_count()
-    without = f"; {count(unknown)} were not computed" if unknown else ""
-    title = (
-        f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
-        f"of {count(len(grades))} layouts, {count(fitting)} fit with this batch on each replica, "
-        f"and {count(tight)} are tight, for the implementation {whose}{without}"
-    )
-    columns = ("layout", "recompute", "grade", "bytes per device", "margin", "largest batch",
-               "length")  # fmt: skip
-    rows = [
-        (in_words(row), row["recompute"], row["grade"], si_bytes(row["bytes"]),
-         si_bytes(row["margin"]),
-         count(row["largest_batch"]), count(row["largest_length"]))
-        for row in layouts.offered
-    ]  # fmt: skip
-    least = ", ".join(f"{name} from {count(n)} on" for name, n in layouts.fewest.items())
-    none = "none fits" if layouts.table["bytes"].count() else "no layout was computed"
-    front = [
-        (count(row["devices"]), in_words(row), row["recompute"], si_bytes(row["bytes"]),
-         row["grade"])
-        for row in layouts.pareto.iter_rows(named=True)
-    ]  # fmt: skip
-    return [
-        Table(title, columns if rows else ("",), rows, texts=("recompute", "grade")),
-        Table(
-            f"Least bytes per device, by number of devices: {least or none}",
-            ("devices", "layout", "recompute", "bytes per device", "grade"),
-            front,
-            texts=("layout", "recompute", "grade"),
-        ),
-    ]
 
 
 def notes(*several: Predictions) -> None:

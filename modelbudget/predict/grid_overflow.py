@@ -1,0 +1,78 @@
+"""Totals of a grid that exceed 64 bits."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from modelbudget.architecture.evaluators import intervals, polars_columns
+from modelbudget.architecture.record import MAX_COUNT
+from modelbudget.architecture.terms import of_model
+from modelbudget.predict.grid import Grid
+from modelbudget.sweeps.expand import point_at, where
+from modelbudget.sweeps.overflow import check_totals
+from modelbudget.sweeps.sweep_mistakes import Mistakes
+
+NEARLY = 1e-9
+"""Upper bound of the relative floating-point error of a formula."""
+
+
+def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple]:
+    """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
+    quantities = list(dict.fromkeys(["parameter_bytes", *grid.sweep.measure.quantities]))
+    formulas = grid.formulas(namespace, values, quantities)
+    return ((quantity, *found) for quantity, found in zip(quantities, formulas, strict=True))
+
+
+def _may_overflow(grid: Grid) -> bool:
+    """Whether the bounds of some quantity exceed 64 bits."""
+    return not all(
+        intervals.fits(of_model(quantity, terms))
+        for values in grid.bounds()
+        for quantity, terms, _ in _formulas_with_totals(grid, intervals.namespace, values)
+    )
+
+
+def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
+    """Add totals that exceed 64 bits, in rows without other mistakes."""
+    if _may_overflow(grid):
+        _add_overflows(grid, mistakes)
+
+
+def _add_overflows(grid: Grid, mistakes: Mistakes) -> None:
+    """Add rows that exceed 64 bits.
+
+    They are found in floating point; close cases and the messages are computed exactly.
+    """
+    first, times = None, 0
+    for chunk in grid.allowed():
+        values = {
+            name: value.cast(pl.Float64) if isinstance(value, pl.Series) else value
+            for name, value in grid.values(chunk).items()
+        }
+        surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
+        for quantity, terms, holds in _formulas_with_totals(grid, polars_columns.namespace, values):
+            size = polars_columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
+            surely = surely | (size > MAX_COUNT * (1 + NEARLY))
+            close = close | (size > MAX_COUNT * (1 - NEARLY))
+        rows = grid.numbers(chunk)
+        table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
+        table = table.filter(close)
+        past = table.filter("surely")["row"].to_list()
+        past += [row for row in table.filter(~pl.col("surely"))["row"] if _errors_at(grid, row)]
+        if past:
+            first = min(past) if first is None else min(first, *past)
+            times += len(past)
+    if first is not None:
+        for line in _errors_at(grid, first):
+            mistakes.add(line, where(grid.settings(first)), times)
+
+
+def _errors_at(grid: Grid, row: int) -> list[str]:
+    """Return the mistakes of one combination when it is expanded to a point."""
+    try:
+        point = point_at(0, grid.settings(row), grid.sweep, {grid.name: grid.base})
+        if point is not None:
+            check_totals(point.architecture, point.run, grid.sweep.measure.quantities)
+    except ValueError as error:
+        return str(error).splitlines()
+    return []

@@ -1,0 +1,62 @@
+"""Rows of a grid: chunks of consecutive ones, by the indices of their values on each axis."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import polars as pl
+
+ROWS = 2**17
+"""Rows of a chunk: few enough for its columns to stay in a processor's cache."""
+
+
+class Chunk(NamedTuple):
+    """Consecutive rows: for each axis, the index of all rows, or one index for each row."""
+
+    place: dict[str, int | pl.Series]
+    rows: int
+
+    def where(self, passes: pl.Series) -> "Chunk":
+        """Return the rows that pass."""
+        place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in self.place.items()}
+        return Chunk(place, int(passes.sum()))
+
+    def slice(self, start: int, rows: int) -> "Chunk":
+        """Return at most `rows` rows from one on."""
+        if start == 0 and rows >= self.rows:
+            return self
+        place = {
+            n: v if isinstance(v, int) else v[start : start + rows] for n, v in self.place.items()
+        }
+        return Chunk(place, min(rows, self.rows - start))
+
+    def times(self, axis: str, size: int) -> "Chunk":
+        """Return each row with each of the `size` indices of another axis, which varies fastest."""
+        number = pl.int_range(self.rows * size, eager=True)
+        row = number // size
+        place = {n: v if isinstance(v, int) else v.gather(row) for n, v in self.place.items()}
+        return Chunk(place | {axis: number % size}, len(number))
+
+
+Keeps = Callable[[Chunk], pl.Series] | None
+"""Which rows of a chunk are kept, by the axes that it has so far; None: all."""
+
+
+def filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield the rows of chunks with the same constant axes in as few as have about ROWS rows."""
+    waiting: list[Chunk] = []
+    for chunk in chunks:
+        if waiting and sum(part.rows for part in waiting) + chunk.rows > ROWS:
+            yield _together(waiting)
+            waiting = []
+        waiting.append(chunk)
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(chunks: list[Chunk]) -> Chunk:
+    first, *_ = chunks
+    place: dict[str, int | pl.Series] = {}
+    for name, index in first.place.items():
+        parts = [part for chunk in chunks if isinstance(part := chunk.place[name], pl.Series)]
+        place[name] = index if isinstance(index, int) else pl.concat(parts)
+    return Chunk(place, sum(chunk.rows for chunk in chunks))
