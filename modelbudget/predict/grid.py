@@ -19,8 +19,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import Setting
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import expression_of
+from modelbudget.predict import grid_rows
 from modelbudget.predict.formula import formula
-from modelbudget.predict.grid_rows import ROWS, Chunk, Keeps, filled
+from modelbudget.predict.grid_rows import Chunk, Keeps, filled
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
 from modelbudget.sweeps.derive import (
@@ -309,7 +310,7 @@ class Grid:
             yield from [chunk] * bool(chunk.rows)
             return
         size = len(self.axes[axes[0]])
-        block = max(1, ROWS // size)
+        block = max(1, grid_rows.ROWS // size)
         for start in range(0, chunk.rows, block):
             part = self._passing(chunk.slice(start, block).times(axes[0], size), steps[0], keeps)
             yield from self._joined(part, axes[1:], steps[1:], keeps)

@@ -15,7 +15,7 @@ from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.components.groups import group_of
-from modelbudget.predict import grid as grids
+from modelbudget.predict import grid_rows
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.formula import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
@@ -140,7 +140,7 @@ def comparable(rows) -> list[str]:
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
-    monkeypatch.setattr(grids, "ROWS", chunk)
+    monkeypatch.setattr(grid_rows, "ROWS", chunk)
     # Closed formulas alone: programs take longer (the next test).
     monkeypatch.setattr("modelbudget.predict.formula.terms_by_program", lambda *_: None)
     monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
@@ -241,7 +241,7 @@ def many(tmp_path, catalogue):
 
 
 def test_frames_are_small_and_hold_every_combination_once(many, monkeypatch):
-    monkeypatch.setattr(grids, "ROWS", 4096)
+    monkeypatch.setattr(grid_rows, "ROWS", 4096)
     parts = list(frames(many, 2))
     assert max(part.height for part in parts) <= 8 * 4096
     rows = pl.concat(parts)
@@ -265,7 +265,7 @@ def test_a_few_rows_by_hand(many):
 
 
 def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch):
-    monkeypatch.setattr(grids, "ROWS", 4096)
+    monkeypatch.setattr(grid_rows, "ROWS", 4096)
     axes, groups = many.sweep.axes(), groups_of(many)
     assert groups == ["token embedding", "head", "attention", "MLP", "norms"]
     along = AxisSummary(axes, many.sweep.measure.quantities, groups)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from modelbudget.catalogue.published_scaling import published_scaling
 from modelbudget.common.errors import InputError
-from modelbudget.predict import grid as grids
-from modelbudget.predict import shape_search
+from modelbudget.predict import grid_rows, shape_search
 from modelbudget.report.charts.frontier import solve_charts
 from modelbudget.report.solve_tables import solve_section
 from modelbudget.sweeps.points_table import points_table
@@ -123,7 +122,7 @@ def test_all_shapes_within_the_bounds_and_the_best_of_them(
     tmp_path, catalogue, monkeypatch, question, rows
 ):
     """Against one shape after another by hand, whole or in chunks of few rows."""
-    monkeypatch.setattr(grids, "ROWS", rows)
+    monkeypatch.setattr(grid_rows, "ROWS", rows)
     left = list(every(question["grid"]))
     counts = [len(left)]
     for name, (least, most) in question["within"].items():
