@@ -15,7 +15,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
-from modelbudget.predict.serve import matrices_of
+from modelbudget.predict.engine_weights import matrices_of
 
 MAX_JSON = 2**20
 TARGETS = {

@@ -14,7 +14,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.cache_bytes import kinds
-from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
+from modelbudget.predict.engine_weights import rank_of, rotary_bytes, scales_bytes, weight_bytes
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",

@@ -1,0 +1,163 @@
+"""What a device of an engine loads: its share of a model, weights, tables and adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modelbudget.architecture.arithmetic import ceil_div
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import ALL_LINEAR
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.components import layer
+from modelbudget.components.weight_formats import format_of
+from modelbudget.predict.prediction_or_reason import terms_or_reason
+
+VOCABULARY_MULTIPLE = 64
+"""vLLM pads the vocabulary to this (DEFAULT_VOCAB_PADDING_SIZE), before it divides it."""
+DIVIDED_PARTS = {"attention", "sliding_attention", "mla", "gated_deltanet", "mlp", "moe", "none"}
+"""Parts of layers whose share on one of several devices is known in serving."""
+DIVIDED = "n_head", "n_linear_head", "n_linear_key_head", "d_ff", "d_shared"
+"""Sizes of which each device has a part: columns of one matrix, rows of the next."""
+ALONE = {
+    "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
+    "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
+}  # fmt: skip
+
+
+def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Architecture:
+    """Return the architecture of what one device computes. Raises ValueError.
+
+    Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
+    §3; heads of Gated DeltaNet as vLLM's models/qwen3_next.py does); MLA's latent is on each. With
+    expert_parallel whole experts are.
+    """
+    if tensor_parallel == 1 and expert_parallel == 1:
+        return a
+    setting = f"tensor_parallel = {tensor_parallel}"
+    whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
+    if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
+        raise ValueError(f"{setting}: {a.name()}: {whole}")
+    fields: Any = a
+    parts = {name for name, n in layer.n_layers(fields).items() if n}
+    if unknown := parts - DIVIDED_PARTS:
+        raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
+    if fields.qk_norm in ("separate", "joint"):
+        raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: {whole}")
+    shares = {"vocab_multiple": 1}
+    of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
+    expert = "n_expert" if expert_parallel > 1 else "d_expert"
+    for name, n in (*((size, tensor_parallel) for size in DIVIDED), (expert, of_experts)):
+        size = getattr(fields, name)
+        if size % n:
+            raise ValueError(f"{name} = {size:,}: {n} devices do not divide it")
+        shares[name] = size // n
+    n_kv = fields.n_kv_head
+    if n_kv % tensor_parallel and tensor_parallel % n_kv:
+        raise ValueError(f"n_kv_head = {n_kv}: {tensor_parallel} devices do not divide it")
+    shares["n_kv_head"] = max(n_kv // tensor_parallel, 1)
+    rows = ceil_div(fields.n_vocab, fields.vocab_multiple) * fields.vocab_multiple
+    rows = ceil_div(rows, VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    shares["n_vocab"] = ceil_div(rows, tensor_parallel)
+    return a.model_copy(update=shares)
+
+
+def totals(quantity: str, a: Architecture, run: RunConfig) -> dict[str, int]:
+    """Return the totals of a quantity by component. Raises ValueError with the reason."""
+    terms, why = terms_or_reason(quantity, a, run)
+    if why:
+        raise ValueError(f"{quantity}: {why}")
+    return {name: term.total for name, term in terms.items()}
+
+
+def weight_bytes(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes of a device's weights; the router is whole on each. Raises ValueError."""
+    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    _check_groups(a, rank, run)
+    by_component = totals("parameter_bytes", rank, run.model_copy(update=ALONE))
+    copies = run.expert_parallel
+    return sum(n * (copies if name.endswith("router") else 1) for name, n in by_component.items())
+
+
+def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
+    """Raise ValueError if numbers that share a scale would be on two devices.
+
+    vLLM cannot load such shards (vllm-project/vllm, issues 25292 and 52997).
+    """
+    if run.weights not in FORMATS:
+        return
+    for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
+        word = format_of(run, part.routed)
+        if word is None or not (stored := FORMATS[word].format).groups:
+            continue
+        is_second = part.routed and run.expert_weights != "weights"
+        group = (is_second and run.expert_weight_group) or run.weight_group
+        block = (is_second and run.expert_weight_block) or run.weight_block or stored.block
+        sizes = (whole.d_in, part.d_in, group), (whole.d_out, part.d_out, block)
+        for size, share, together in sizes:
+            if together and share != size and share % together:
+                devices = run.tensor_parallel
+                most = max(d for d in range(1, devices) if not devices % d
+                           and (d == 1 or not size % (d * together)))  # fmt: skip
+                raise ValueError(
+                    f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
+                    f"needs a multiple of {together}; allowed: --set tensor_parallel={most}"
+                )
+
+
+def matrices_of(a: Any) -> list:
+    """Return the matrices of linear layers, with the number of layers that have each."""
+    if not hasattr(a, "mlps"):
+        return []
+    n_layer = layer.n_layers(a)
+    parts = layer.parts(a).items()
+    return [
+        (matrix, n_layer[name])
+        for name, component in parts
+        if n_layer[name] and hasattr(component, "matrices")
+        for matrix in component.matrices(a)
+    ]
+
+
+def largest_matrix(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes in the dtype of the largest matrix that is quantised; 0 without any."""
+    if run.weights == "dtype":
+        return 0
+    sizes = [matrix.d_in * matrix.d_out for matrix, _ in matrices_of(a)]
+    return bytes_of(run.dtype) * max(sizes, default=0)
+
+
+def adapter_bytes(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes of one served LoRA adapter on a device: r (d_in + d_out) a matrix.
+
+    Of column-parallel layers the first matrix is whole, of row-parallel ones the second (vLLM
+    without fully_sharded_loras). Raises ValueError.
+    """
+    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    targets = run.adapter_targets.split()
+    numbers = sum(
+        n_layer * matrix.n * (matrix.d_in + matrix.d_out)
+        for matrix, n_layer in matrices_of(rank)
+        if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
+    )
+    if not numbers:
+        raise ValueError(f"served_adapters: adapter_targets = {run.adapter_targets}: no such layer")
+    return bytes_of(run.dtype) * run.adapter_rank * numbers
+
+
+def rotary_bytes(a: Any, run: RunConfig) -> int:
+    """Return the bytes of vLLM's table of cosines and sines of all positions."""
+    if getattr(a, "position", "") != "rotary" or run.cache_layout != "paged":
+        return 0
+    width = getattr(a, "d_rope", 0) or a.d_rotary or a.d_head
+    return bytes_of(run.dtype) * a.n_ctx * width
+
+
+def scales_bytes(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes by which scales of channels are more in float32, as vLLM holds them."""
+    if run.weights not in ("fp8-channel", "int8-channel"):
+        return 0
+    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rows = sum(n_layer * matrix.n * matrix.d_out for matrix, n_layer in matrices_of(rank))
+    return max(4 - bytes_of(run.dtype), 0) * rows
