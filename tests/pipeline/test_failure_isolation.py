@@ -19,7 +19,7 @@ from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process import pool
+from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import class_counts
 from modelbudget.measurement.reference.class_table import witness_table
@@ -87,7 +87,7 @@ FAILS = REASONS | {"hang": "no answer within 8 s", "fill": "MemoryError: needs m
 @pytest.mark.parametrize("when", ["training", "use"])
 @pytest.mark.parametrize("deed", FAILS)
 def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when, monkeypatch):
-    monkeypatch.setattr(pool, "OBJECTS_BYTES", 2**28)
+    monkeypatch.setattr(worker_processes, "OBJECTS_BYTES", 2**28)
     quantities = sorted(set().union(*GROUPS.values()))
     measure = Measure(
         quantities=quantities, timeout_s=8 if deed == "hang" else 60, memory_share=0.01

@@ -26,7 +26,7 @@ from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_of
 from modelbudget.measurement.count import count
 from modelbudget.measurement.measured_table import measured_table
-from modelbudget.measurement.process import pool
+from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.class_counts import build, witness
 from modelbudget.predict.predict import predict
@@ -609,7 +609,7 @@ def test_a_model_that_fills_the_memory_of_a_worker_is_lost_alone(from_config, mo
     """Jobs rebuild records without checking them."""
     points = from_config(XLNET).points
     greedy = points[0].architecture.model_copy(update={"config": json.dumps(GREEDY)})
-    monkeypatch.setattr(pool, "OBJECTS_BYTES", 2**28)
+    monkeypatch.setattr(worker_processes, "OBJECTS_BYTES", 2**28)
     scarce = ON_META.model_copy(update={"memory_share": 1e-9})
     models = [(greedy, points[0].run), (points[0].architecture, points[0].run)]
     lost, there = measure_all(models, scarce, 1)
