@@ -61,9 +61,7 @@ def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFra
 
     try:
         wanted = Wanted(
-            point.kind,
-            point.keys_of_config(),
-            [(class_run(point.kind, run), quantities)],
+            point.kind, point.keys_of_config(), [(class_run(point.kind, run), quantities)]
         )
     except ValueError as error:
         refused = refused_table(point.kind, dict.fromkeys(sorted(quantities), str(error)))
@@ -73,7 +71,4 @@ def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFra
 
 
 def _about(point: ClassOfPoint) -> list[pl.Expr]:
-    return [
-        pl.lit(point.point).alias("point"),
-        pl.lit(point.built_from).alias("built_from"),
-    ]
+    return [pl.lit(point.point).alias("point"), pl.lit(point.built_from).alias("built_from")]

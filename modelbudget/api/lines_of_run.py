@@ -169,10 +169,7 @@ OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
 
 
 def lines_of_weights(
-    run: RunConfig,
-    breakdowns: Mapping[str, Breakdown],
-    file_bytes: int | None,
-    kind: str | None,
+    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None, kind: str | None
 ) -> tuple[str, ...]:
     """Say where the bytes of quantised weights come from, and how products read them.
 

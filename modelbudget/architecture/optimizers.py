@@ -270,11 +270,7 @@ def optimizer_named(name: str) -> OptimizerData:
 
 def kernels(r) -> dict[str, Any]:
     """Return the kernels that a run's step may have, with 1 where it is the one, else 0."""
-    is_run = {
-        "single": (1 - r.foreach) * (1 - r.fused),
-        "foreach": r.foreach,
-        "fused": r.fused,
-    }
+    is_run = {"single": (1 - r.foreach) * (1 - r.fused), "foreach": r.foreach, "fused": r.fused}
     return {name: is_it for name, is_it in is_run.items() if not _is_no(is_it)}
 
 

@@ -209,10 +209,7 @@ def _default_signals() -> None:
 
 
 def _serve(
-    connection: Connection,
-    of_parent: Connection,
-    work: Callable[[Any], Any],
-    bound: Bound | None,
+    connection: Connection, of_parent: Connection, work: Callable[[Any], Any], bound: Bound | None
 ) -> None:
     of_parent.close()
     _default_signals()

@@ -89,10 +89,7 @@ def singular_values(layer: Layer, lora_a, lora_b, lora_e, ranks) -> Callable:
             layer.base,
             before,
             result,
-            div(
-                mul(matmul(matmul(layer.drop(x), t(mul(lora_a, lora_e))), t(lora_b)), 2.0),
-                rank,
-            ),
+            div(mul(matmul(matmul(layer.drop(x), t(mul(lora_a, lora_e))), t(lora_b)), 2.0), rank),
         )
 
     return forward

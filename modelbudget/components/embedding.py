@@ -5,12 +5,7 @@ from typing import Literal
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    fuses_gradients,
-    parts_of_length,
-    stored,
-)
+from modelbudget.architecture.run_values import bytes_of, fuses_gradients, parts_of_length, stored
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.memory.trained_model import TrainedModel

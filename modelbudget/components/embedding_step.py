@@ -176,10 +176,7 @@ def backward(a: Fields, r: Run) -> Timeline:
         *all_gather(r, states, freed=1),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation(
-            "position embedding gradient",
-            of_rows + of_places,
-            freed + of_places,
-            gradients=of_rows,
+            "position embedding gradient", of_rows + of_places, freed + of_places, gradients=of_rows
         ),
         *times(factorised, projection),
         Allocation("token embedding gradient", whole + beside, unread + beside),
@@ -202,10 +199,7 @@ def forward(a: Fields, r: Run) -> Timeline:
     """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
     size = bytes_of(r.dtype) * r.batch * r.length
     states, narrow = size * a.d_model, size * a.d_emb
-    normed = [
-        *norm.forward(a, r),
-        Allocation("states before the norm", 0, states),
-    ]
+    normed = [*norm.forward(a, r), Allocation("states before the norm", 0, states)]
     return [
         *vocabulary_parallel.rows(r, size * embedding.width(a)),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),

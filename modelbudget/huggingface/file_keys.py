@@ -28,10 +28,7 @@ def stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:
 
 
 def changed(
-    file: dict[str, Any],
-    before: dict[str, Any],
-    after: dict[str, Any],
-    aliases: Mapping[str, str],
+    file: dict[str, Any], before: dict[str, Any], after: dict[str, Any], aliases: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a file's keys with those that differ between `before` and `after`, as in `after`.
 

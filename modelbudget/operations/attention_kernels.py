@@ -12,16 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import (
-    add,
-    compare,
-    contiguous,
-    div,
-    dropout,
-    mul,
-    tanh,
-    to,
-)
+from modelbudget.operations.elementwise import add, compare, contiguous, div, dropout, mul, tanh, to
 from modelbudget.operations.joining import pad
 from modelbudget.operations.memory_layout import at_least_float32, empty_like
 from modelbudget.operations.operation import operation

@@ -73,9 +73,7 @@ class AxisSummary:
         columns = ["axis", "index", "value"]
         tables = [
             self._along(axis).select(
-                *columns,
-                group=pl.lit(group),
-                share=pl.col(OF_GROUP + group) / pl.col("parameters"),
+                *columns, group=pl.lit(group), share=pl.col(OF_GROUP + group) / pl.col("parameters")
             )
             for group in self.groups
             for axis in self.axes

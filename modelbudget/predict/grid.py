@@ -299,11 +299,7 @@ class Grid:
             yield from filled(self._joined(one, order[n_constant:], steps[1:], keeps))
 
     def _joined(
-        self,
-        chunk: Chunk,
-        axes: list[str],
-        steps: list[list[_Check]],
-        keeps: Keeps,
+        self, chunk: Chunk, axes: list[str], steps: list[list[_Check]], keeps: Keeps
     ) -> Iterator[Chunk]:
         """Yield the rows of a chunk with all values of more axes; `steps`: checks after each."""
         if not chunk.rows or not axes:

@@ -266,9 +266,7 @@ SCHEMA = {
 
 
 def fit_table(
-    cells: list[Cell],
-    measured: dict[tuple[str, Model], int],
-    missing: dict[tuple[str, Model], str],
+    cells: list[Cell], measured: dict[tuple[str, Model], int], missing: dict[tuple[str, Model], str]
 ) -> pl.DataFrame:
     """Return one row for each cell.
 

@@ -17,12 +17,7 @@ _LAYER = re.compile(r"blk\.\d+\.")
 
 
 def show(
-    model: Model,
-    format_name: str,
-    imatrix: bool,
-    as_json: bool,
-    as_csv: bool,
-    as_markdown: bool,
+    model: Model, format_name: str, imatrix: bool, as_json: bool, as_csv: bool, as_markdown: bool
 ) -> None:
     """Print the tensors of a file by name and type, and its bytes. Raises InputError."""
     from modelbudget.api.gguf import gguf_file

@@ -33,10 +33,7 @@ def _flops_of_distances(a: Fields, r: Run) -> Values:
     if position_of(a) != "relative":
         return {}
     d_query = a.n_head * a.d_head
-    return {
-        "position": 2 * r.length * a.d_model * d_query,
-        "": 2 * tokens(r) * r.length * d_query,
-    }
+    return {"position": 2 * r.length * a.d_model * d_query, "": 2 * tokens(r) * r.length * d_query}
 
 
 def flops_backward(a: Fields, r: Run) -> Values:

@@ -4,12 +4,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import context_parallel, rope, scaled_dot_product
 from modelbudget.components.attention.attention_conditions import PEAK_IF
-from modelbudget.components.attention.attention_layout import (
-    d_rotary,
-    has_rope,
-    heads,
-    own_tables,
-)
+from modelbudget.components.attention.attention_layout import d_rotary, has_rope, heads, own_tables
 from modelbudget.components.attention.attention_saved import saved
 from modelbudget.components.contract import Place, valid_if
 from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times

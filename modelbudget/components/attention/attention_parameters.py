@@ -52,11 +52,7 @@ def _relative_positions(a: Fields) -> Values:
     if position_of(a) != "relative":
         return {}
     d_query = a.n_head * a.d_head
-    return {
-        "position": a.d_model * d_query,
-        "content_bias": d_query,
-        "position_bias": d_query,
-    }
+    return {"position": a.d_model * d_query, "content_bias": d_query, "position_bias": d_query}
 
 
 def tensors(a: Fields) -> list[Tensor]:

@@ -5,11 +5,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.components import rope
-from modelbudget.components.attention.attention_layout import (
-    d_rotary,
-    has_rope,
-    own_tables,
-)
+from modelbudget.components.attention.attention_layout import d_rotary, has_rope, own_tables
 
 
 def _n_rope(a: Fields, r: Run):

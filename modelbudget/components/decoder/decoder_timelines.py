@@ -105,10 +105,7 @@ def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
         )
 
     divided = expert_parallel.exchanges(r)
-    return [
-        group_of(divided, 0, replicas(r)),
-        group_of(1 - divided, 1, replicas_of_experts(r)),
-    ]
+    return [group_of(divided, 0, replicas(r)), group_of(1 - divided, 1, replicas_of_experts(r))]
 
 
 def sharded_stage_of(
@@ -135,9 +132,7 @@ def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding_step.forward(a, r), shared],
-        loss.backward(r, n_rows),
-        loss.logits(r, n_rows),
+        [*embedding_step.forward(a, r), shared], loss.backward(r, n_rows), loss.logits(r, n_rows)
     )
 
 

@@ -6,12 +6,7 @@ from typing import Literal
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    computed_again,
-    fuses_gradients,
-    tokens,
-)
+from modelbudget.architecture.run_values import bytes_of, computed_again, fuses_gradients, tokens
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.weight_formats import Matrix

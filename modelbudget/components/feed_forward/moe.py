@@ -8,9 +8,7 @@ from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import (
-    is_sharded,
-)
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.components import expert_parallel, moe_step

@@ -4,10 +4,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import computed_again, of_states
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import embedding_step, norm
-from modelbudget.components.attention.model_tables import (
-    model_positions,
-    model_tables,
-)
+from modelbudget.components.attention.model_tables import model_positions, model_tables
 from modelbudget.components.layers.by_component import in_layers
 from modelbudget.components.layers.layer_fields import BEFORE
 from modelbudget.components.layers.layer_parts import parts

@@ -126,8 +126,7 @@ def _scan(query, key, value, beta, decay, state):
         state = mul(unsqueeze(kept, -1), state)
         known = squeeze(matmul(unsqueeze(k, -2), state), -2)
         state = add(
-            state,
-            mul(unsqueeze(k, -1), unsqueeze(mul(sub(v, known), unsqueeze(b, -1)), -2)),
+            state, mul(unsqueeze(k, -1), unsqueeze(mul(sub(v, known), unsqueeze(b, -1)), -2))
         )
         outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
     return stack(outputs, 1), state

@@ -123,8 +123,7 @@ def _scan(query, key, value, write, keep, state):
         kept, written = exp(sub(add(f, m), largest)), exp(sub(i, largest))
         k = mul(unsqueeze(written, -1), k)
         matrix = add(
-            mul(unsqueeze(unsqueeze(kept, -1), -1), matrix),
-            mul(unsqueeze(k, -1), unsqueeze(v, -2)),
+            mul(unsqueeze(unsqueeze(kept, -1), -1), matrix), mul(unsqueeze(k, -1), unsqueeze(v, -2))
         )
         normaliser = add(mul(unsqueeze(kept, -1), normaliser), k)
         m = largest

@@ -60,10 +60,7 @@ def parameters(a: Fields) -> Values:
 
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor, and the biases of convolution and step two more."""
-    weights = {
-        "convolution": a.d_scan * a.d_scan_convolution,
-        "step": a.d_scan_step * a.d_scan,
-    }
+    weights = {"convolution": a.d_scan * a.d_scan_convolution, "step": a.d_scan_step * a.d_scan}
     all_tensors = [
         *(Tensor(name, numbers) for name, numbers in (parameters(a) | weights).items()),
         *(Tensor(name, a.d_scan) for name in weights),

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 OF_POINT = ("point", "built_from")
 """Columns about a point: its number, and whose keys its class is built from."""
-COUNTED = {
-    "class": pl.String,
-    "parameters": pl.Int64,
-    "buffers": pl.Int64,
-    "refusal": pl.String,
-}
+COUNTED = {"class": pl.String, "parameters": pl.Int64, "buffers": pl.Int64, "refusal": pl.String}
 
 TRACED = {
     "component": pl.String,

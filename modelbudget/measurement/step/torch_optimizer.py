@@ -165,10 +165,7 @@ class Optimizer:
         if self.in_backward:
             return {p: self.each[p].torch.states(p) for p, _ in self.pairs}
         return {
-            parameter: [
-                *([copy] if self.master_weights else []),
-                *self.torch.states(copy),
-            ]
+            parameter: [*([copy] if self.master_weights else []), *self.torch.states(copy)]
             for parameter, copy in self.pairs
         }
 

@@ -71,10 +71,7 @@ def infer(
         with trace.watching("decode"):
             model(tokens[:, -1:])
         peaks["decode"] = trace.peak
-    return values | {
-        "flops_decode": dict(trace.flops["decode"]),
-        "peak_inference_bytes": peaks,
-    }
+    return values | {"flops_decode": dict(trace.flops["decode"]), "peak_inference_bytes": peaks}
 
 
 def _held(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:

@@ -24,9 +24,7 @@ def inspect(
 
 
 def of_architectures(
-    work: Callable[[Architecture], Any],
-    models: dict[str, tuple[Architecture, int]],
-    n_workers: int,
+    work: Callable[[Architecture], Any], models: dict[str, tuple[Architecture, int]], n_workers: int
 ) -> dict[str, Any]:
     """Return `work(architecture)` of each model by name.
 
