@@ -162,7 +162,8 @@ def answer(
     values: dict[str, Breakdown] = {}
     traced = of_class
     if to_trace and (why := _not_traceable(of_class)):
-        traced = _as_constructed(of_class)
+        as_built = of_class.run.model_copy(update={"weights": "dtype"})
+        traced = of_class._replace(run=as_built)
         is_counted = of_class.config is None and not _not_traceable(traced)
         counted = [q for q in to_trace if is_counted and q == "parameters"]  # so in any format
         if named != TRANSFORMERS and not counted:
@@ -177,11 +178,6 @@ def answer(
     ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
     notes = *_notes(of_class, values, missing), *line_of_optimizer(of_class.run, ordered)
     return Answer(of_class.run, ordered, missing, notes)
-
-
-def _as_constructed(of_class: OfClass) -> OfClass:
-    """Return the class with weights of the dtype, as it is built."""
-    return of_class._replace(run=of_class.run.model_copy(update={"weights": "dtype"}))
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

@@ -125,11 +125,7 @@ def is_failed() -> pl.Expr:
 
 def is_roomless() -> pl.Expr:
     """Whether a row was not measured because there was too little memory."""
-    return has_prediction() & _found_no_room()
-
-
-def _found_no_room() -> pl.Expr:
-    return pl.col("failure").str.starts_with(NO_ROOM).fill_null(False)
+    return has_prediction() & pl.col("failure").str.starts_with(NO_ROOM).fill_null(False)
 
 
 def has_prediction() -> pl.Expr:

@@ -18,6 +18,7 @@ from modelbudget.measurement.count import count
 from modelbudget.measurement.reference.gpt2 import build_gpt2
 
 LAYER = "transformer.h.*"
+TOP_LEVEL = {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
 
 
 def expected(a) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
         }
         for path, modules in _by_path(model).items()
     ]
-    whole = sum(row["expected"] for row in rows if row["module"] in _top_level())
+    whole = sum(row["expected"] for row in rows if row["module"] in TOP_LEVEL)
     total = sum(c.parameters for c in count(model).values())
     of_total = {"shared_with": None, "formula": "", "mathml": ""}
     rows.append(_row("total", model, whole, [total]) | of_total)
@@ -82,10 +83,6 @@ def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
         (pl.col("expected") == pl.col("true")).alias("agrees"),
         pl.lit(device).alias("device"),
     )
-
-
-def _top_level() -> set[str]:
-    return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
 
 
 def _row(path: str, module: nn.Module, each: int, counts: list[int]) -> dict[str, Any]:

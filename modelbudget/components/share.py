@@ -18,11 +18,6 @@ class Share(SimpleNamespace):
     """
 
 
-def of_all_tokens(r: Run):
-    """Count the devices that compute all tokens together: one, if each has a part of the length."""
-    return r.tensor_parallel - r.sequence_parallel * (r.tensor_parallel - 1)
-
-
 def share(a: Fields, r: Run) -> Fields:
     """Return the architecture as one device computes it: a share of what its parts divide.
 
@@ -32,7 +27,9 @@ def share(a: Fields, r: Run) -> Fields:
         return a
     parts, n_device = layer.parts(a).values(), r.tensor_parallel
     shares = {"n_vocab": ceil_div(embedding.rows(a), n_device)}
-    for names, n in ("DIVIDED", n_device), ("DIVIDED_OF_ALL_TOKENS", of_all_tokens(r)):
+    # All tokens are computed together, unless each device has a part of the length.
+    n_of_all_tokens = n_device - r.sequence_parallel * (n_device - 1)
+    for names, n in ("DIVIDED", n_device), ("DIVIDED_OF_ALL_TOKENS", n_of_all_tokens):
         divided = {name for part in parts for name in getattr(part, names, ())}
         shares |= {name: ceil_div(getattr(a, name), n) for name in divided}
     shares |= {

@@ -86,11 +86,6 @@ class EncoderDecoder(
         return EncoderDecoderModel(self)
 
 
-def _feed_forward(a: Fields) -> dict[str, Part]:
-    """Return the feed-forward parts that the pattern names, by name."""
-    return {name: feed_forward()[name] for name in dict.fromkeys(a.mlps.split())}
-
-
 def _parameters(a: Fields, of_part: OfPart) -> Terms:
     ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
     of_attention = multi_head.parameters(a)
@@ -128,9 +123,7 @@ def _layers(
     """Return the terms of the layers of a stack: its parts, and a norm for each."""
     with_part = instances(a.mlps, n_layer)
     parts = {name: (values, n_layer) for name, values in attention.items()}
-    parts |= {
-        name: (of_part(component), with_part[name]) for name, component in _feed_forward(a).items()
-    }
+    parts |= {name: (of_part(feed_forward()[name]), with_part[name]) for name in a.mlps.split()}
     terms: Terms = {}
     for name, (values, n) in parts.items():
         terms |= part(f"{stack}.layer.{name}", values, n)

@@ -163,14 +163,6 @@ def _named(name: str, values: Values) -> Values:
     return {f"{name}.{leaf}".removesuffix("."): value for leaf, value in values.items()}
 
 
-def _parts_of_layer(a: Fields) -> dict[str, list[Tensor]]:
-    return {
-        "per_layer": per_layer_embeddings.of_layer(a),
-        "altup": altup.of_layer(a),
-        "laurel": laurel.of_layer(a),
-    }
-
-
 def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     """Sum a value of each parameter tensor, by component."""
     (one_norm,) = sums(norm.tensors(a, "norm"), value).values()
@@ -180,8 +172,8 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
         return _named("attention", values) | _named("mlp", sums(mlp.tensors(kind.a), value))
 
     of_all = {f"norm.{name}": one_norm for name in NORMS}
-    for name, tensors in _parts_of_layer(a).items():
-        of_all |= _named(name, sums(tensors, value))
+    for name, file in ("per_layer", per_layer_embeddings), ("altup", altup), ("laurel", laurel):
+        of_all |= _named(name, sums(file.of_layer(a), value))
     ends = [
         matrix("embedding.token", embedding.rows(a), a.d_model),
         matrix("head", embedding.rows(a), a.d_model, 1 - a.tied),

@@ -358,8 +358,10 @@ def _as_json(value) -> str:
 
 
 def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
-    exact = {k: Fraction(repr(v)) if _is_finite(v) else v for k, v in values.items()}
-    exact = {"head_dim": None} | exact  # not all classes have this key
+    exact = {"head_dim": None} | values  # not all classes have this key
+    for key, value in values.items():
+        if isinstance(value, float) and math.isfinite(value):
+            exact[key] = Fraction(repr(value))
     for text in translation.requires:
         if not expression_of(text)(exact):
             equations = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
@@ -371,10 +373,6 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
         except ValueError as error:
             mistakes.wrong.append(f"{field}: {error}")
     return fields
-
-
-def _is_finite(value) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
 
 
 def _names(text: str, values: dict) -> list[str]:

@@ -90,7 +90,11 @@ class Grid:
         self._resolve()
         self._check_records()
         of_records = {*self.base.family.categorical(), *RunConfig.categorical()}
-        self.categories = {n for n, c in self.fields.items() if n in of_records or _has_text(c)}
+        self.categories = {
+            name
+            for name, cells in self.fields.items()
+            if name in of_records or any(isinstance(value, str) for value in cells.values)
+        }
         self._columns = {
             name: _column(cells.values)
             for name, cells in self.fields.items()
@@ -399,10 +403,6 @@ def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
     return _Check(
         axes, pl.Series([numbers[mistake] for mistake in lines], dtype=pl.UInt32), mistakes
     )
-
-
-def _has_text(cells: Cells) -> bool:
-    return any(isinstance(value, str) for value in cells.values)
 
 
 def _column(values: list) -> pl.Series:

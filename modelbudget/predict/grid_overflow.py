@@ -23,18 +23,13 @@ def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple
     return ((quantity, *found) for quantity, found in zip(quantities, formulas, strict=True))
 
 
-def _may_overflow(grid: Grid) -> bool:
-    """Whether the bounds of some quantity exceed 64 bits."""
-    return not all(
+def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
+    """Add totals that exceed 64 bits, in rows without other mistakes, if bounds do."""
+    if not all(
         intervals.fits(of_model(quantity, terms))
         for values in grid.bounds()
         for quantity, terms, _ in _formulas_with_totals(grid, intervals.namespace, values)
-    )
-
-
-def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
-    """Add totals that exceed 64 bits, in rows without other mistakes."""
-    if _may_overflow(grid):
+    ):
         _add_overflows(grid, mistakes)
 
 

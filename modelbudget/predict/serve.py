@@ -140,7 +140,8 @@ def served(
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
-    room = _Room(_on_device(a, run), run, _of_draft(draft))
+    of_draft = _on_device(draft.architecture, draft.run) if draft else []
+    room = _Room(_on_device(a, run), run, of_draft)
     shared = room.shared_bytes(run.shared_prefix)
     pages = room.pages if room.is_one_group or not draft else None
     return Served(
@@ -202,10 +203,6 @@ def _on_device(a: Architecture, run: RunConfig) -> list[Kind]:
     for kind in of_device:
         n_layers[kind._replace(n_layer=0)] += kind.n_layer
     return [kind._replace(n_layer=n) for kind, n in n_layers.items()]
-
-
-def _of_draft(draft: Draft | None) -> list[Kind]:
-    return _on_device(draft.architecture, draft.run) if draft else []
 
 
 def _forward(a: Architecture, run: RunConfig) -> Term:

@@ -188,7 +188,11 @@ def traced(
             }
             records = (_with(record, sizes) for record in (a, run))
             try:
-                return Regime(Symbols.active, numbers, _simplified(program(*records)))
+                quantities = {
+                    quantity: {name: _simplest(value) for name, value in values.items()}
+                    for quantity, values in program(*records).items()
+                }
+                return Regime(Symbols.active, numbers, quantities)
             except NoProgramError as error:
                 return Regime(Symbols.active, numbers, {}, str(error))
             except DividedError as error:
@@ -197,13 +201,6 @@ def traced(
     finally:
         Symbols.active.forget()
         Symbols.active, Active.zero = before
-
-
-def _simplified(quantities: Quantities) -> Quantities:
-    return {
-        quantity: {name: _simplest(value) for name, value in values.items()}
-        for quantity, values in quantities.items()
-    }
 
 
 def _simplest(value):

@@ -406,8 +406,6 @@ def _quotient_symbol(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size 
 def _(x, y):
     if y == 1:
         return x
-    return -_floor(-x, y) if x < 0 else _quotient(x, y, is_rounded_up=True)
-
-
-def _floor(x, y):
-    return _quotient(x, y, is_rounded_up=False)
+    is_negative = x < 0
+    quotient = _quotient(-x if is_negative else x, y, is_rounded_up=not is_negative)
+    return -quotient if is_negative else quotient

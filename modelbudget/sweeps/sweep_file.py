@@ -79,13 +79,9 @@ def _rounded(numerator: int, denominator: int) -> int:
     return nearest - 1 if remainder == 0 and nearest % 2 else nearest
 
 
-def _axis_kind(value) -> str:
-    return "range" if isinstance(value, dict | Range) else "list"
-
-
 Axis = Annotated[
     Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
-    Discriminator(_axis_kind),
+    Discriminator(lambda value: "range" if isinstance(value, dict | Range) else "list"),
 ]
 
 
@@ -98,10 +94,6 @@ def _each_once(values: list) -> list:
 Once = AfterValidator(_each_once)
 
 
-def _bound_kind(value) -> str:
-    return "str" if isinstance(value, str) else "list"
-
-
 def _rises(ends: list[int]) -> list[int]:
     if ends[0] > ends[1]:
         raise ValueError("the least must not exceed the most")
@@ -110,7 +102,8 @@ def _rises(ends: list[int]) -> list[int]:
 
 Ends = Annotated[list[Size], Field(min_length=2, max_length=2), AfterValidator(_rises)]
 Bound = Annotated[
-    Annotated[Ends, Tag("list")] | Annotated[str, Tag("str")], Discriminator(_bound_kind)
+    Annotated[Ends, Tag("list")] | Annotated[str, Tag("str")],
+    Discriminator(lambda value: "str" if isinstance(value, str) else "list"),
 ]
 
 

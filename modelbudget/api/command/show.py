@@ -258,7 +258,9 @@ def of_components(predicted: Predictions) -> Table:
     rows, shares = [], []
     for name in [*names, *(name for name in of_flops if name not in known)]:
         part, work = known.get(name), of_flops.get(name)
-        row = [name, _instances(part), count(part.value) if part else ""]
+        row = [name, "", count(part.value) if part else ""]
+        if part and part.instances > 1:
+            row[1] = f"{count(part.instances)} × {count(part.each)}"
         row.append(percent(parameters.share(part)) if part else "")
         if flops:
             row += [si_flops(work.value), percent(flops.share(work))] if work else ["", ""]
@@ -269,10 +271,6 @@ def of_components(predicted: Predictions) -> Table:
     columns = ("component", "instances × each", "parameters", "share")
     columns += ("forward FLOPs", "share") if flops else ()
     return Table(title, columns, rows, tuple(shares), first_to_go=("share", "instances × each"))
-
-
-def _instances(part) -> str:
-    return f"{count(part.instances)} × {count(part.each)}" if part and part.instances > 1 else ""
 
 
 def of_totals(several: list[Predictions]) -> Table:

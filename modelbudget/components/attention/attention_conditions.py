@@ -32,14 +32,9 @@ def no_sinks(a: Fields, r: Run):
     return 1 - a.sinks
 
 
-def gates_channels(a: Fields, r: Run):
-    """Return 1 unless a gate of a whole head is repeated for its channels."""
-    return 1 - a.gate_per_head
-
-
-def no_inner_norm(a: Fields, r: Run):
-    """Return 1 unless the result is normalised, which no timeline has."""
-    return 1 - a.inner_norm
+def keeps_result(a: Fields, r: Run):
+    """Return 1 unless the result is normalised, or a gate of a whole head repeated for channels."""
+    return (1 - a.gate_per_head) * (1 - a.inner_norm)
 
 
 def rotates_whole_heads(a: Fields, r: Run):
@@ -50,5 +45,5 @@ def rotates_whole_heads(a: Fields, r: Run):
 
 SAVED_IF = math_for_masks, mask_is_not_saved, no_sinks, rotates_whole_heads
 """Conditions of the bytes that are saved."""
-PEAK_IF = no_mask_on_scores, no_sinks, no_inner_norm, gates_channels, rotates_whole_heads
+PEAK_IF = no_mask_on_scores, no_sinks, keeps_result, rotates_whole_heads
 """Conditions of the timelines."""

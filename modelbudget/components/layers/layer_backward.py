@@ -41,6 +41,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     met = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
+    of_all = has_first * read_by_all(a, r)  # freed by the last layer that reads them
     mixer = [
         allocation._replace(freed_once=has_first * allocation.freed_once) for allocation in mixer
     ]
@@ -57,13 +58,8 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
         *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
         *_input_backward(a, r),
         *times(a.parallel, stays),
-        *times(again, [Allocation("layer's input", 0, unsaved, _freed_once(a, r, group))]),
+        *times(again, [Allocation("layer's input", 0, unsaved, of_all)]),
     ]
-
-
-def _freed_once(a: Fields, r: Run, group: LayerGroup):
-    """Return the bytes that the first layer of a group frees, as the last one that reads them."""
-    return (1 - positive(group.first)) * read_by_all(a, r)
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:

@@ -48,12 +48,13 @@ def n_layers(a: Fields) -> dict:
 def has_formula(quantity: str, a: Fields, r: Run):
     """Return 1 where the parts of a model and the layer provide a formula, else 0.
 
-    Peaks are known of layers with both parts. Full checkpointing of a layer without a feed-forward
-    part ends elsewhere.
+    Peaks are known of layers with both parts, and without a written-out norm behind one. Full
+    checkpointing of a layer without a feed-forward part ends elsewhere.
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
+    is_behind = a.norm_placement != "pre" and norm.is_written_out(a, r)
     missing = {
-        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r),
+        "peak_training_bytes": no_mixer or no_mlp or is_behind,
         "flops_backward": no_mlp and r.recompute == "full",
     }
     if missing.get(quantity):
@@ -62,8 +63,3 @@ def has_formula(quantity: str, a: Fields, r: Run):
     for component in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(component, quantity, a, r)
     return holds
-
-
-def _norm_elsewhere(a: Fields, r: Run) -> bool:
-    """Whether norms stand behind a part and are written out."""
-    return a.norm_placement != "pre" and bool(norm.is_written_out(a, r))

@@ -38,14 +38,12 @@ def of_architectures(
             names = [name for name, (_, allowed) in models.items() if allowed == timeout_s]
             architectures = [models[name][0] for name in names]
             outcomes = spread(work, architectures, n_workers, timeout_s, BOUND)
-            by_name |= {names[number]: outcome for number, outcome in outcomes}
-    return {name: _as_data(by_name[name]) for name in models}
+            for number, outcome in outcomes:
+                has_failed = isinstance(outcome, Failure)
+                by_name[names[number]] = {"failure": outcome.reason} if has_failed else outcome
+    return {name: by_name[name] for name in models}
 
 
 def _inspect(look: Callable[[nn.Module], Any], architecture: Architecture) -> Any:
     use_one_core()
     return look(build(architecture, "meta", "float32"))
-
-
-def _as_data(outcome: Any) -> Any:
-    return {"failure": outcome.reason} if isinstance(outcome, Failure) else outcome

@@ -59,8 +59,9 @@ def _source(readings: list[Row]) -> dict:
 
 def _cells(row: Row) -> dict:
     simulator = row.simulator_ratio
+    settings = ", ".join([_named(row.reading.settings), *filter(None, [row.reading.variant])])
     cells = {
-        "run": Markup("{} <small>{}</small>").format(row.model, settings_text(row)),
+        "run": Markup("{} <small>{}</small>").format(row.model, settings),
         "reported": f"{row.reading.gib:.2f}",
         "predicted": predicted_text(row),
         RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
@@ -70,11 +71,6 @@ def _cells(row: Row) -> dict:
     if not row.source.simulator:
         del cells[SIMULATOR_RATIO]
     return cells
-
-
-def settings_text(row: Row) -> str:
-    """Return the settings of a reading in words, with options that have no setting."""
-    return ", ".join([_named(row.reading.settings), *filter(None, [row.reading.variant])])
 
 
 def _named(settings: Settings) -> str:
