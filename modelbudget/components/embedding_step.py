@@ -26,12 +26,14 @@ from modelbudget.operations.joining import UNSORTED, sorted_rows_bytes
 def saved(a: Fields, r: Run) -> dict:
     """Return the bytes saved for backward by embedding, LM head and loss.
 
-    The indices of rows of embeddings, and the inputs of head and projections.
+    The indices of rows of embeddings, of T5's buckets one for each pair of tokens; and the inputs
+    of head and projections.
     """
     size, n = bytes_of(r.dtype), tokens(r)
+    of_positions = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
     return {
         "embedding.token": INDEX * n,
-        "embedding.position": _position_indices(a, r),
+        "embedding.position": INDEX * of_positions,
         "embedding.projection": size * _tokens_projected(a, r) * a.d_emb,
         "head.projection": positive(a.d_emb) * size * tokens(of_states(r)) * a.d_model,
         "head": size * n * embedding.width(a),
@@ -42,12 +44,6 @@ def saved(a: Fields, r: Run) -> dict:
 def _tokens_projected(a: Fields, r: Run):
     """Tokens whose embedding a device projects: all, if positions are added to them afterwards."""
     return tokens(r if a.position in ("learned", "sinusoidal") else of_states(r))
-
-
-def _position_indices(a: Fields, r: Run):
-    """Bytes of the indices of learned positions, or of the bucket of each pair of tokens."""
-    n = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
-    return INDEX * n
 
 
 def held_apart(a: Fields, r: Run):

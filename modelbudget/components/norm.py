@@ -56,14 +56,6 @@ def saved(a, r, width=None, vectors=None):
     return states + copies_input(a, r) * states + statistics + unscaled
 
 
-def saved_inside(a, r, states, copied, width):
-    """Return the bytes that a norm of `width` channels inside of a part saves.
-
-    `states`: bytes of its input, of which something else saves all but `copied`.
-    """
-    return saved(a, r, width) - (1 - copies_input(a, r)) * (states - copied)
-
-
 def is_written_out(a, r) -> int:
     """1 where the norm is separate operations in at least single precision."""
     return int(a.norm == "rmsnorm" and r.norm_kernel != "fused")

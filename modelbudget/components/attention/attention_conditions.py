@@ -43,7 +43,7 @@ def rotates_whole_heads(a: Fields, r: Run):
     return 1 - has_rope(a) * (1 - own_tables(a, r)) * in_part
 
 
-SAVED_IF = math_for_masks, mask_is_not_saved, no_sinks, rotates_whole_heads
+SAVED_IF = math_for_masks, mask_is_not_saved, no_sinks, keeps_result, rotates_whole_heads
 """Conditions of the bytes that are saved."""
 PEAK_IF = no_mask_on_scores, no_sinks, keeps_result, rotates_whole_heads
 """Conditions of the timelines."""

@@ -6,7 +6,6 @@ from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.attention_conditions import SAVED_IF, no_mask_on_scores
 from modelbudget.components.attention.attention_layout import (
-    d_gate,
     d_rotary,
     has_rope,
     heads,
@@ -31,18 +30,15 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     by_distance, sinusoids = _saved_by_distance(a, r)
     query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
     result, gated = context_parallel.copied_result(heads(a, r), r), a.attention_gate
-    gate = bytes_of(r.dtype) * tokens(r) * d_gate(a)
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(r, d_rotary(a))
-    copied = result + gated * (query - result)
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": saved_by_head_norm(a, r, a.n_head),
         "key_norm": saved_by_head_norm(a, r, a.n_kv_head),
-        "": tables + gated * (gate + result) + by_distance,
+        "": tables + gated * (query + result) + by_distance,
         "position": sinusoids,
         "core": context_parallel.saved(heads(a, r), r),
-        "norm": a.inner_norm * norm.saved_inside(a, r, query, copied, a.n_head * a.d_head),
-        "output": copied + a.inner_norm * (query - copied),
+        "output": result + gated * (query - result),
     }
 
 

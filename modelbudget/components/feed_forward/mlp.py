@@ -66,9 +66,9 @@ def knows_norm(a: Fields) -> bool:
     return hasattr(a, "inner_norm")
 
 
-def has_no_norm(a: Fields, r: Run):
-    """Return 1 unless hidden states are normalised, which no timeline has."""
-    return 1 - getattr(a, "inner_norm", 0)
+def has_plain_hidden(a: Fields, r: Run):
+    """Return 1 unless hidden states are normalised, or the activation has parameters."""
+    return (1 - getattr(a, "inner_norm", 0)) * (1 - is_learned(a))
 
 
 def one_operation(a: Fields, r: Run):
@@ -133,16 +133,12 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
+@valid_if(has_plain_hidden)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
-    if is_learned(a):
-        inside = _learned_hidden(a, r)
-    else:
-        inside = hidden(a, bytes_of(r.dtype) * tokens(r) * a.d_ff)
-    if knows_norm(a):
-        inside = _normalised(a, r, inside)
-    states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
-    return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
+    numbers = bytes_of(r.dtype) * tokens(r)
+    states = place.saves_input * numbers * a.d_model
+    return {"gate": a.gated * states, "up": (1 - a.gated) * states, **hidden(a, numbers * a.d_ff)}
 
 
 def hidden(a: Fields, states) -> Values:
@@ -154,30 +150,6 @@ def hidden(a: Fields, states) -> Values:
     if a.activation == "relu":
         return {"": (1 + a.gated) * states, "down": a.gated * states}
     return {"": (1 + 2 * a.gated) * states, "down": states}
-
-
-def _normalised(a: Fields, r: Run, inside: Values) -> Values:
-    """Return what is saved between the projections with a norm before the last, if there is one."""
-    states, of_down = bytes_of(r.dtype) * tokens(r) * a.d_ff, inside["down"]
-    of_norm = norm.saved_inside(a, r, states, of_down, a.d_ff)
-    return inside | {
-        "norm": a.inner_norm * of_norm,
-        "down": of_down + a.inner_norm * (states - of_down),
-    }
-
-
-def _learned_hidden(a: Fields, r: Run) -> Values:
-    """Return what `hidden` does, with xIELU.
-
-    It saves its argument, that times the first number, eˣ − 1, that less x, a byte for where x is
-    positive, and both numbers.
-    """
-    size, n = bytes_of(r.dtype), tokens(r) * a.d_ff
-    return {
-        "": a.gated * 2 * size * n,
-        "activation": (4 * size + 1) * n + 2 * size,
-        "down": size * n,
-    }
 
 
 def flops(a: Fields, r: Run, d_ff=None) -> Values:
@@ -212,7 +184,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-@valid_if(one_operation, has_no_norm)
+@valid_if(one_operation)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
