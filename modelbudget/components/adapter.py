@@ -21,7 +21,7 @@ from modelbudget.architecture.adapter_methods import (
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
-from modelbudget.components.adapter_products import PRODUCTS, Layer
+from modelbudget.components import adapter_products
 from modelbudget.components.expert_changes import Change
 from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
@@ -85,9 +85,8 @@ class Adapters:
                 return _scaled(base, *tensors.values())
             case None:
                 return base.forward
-        return PRODUCTS[self.method.forward](
-            Layer(base, self.dtype, drop, self.shared), *tensors.values()
-        )
+        layer = adapter_products.Layer(base, self.dtype, drop, self.shared)
+        return getattr(adapter_products, self.method.forward)(layer, *tensors.values())
 
     def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
         """Declare what stacked experts, or their router, get; gate and up are one stack of both."""

@@ -1,8 +1,8 @@
-"""Products of adapters, one function a method: each returns the forward function of its layer.
+"""Products of adapters: each function returns the forward function of a layer.
 
-Named tensors and their lifetimes are those of PEFT's layers. Source: peft 0.21.2, the layer.py of
-tuners/ adalora, hira, delora, pvera, lokr, oft, miss, road, hra,
-fourierft, c3a.
+They have the names that `forward` of a method has (configs/adapters.yaml). Named tensors and their
+lifetimes are those of PEFT's layers. Source: peft 0.21.2, the layer.py of tuners/ adalora, hira,
+delora, pvera, lokr, oft, miss, road, hra, fourierft, c3a.
 """
 
 from collections.abc import Callable
@@ -332,13 +332,3 @@ def circulant(layer: Layer, kernel) -> Callable:
         return to(result, before)
 
     return forward
-
-
-PRODUCTS = {
-    function.__name__: function
-    for function in (
-        singular_values, hadamard_of_weight, normalised, sampled_vectors_of_shared, kronecker,
-        rotated_blocks, summed_shards, rotated_pairs, reflected, spectrum_of_weight, circulant,
-    )
-}  # fmt: skip
-"""By the word `forward` of a method (configs/adapters.yaml)."""

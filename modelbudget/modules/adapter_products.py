@@ -1,6 +1,6 @@
 """Products of adapters with the operations of PEFT's layers, one function a method.
 
-`layer` is a target (`modules/adapters.py`): its base, its tensors by PEFT's names, dropout.
+They have the names that `forward` of a method has (configs/adapters.yaml). `layer` is a target (`modules/adapters.py`): its base, its tensors by PEFT's names, dropout.
 """
 
 import torch
@@ -227,13 +227,3 @@ class CircularConvolution(torch.autograd.Function):
         of_x = of_x.reshape(*of_x.shape[:-2], -1)
         of_kernel = fft.fft(torch.einsum("...mb,...nb->mnb", gradient, fft.ifft(x))).real
         return of_x, of_kernel
-
-
-PRODUCTS = {
-    function.__name__: function
-    for function in (
-        singular_values, hadamard_of_weight, normalised, sampled_vectors_of_shared, kronecker,
-        rotated_blocks, summed_shards, rotated_pairs, reflected, spectrum_of_weight, circulant,
-    )
-}  # fmt: skip
-"""By the word `forward` of a method (configs/adapters.yaml)."""

@@ -21,7 +21,7 @@ from modelbudget.architecture.adapter_methods import (
 from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
-from modelbudget.modules.adapter_products import PRODUCTS
+from modelbudget.modules import adapter_products
 from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
@@ -69,8 +69,9 @@ class Adapted(nn.Module):
         for name in method.indices:
             places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
             self.register_buffer(name, places, persistent=False)
-        forward = getattr(self, method.forward or "of_base", None)
-        self.compute: Any = forward or partial(PRODUCTS[method.forward or ""], self)
+        word = method.forward or "of_base"
+        forward = getattr(self, word, None)
+        self.compute: Any = forward or partial(getattr(adapter_products, word), self)
 
     def forward(self, x):
         return self.compute(x)

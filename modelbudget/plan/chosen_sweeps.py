@@ -27,15 +27,8 @@ FOLDERS = {
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""
 PARTS_OF_SWEEP = (
-    "fit",
-    "implementations",
-    "layouts",
-    "models",
-    "numbers",
-    "shares",
-    "total",
-    "vocabulary",
-)
+    "fit", "implementations", "layouts", "models", "numbers", "shares", "total", "vocabulary",
+)  # fmt: skip
 """Suffixes of the ids that the page derives from a sweep's name: `width-fit`, `width-numbers`."""
 
 

@@ -12,7 +12,7 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
 from modelbudget.components.weight_formats import format_of
-from modelbudget.predict.prediction_or_reason import terms_or_reason
+from modelbudget.predict.prediction_or_reason import predicted
 
 VOCABULARY_MULTIPLE = 64
 """vLLM pads the vocabulary to this (DEFAULT_VOCAB_PADDING_SIZE), before it divides it."""
@@ -65,10 +65,7 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
 
 def totals(quantity: str, a: Architecture, run: RunConfig) -> dict[str, int]:
     """Return the totals of a quantity by component. Raises ValueError with the reason."""
-    terms, why = terms_or_reason(quantity, a, run)
-    if why:
-        raise ValueError(f"{quantity}: {why}")
-    return {name: term.total for name, term in terms.items()}
+    return {name: term.total for name, term in predicted(quantity, a, run).items()}
 
 
 def weight_bytes(a: Architecture, run: RunConfig) -> int:

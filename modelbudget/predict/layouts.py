@@ -54,15 +54,9 @@ RANK, RANKS = "pipeline_rank", ("first", "second", "last")
 only in the number of microbatches at once, of which the second stage has most.
 """
 SIMPLEST = (
-    "pipeline_parallel",
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "zero",
-    "sequence_parallel",
-    STAGES,
-    "n_microbatch",
-)
+    "pipeline_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "zero",
+    "sequence_parallel", STAGES, "n_microbatch",
+)  # fmt: skip
 """The order of layouts that compute equally much again: first those that divide least."""
 
 FEW_RUNS, MOST_RUNS = 16, 128

@@ -22,13 +22,9 @@ from modelbudget.sweeps.quantity_names import (
 from modelbudget.sweeps.sweep_file import Sweep
 
 _DIVISIONS = {
-    "zero",
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "pipeline_parallel",
+    "zero", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
     "pipeline_schedule",
-}
+}  # fmt: skip
 """Settings by which several devices share one model, and which its parameters depend on."""
 
 _KEY = "measure.quantities: "

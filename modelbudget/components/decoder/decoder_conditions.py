@@ -20,14 +20,9 @@ SHARDED = (*OF_TENSORS, "peak_training_bytes")
 
 
 OF_ONE_DEVICE = (
-    "parameter_bytes",
-    "gradient_bytes",
-    "optimizer_bytes",
-    "activation_bytes",
-    "flops_forward",
-    "flops_backward",
-    "peak_training_bytes",
-)
+    "parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward",
+    "flops_backward", "peak_training_bytes",
+)  # fmt: skip
 """Quantities of one stage of a pipeline, or of one of several devices that compute one model."""
 
 OF_STEP = ("activation_bytes", "peak_training_bytes")

@@ -17,19 +17,10 @@ from modelbudget.report.charts import (
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 CHARTS: tuple[Chart, ...] = (
-    frontier.CHART,
-    chosen.CHOSEN,
-    devices.BY_LAYOUT,
-    peak.TRAINING,
-    peak.INFERENCE,
-    allocator_overhead.CHART,
-    devices.BY_NUMBER,
-    checkpointing.CHART,
-    vs_length.CHART,
-    component_charts.CHART,
-    chosen.EVERY_POINT,
-    bytes_by_implementation.CHART,
-)
+    frontier.CHART, chosen.CHOSEN, devices.BY_LAYOUT, peak.TRAINING, peak.INFERENCE,
+    allocator_overhead.CHART, devices.BY_NUMBER, checkpointing.CHART, vs_length.CHART,
+    component_charts.CHART, chosen.EVERY_POINT, bytes_by_implementation.CHART,
+)  # fmt: skip
 """In the order of the page. Of two charts of one name the first is drawn."""
 
 
