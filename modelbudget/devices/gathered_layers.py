@@ -9,56 +9,28 @@ torch/distributed/fsdp/_fully_shard: `_fsdp_param_group.py`, `_fsdp_collectives.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     has_part_of_experts,
-    own_numbers,
     rank,
     replicas,
     replicas_of_experts,
     stays_gathered,
 )
+from modelbudget.devices.parameter_shards import (
+    Shard,
+    cast_inputs,
+    inputs_with_gradient,
+    replaced_inputs,
+)
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.collectives import cast_of_all_rows
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
-from modelbudget.operations.tape import (
-    BYTES,
-    Active,
-    Shape,
-    Tensor,
-    contiguous_strides,
-    empty,
-    product,
-    stored_in,
-)
+from modelbudget.operations.tape import Active, Shape, Tensor, empty
 
 ROUTED = ("layer.moe.gate", "layer.moe.up", "layer.moe.down")
 """Routed experts, which are a second group of their layer where devices divide them."""
-
-
-class Shard:
-    """A parameter of which a device keeps some rows.
-
-    `whole` is what the model computes with: its storage is empty unless it is gathered. `own` is
-    what the optimizer updates: the rows without padding, in a storage with it. `shape`: that of the
-    numbers in which it is stored.
-    """
-
-    def __init__(
-        self, whole: Tensor, shape: Shape, n_device: int, index: int, dtype: str, run: RunConfig
-    ):
-        n_rows, columns = shape[0], product(shape[1:])
-        rows = ceil_div(n_rows, n_device)
-        self.whole, self.n_padded = whole, rows * columns
-        self.n_gathered = n_device * self.n_padded * BYTES[whole.dtype]
-        n_own = own_numbers(run, n_rows, n_device, index)
-        shape = n_own, *shape[1:]
-        storage = stored_in(self.n_padded * BYTES[dtype], shape).storage
-        self.own = Tensor(shape, contiguous_strides(shape), dtype, storage)
-        self.own.name, self.own.node = whole.name, whole.node
-        whole.storage.resize(0)
 
 
 class Sharded:
@@ -258,7 +230,7 @@ class Group:
             for group in self.state:
                 group.unshard()
                 group.wait_for_unshard(is_forward=True)
-                args = _cast_inputs(args, sharded.run_config.dtype)
+                args = cast_inputs(args, sharded.run_config.dtype)
                 args = group._registered(args) if is_first else args
             y = compute(*args)
             is_last = self.waits_for == {name}
@@ -287,7 +259,7 @@ class Group:
 
     def _registered(self, args: tuple) -> tuple:
         """Return the arguments behind a node that calls `post_backward` (`Register…Function`)."""
-        inputs = _with_gradient(args)
+        inputs = inputs_with_gradient(args)
         if not inputs or not Active.tape.records_graph:
             return args
         outputs = [x.detach() for x in inputs]
@@ -300,7 +272,7 @@ class Group:
         node = outputs[0].node
         assert node is not None
         node.is_function = True
-        return _replaced(args, iter(outputs))
+        return replaced_inputs(args, iter(outputs))
 
     def unshard(self) -> None:
         """Gather shards into a buffer, unless that has been done (`foreach_all_gather`)."""
@@ -427,29 +399,3 @@ class Group:
                 own.grad = Tensor(own.shape, own.strides, own.dtype, reduced.storage)
         del last
         sharded.reduced.append(source)
-
-
-def _cast_inputs(args: tuple, dtype: str) -> tuple:
-    """Cast floating-point arguments to the dtype of the parameters (`cast_forward_inputs`)."""
-
-    def cast(x):
-        if isinstance(x, tuple):
-            return _cast_inputs(x, dtype)
-        is_real = isinstance(x, Tensor) and x.dtype.startswith(("float", "bfloat"))
-        return to(x, dtype) if is_real and x.dtype != dtype else x
-
-    return tuple(map(cast, args))
-
-
-def _with_gradient(args) -> list[Tensor]:
-    """Return the tensors among arguments that need a gradient (`collect_grad_tensors`)."""
-    if isinstance(args, tuple):
-        return [x for one in args for x in _with_gradient(one)]
-    return [args] if isinstance(args, Tensor) and args.needs_gradient else []
-
-
-def _replaced(args, outputs):
-    if isinstance(args, tuple):
-        return tuple(_replaced(one, outputs) for one in args)
-    is_input = isinstance(args, Tensor) and args.needs_gradient
-    return next(outputs) if is_input else args

@@ -1,6 +1,7 @@
 """Products of adapters with the operations of PEFT's layers, one function a method.
 
-They have the names that `forward` of a method has (configs/adapters.yaml). `layer` is a target (`modules/adapters.py`): its base, its tensors by PEFT's names, dropout.
+They have the names that `forward` of a method has (configs/adapters.yaml). `layer` is a target
+(`modules/adapters.py`): its base, its tensors by PEFT's names, dropout.
 """
 
 import torch
