@@ -16,11 +16,6 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.distributed._functional_collectives import (
-    all_gather_single,
-    reduce_scatter_single,
-    wait_tensor,
-)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
@@ -42,6 +37,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.parallel.megatron_products import compute_as_megatron
 from modelbudget.modules import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
@@ -72,7 +68,7 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
         _divide_head(model, mesh, states, again)
     if again or megatron_linear.fuses(run):
         for module in megatron_linear.products(model):
-            _compute_as_megatron(module, run, mesh, again)
+            compute_as_megatron(module, run, mesh, again)
 
 
 def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
@@ -145,7 +141,7 @@ def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
 
 
 def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool) -> None:
-    """Divide a layer; `again`: its parts gather states themselves (`_compute_as_megatron`)."""
+    """Divide a layer; `again`: its parts gather states themselves (`compute_as_megatron`)."""
     rows, whole = RowwiseParallel(output_layouts=states), Replicate()
     plan: dict[str, Any] = {"mla.output": rows, "attention.output": rows, "mlp.down": rows}
     columns = ["mla.query", "mla.query_up", "mla.kv_up"]
@@ -359,54 +355,3 @@ def gather_logits(model: DecoderModel) -> None:
         return logits.redistribute(placements=[Replicate()])
 
     model.head.register_forward_hook(gathered)
-
-
-class _Length:
-    """Devices that divide the length of states (batch, length, d_model)."""
-
-    def __init__(self, mesh: DeviceMesh):
-        self.group, self.size = mesh.get_group(), mesh.size()
-
-    def gather(self, x: torch.Tensor) -> torch.Tensor:
-        return wait_tensor(all_gather_single(x, 1, self.group))
-
-    def sum(self, gradient: torch.Tensor) -> torch.Tensor:
-        if len(gradient) == 1:  # which needs no copy in the order of the parts
-            part = reduce_scatter_single(gradient[0], "sum", 0, self.group)
-            return wait_tensor(part).unsqueeze(0)
-        return wait_tensor(reduce_scatter_single(gradient, "sum", 1, self.group))
-
-
-class _LengthOfHead(_Length):
-    """The same, with one buffer for what is gathered (`get_global_memory_buffer`)."""
-
-    buffer: torch.Tensor | None = None
-
-    def gather(self, x: torch.Tensor) -> torch.Tensor:
-        if self.buffer is None:
-            self.buffer = x.new_empty(self.size * len(x), *x.shape[1:])
-        torch.distributed.all_gather_single(self.buffer, x, group=self.group)
-        return self.buffer.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)
-
-
-def _compute_as_megatron(module: Any, run: RunConfig, mesh: DeviceMesh, again: bool) -> None:
-    """Let a divided linear layer gather its states again, add gradients to the buffer, or both."""
-    if megatron_linear.fuses(run):
-        setattr(module.weight, megatron_linear.FUSED, True)
-    (of_weight,) = module.weight.placements
-    is_column, is_head = of_weight == Shard(0), isinstance(module, LMHead)
-    gathers = again and is_column
-    length = (_LengthOfHead if is_head else _Length)(mesh) if gathers else None
-    if not gathers and not megatron_linear.fuses(run):
-        return
-
-    def product(x):
-        weight, bias = (p if p is None else p.to_local() for p in (module.weight, module.bias))
-        if not gathers:
-            x = x.to_local(grad_placements=[Partial()] if is_column else None)
-        y = megatron_linear.Linear.apply(x, weight, bias, module.weight, length)
-        if gathers and not is_head:
-            return y
-        return DTensor.from_local(y, mesh, [Shard(-1) if is_column else Partial()], run_check=False)
-
-    megatron_linear.replace(module, product)
