@@ -287,22 +287,16 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
         }
         words = _shortest([by_type[name].get("mixer", "") for name in types])
         if translation.layer_mlps and not mistakes.lines():
-            return _of_one_part(translation, types)
+            parts = {"mixers": translation.layer_types, "mlps": translation.layer_mlps}
+            names = {field: [of[word] for word in _shortest(types)] for field, of in parts.items()}
+            patterns = {field: " ".join(of_field) for field, of_field in names.items()}
+            return patterns | {"n_layer": len(types)}  # each layer has one part
     if set(words) <= {"attention"}:
         return {}
     fields = {"mixers": " ".join(words)}
     if "sliding_attention" in words:
         fields |= _size("window", "sliding_window", values.get("sliding_window"), mistakes)
     return fields
-
-
-def _of_one_part(translation: Translation, types: list[str]) -> dict:
-    """Return both patterns of layers that have one part each, and how many there are."""
-    parts = {"mixers": translation.layer_types, "mlps": translation.layer_mlps}
-    patterns = {
-        field: " ".join(names[word] for word in _shortest(types)) for field, names in parts.items()
-    }
-    return patterns | {"n_layer": len(types)}
 
 
 def _types_of_layers(translation: Translation, a) -> list[str]:
