@@ -8,7 +8,6 @@ that combination. Thus a grid of a hundred million rows is checked and written.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import polars as pl
 from pydantic import ValidationError
@@ -21,6 +20,17 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import expression_of
 from modelbudget.predict import grid_rows
 from modelbudget.predict.formula import formula
+from modelbudget.predict.grid_cells import (
+    DROPPED,
+    NOTHING,
+    CellMistakes,
+    Cells,
+    LazyFields,
+    RejectedError,
+    as_number,
+    column_of,
+    mistakes_of,
+)
 from modelbudget.predict.grid_rows import Chunk, Keeps, filled
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
@@ -39,40 +49,7 @@ from modelbudget.sweeps.expand import where
 from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
-_NOTHING = object()
-"""Value of a field in rows that an earlier check has rejected or where it has no value."""
-_DROPPED = ("dropped",)
 _ABSENT = ("missing", "extra_forbidden")
-
-
-class Cells(NamedTuple):
-    """A value for each combination of some axes; the last axis varies fastest."""
-
-    axes: tuple[str, ...]
-    values: list
-
-
-class _Check(NamedTuple):
-    """Mistakes of combinations: an index of a mistake for each; 0 is none."""
-
-    axes: tuple[str, ...]
-    numbers: pl.Series
-    mistakes: list[tuple[str, ...]]
-
-
-class _RejectedError(Exception):
-    """A field without a value was read; an earlier check has reported why."""
-
-
-class _Lazy(dict):
-    """The fields of one combination, each evaluated when a check reads it."""
-
-    def __init__(self, read: Callable[[str], Value]):
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, name: str) -> Value:
-        return self._read(name)
 
 
 class Grid:
@@ -86,7 +63,7 @@ class Grid:
         self.name, self.base, self.sweep = name, base, sweep
         self.axes = {name: values for name, values in sweep.axes().items() if name != "base"}
         self.fields: dict[str, Cells] = {}
-        self._stages: list[list[_Check]] = []
+        self._stages: list[list[CellMistakes]] = []
         self._resolve()
         self._check_records()
         of_records = {*self.base.family.categorical(), *RunConfig.categorical()}
@@ -96,7 +73,7 @@ class Grid:
             if name in of_records or any(isinstance(value, str) for value in cells.values)
         }
         self._columns = {
-            name: _column(cells.values)
+            name: column_of(cells.values)
             for name, cells in self.fields.items()
             if name not in self.categories
         }
@@ -127,8 +104,8 @@ class Grid:
         for text in self.sweep.constraints:
             expression = expression_of(text)
             kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
-            mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
-            self._stages.append([_check(kept.axes, mistakes)])
+            mistakes = [lines or (() if value else DROPPED) for value, lines in kept.values]
+            self._stages.append([mistakes_of(kept.axes, mistakes)])
 
     def _named(self, expression: Rule, read: Callable) -> dict[str, Value]:
         """Return the values of the names in an expression, as far as they are set.
@@ -136,7 +113,7 @@ class Grid:
         Those of a default are read when it reads them: of many axes it needs few.
         """
         if isinstance(expression, DeviceDefault | Setting):
-            return _Lazy(read)
+            return LazyFields(read)
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
@@ -156,7 +133,7 @@ class Grid:
     def _check_constraints(self, constraints: list[Check]) -> None:
         for one in constraints:
             name = getattr(one, "__name__", str(one))
-            self._stage(name, lambda read, one=one: check_all([one], _Lazy(read)))
+            self._stage(name, lambda read, one=one: check_all([one], LazyFields(read)))
 
     def _check_fields(self, kind: type[Record], names: list[str]) -> None:
         """Check each field separately; validation of a record reports all together."""
@@ -164,22 +141,22 @@ class Grid:
         for name in names:
             cells = self._outcomes(name, lambda read, n=name: field_value(kind, n, read(n)))
             self.fields[name] = Cells(cells.axes, [value for value, _ in cells.values])
-            stage.append(_check(cells.axes, [lines for _, lines in cells.values]))
+            stage.append(mistakes_of(cells.axes, [lines for _, lines in cells.values]))
         self._stages.append(stage)
 
-    def _names(self, kind: type[Record], names: list[str]) -> _Check:
+    def _names(self, kind: type[Record], names: list[str]) -> CellMistakes:
         """Check for missing and unknown fields, which are the same in all rows."""
         try:
             kind.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
             follow = with_expression(self.base, self.sweep.derive)
-            return _check((), [tuple(wrong_fields(error, kind, follow, _ABSENT))])
-        return _check((), [()])
+            return mistakes_of((), [tuple(wrong_fields(error, kind, follow, _ABSENT))])
+        return mistakes_of((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
         """Evaluate a function; rows for which it raises are rejected."""
         cells = self._outcomes(name, function)
-        self._stages.append([_check(cells.axes, [lines for _, lines in cells.values])])
+        self._stages.append([mistakes_of(cells.axes, [lines for _, lines in cells.values])])
         return Cells(cells.axes, [value for value, _ in cells.values])
 
     def _outcomes(self, name: str, function: Callable) -> Cells:
@@ -210,20 +187,20 @@ class Grid:
     def _outcome(self, function: Callable, place: dict[str, int], noted: set[str]) -> tuple:
         def read(name: str):
             if name not in self.fields:
-                raise _RejectedError
+                raise RejectedError
             cells = self.fields[name]
             noted.update(cells.axes)
             value = cells.values[self._index(dict.fromkeys(cells.axes, 0) | place, cells.axes)]
-            if value is _NOTHING:
-                raise _RejectedError
+            if value is NOTHING:
+                raise RejectedError
             return value
 
         try:
             return function(read), ()
-        except _RejectedError:
-            return _NOTHING, ()
+        except RejectedError:
+            return NOTHING, ()
         except ValueError as error:
-            return _NOTHING, tuple(str(error).splitlines())
+            return NOTHING, tuple(str(error).splitlines())
 
     def _index(self, place: dict, axes: tuple[str, ...]):
         """Return the index of a combination, or of each row's combination."""
@@ -244,7 +221,7 @@ class Grid:
         index = self._index(chunk.place, cells.axes)
         if not isinstance(index, int):
             return self._columns[name].gather(index)
-        return _number(cells.values[index])
+        return as_number(cells.values[index])
 
     def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | pl.Series]:
         """Return the fields among `names` that the axes of a chunk determine, in its rows."""
@@ -260,7 +237,7 @@ class Grid:
 
     def varying(self) -> list[str]:
         """Return the fields that vary between rows."""
-        return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
+        return [n for n, cells in self.fields.items() if len({*cells.values} - {NOTHING}) > 1]
 
     def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
         """Return base and axes in the rows of a chunk, in the order of the sweep file."""
@@ -285,7 +262,7 @@ class Grid:
         """
         return self._rows([check for stage in self._stages for check in stage], keeps)
 
-    def _rows(self, checks: list[_Check], keeps: Keeps) -> Iterator[Chunk]:
+    def _rows(self, checks: list[CellMistakes], keeps: Keeps) -> Iterator[Chunk]:
         """Yield the rows that pass, in as few chunks as can be.
 
         Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
@@ -303,7 +280,7 @@ class Grid:
             yield from filled(self._joined(one, order[n_constant:], steps[1:], keeps))
 
     def _joined(
-        self, chunk: Chunk, axes: list[str], steps: list[list[_Check]], keeps: Keeps
+        self, chunk: Chunk, axes: list[str], steps: list[list[CellMistakes]], keeps: Keeps
     ) -> Iterator[Chunk]:
         """Yield the rows of a chunk with all values of more axes; `steps`: checks after each."""
         if not chunk.rows or not axes:
@@ -315,7 +292,7 @@ class Grid:
             part = self._passing(chunk.slice(start, block).times(axes[0], size), steps[0], keeps)
             yield from self._joined(part, axes[1:], steps[1:], keeps)
 
-    def _passing(self, chunk: Chunk, checks: list[_Check], keeps: Keeps = None) -> Chunk:
+    def _passing(self, chunk: Chunk, checks: list[CellMistakes], keeps: Keeps = None) -> Chunk:
         """Return the rows of a chunk that pass; each check reads those still left."""
         for check in checks:
             index = self._index(chunk.place, check.axes)
@@ -328,7 +305,7 @@ class Grid:
                 break
         return chunk.where(keeps(chunk)) if keeps and chunk.rows else chunk
 
-    def _numbers(self, check: _Check, chunk: Chunk) -> pl.Series:
+    def _numbers(self, check: CellMistakes, chunk: Chunk) -> pl.Series:
         index = self._index(chunk.place, check.axes)
         if isinstance(index, int):
             return pl.repeat(check.numbers[index], chunk.rows, dtype=pl.UInt32, eager=True)
@@ -336,7 +313,7 @@ class Grid:
 
     def check(self, mistakes: Mistakes) -> bool:
         """Add the first mistake of each row. Returns whether there is none."""
-        if not any(set(check.mistakes) - {_DROPPED} for stage in self._stages for check in stage):
+        if not any(set(check.mistakes) - {DROPPED} for stage in self._stages for check in stage):
             return True
         by_line: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
@@ -347,7 +324,7 @@ class Grid:
                     number = self._numbers(check, chunk)
                     for k, first, times in self._counted(number, is_left, chunk):
                         lines = check.mistakes[k - 1]
-                        for line in lines if lines != _DROPPED else ():
+                        for line in lines if lines != DROPPED else ():
                             before = by_line.get(line, (first, 0))
                             by_line[line] = min(before[0], first), before[1] + times
                     passes = passes & (number == 0)
@@ -388,27 +365,10 @@ class Grid:
         numbers, categories = {}, {}
         for name, cells in self.fields.items():
             if name in self.categories:
-                categories[name] = [value for value in set(cells.values) if value is not _NOTHING]
+                categories[name] = [value for value in set(cells.values) if value is not NOTHING]
             elif len(cells.values) > 1:
                 numbers[name] = self._columns[name].min(), self._columns[name].max()
             else:
-                numbers[name] = _number(cells.values[0])
+                numbers[name] = as_number(cells.values[0])
         for chosen in itertools.product(*categories.values()):
             yield numbers | dict(zip(categories, chosen, strict=True))
-
-
-def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
-    mistakes = list(dict.fromkeys(filter(None, lines)))
-    numbers = {(): 0} | {mistake: k for k, mistake in enumerate(mistakes, start=1)}
-    return _Check(
-        axes, pl.Series([numbers[mistake] for mistake in lines], dtype=pl.UInt32), mistakes
-    )
-
-
-def _column(values: list) -> pl.Series:
-    return pl.Series(map(_number, values), dtype=pl.Int64)
-
-
-def _number(value):
-    """Convert true to 1, false to 0, and a missing value to 0: its rows are dropped."""
-    return int(value) if isinstance(value, bool) else 0 if value is _NOTHING else value
