@@ -27,7 +27,7 @@ from modelbudget.operations.autograd import with_node
 from modelbudget.operations.collectives import cast_of_all_rows
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
-from modelbudget.operations.tape import Active, Shape, Tensor, empty
+from modelbudget.operations.tape import Active, Tensor, empty
 
 ROUTED = ("layer.moe.gate", "layer.moe.up", "layer.moe.down")
 """Routed experts, which are a second group of their layer where devices divide them."""
@@ -121,15 +121,12 @@ class Sharded:
         run = self.run_config
         place = group.n_device, rank(run) // (replicas(run) // group.n_device)
         shards = [
-            Shard(p, self._shape(p), *place, self.dtype, run)
+            Shard(p, (self.packed[p],) if p in self.packed else p.shape, *place, self.dtype, run)
             for p in parameters
             if p not in self.own
         ]
         self.own |= {shard.whole: shard.own for shard in shards}
         group.shards += shards
-
-    def _shape(self, p: Tensor) -> Shape:
-        return (self.packed[p],) if p in self.packed else p.shape
 
     def chunks_of_head(self, chunks: list) -> Iterator:
         """Yield the chunks, during which the head stays gathered; the last reduces its gradients.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
@@ -81,8 +81,6 @@ class Symbols:
 
 
 Symbols.active = Symbols()
-
-
 N_OPERATIONS = 6
 
 
@@ -335,7 +333,10 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
             ((names, c),) = broken.items()
             if c == len(names) == 1 and Symbols.active.remainders.get(names[0], ("", 0))[1] == y:
                 return _divided(whole, y) + int(is_rounded_up)
-            _divide_field(names, y // gcd(c, y))
+            factor = y // gcd(c, y)
+            for name in names:
+                if name in Symbols.active.fields and Symbols.active.values[name] % factor == 0:
+                    raise DividedError(Symbols.active.fields[name][0], factor)
     elif isinstance(x, Size) and len(x.terms) == len(y.terms) == 1:
         ((names, c),), ((others, d),) = x.terms.items(), y.terms.items()
         common = tuple(
@@ -350,26 +351,13 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
 
 
 def _divided(terms: Terms, y: int) -> Size | int:
-    parts = {names: c // y for names, c in terms.items()}
-    values = Symbols.active.values
-    total = 0
-    for names, c in parts.items():
-        for name in names:
-            c = c * values[name]
-        total += c
+    parts, values = {names: c // y for names, c in terms.items()}, Symbols.active.values
+    total = sum(c * prod(values[name] for name in names) for names, c in parts.items())
     return size_of(parts, total)
 
 
 def _rounded(x: int, y: int, is_rounded_up: bool) -> int:
     return -(-x // y) if is_rounded_up else x // y
-
-
-def _divide_field(names: Monomial, factor: int) -> None:
-    """Give another form to a field that has a factor in the example."""
-    symbols = Symbols.active
-    for name in names:
-        if name in symbols.fields and symbols.values[name] % factor == 0:
-            raise DividedError(symbols.fields[name][0], factor)
 
 
 def _divide_field_by_field(names: Monomial, divisor: str) -> None:
