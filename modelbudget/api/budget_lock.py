@@ -151,9 +151,9 @@ def of_totals(name: str, locked: Values, now: Values) -> list[Change]:
     return changes(name, *totals)
 
 
-def table(found: list[Change]) -> str:
+def table(differences: list[Change]) -> str:
     """Format changes as a table of GitHub's Markdown, with names of models if there are several."""
-    several = len({change.model for change in found}) > 1
+    several = len({change.model for change in differences}) > 1
     shown = [
         (
             *([markdown(change.model)] if several else []),
@@ -162,7 +162,7 @@ def table(found: list[Change]) -> str:
             *("none" if value is None else f"{value:,}" for value in (change.locked, change.now)),
             f"{change.difference:+,}",
         )
-        for change in found
+        for change in differences
     ]
     head = ("quantity", "component", "locked", "now", "difference")
     lines = ["| " + " | ".join(row) + " |" for row in ((*(["model"] * several), *head), *shown)]

@@ -159,6 +159,10 @@ def backward(a: Fields, r: Run) -> Timeline:
     whole = of_table * r.tensor_parallel
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
     share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
+    # A device copies its share of the whole gradient of a tied matrix, and adds the head's.
+    own = divides(r) * of_table
+    freed_of_both = whole + own + of_table
+    of_both = Allocation("sum with the head's", own + of_table, freed_of_both, gradients=of_table)
     unread = factorised * narrow + (1 - factorised) * states
     width = embedding.width(a)
     beside, of_places = (
@@ -177,18 +181,8 @@ def backward(a: Fields, r: Run) -> Timeline:
         *times(factorised, projection),
         Allocation("token embedding gradient", whole + beside, unread + beside),
         Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
-        *times(a.tied, _sum_of_gradients(r, of_table, whole)),
+        *times(a.tied, [of_both]),
     ]
-
-
-def _sum_of_gradients(r: Run, table, whole) -> Timeline:
-    """Sum both gradients of a tied matrix.
-
-    `table`: bytes of a device's share of the matrix, of which it copies its share of the `whole`.
-    """
-    share = divides(r) * table
-    freed = whole + share + table
-    return [Allocation("sum with the head's gradient", share + table, freed, gradients=table)]
 
 
 def forward(a: Fields, r: Run) -> Timeline:

@@ -153,7 +153,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """All parameters: those of every expert."""
-        return parameters_of(a, lambda component: component.parameters(a))
+        return parameters_of(a, "parameters")
 
     @staticmethod
     def active_parameters(a: Fields) -> Terms:
@@ -162,16 +162,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
         """
-        return parameters_of(
-            a, lambda component: getattr(component, "active_parameters", component.parameters)(a)
-        )
+        return parameters_of(a, "active_parameters")
 
     @staticmethod
     def trained_parameters(a: Fields) -> Terms:
         """Count the parameters that get a gradient."""
-        return parameters_of(
-            a, lambda component: getattr(component, "trained_parameters", component.parameters)(a)
-        )
+        return parameters_of(a, "trained_parameters")
 
     @classmethod
     @pipeline_stages.by_stage

@@ -146,16 +146,10 @@ def texts(r: Run):
     return INDEX * tokens(r) * (is_first(r) + is_last(r))
 
 
-def forward_backward(stage: Stage, r: Run, start, gradients):
-    """Peak bytes of one step, where `start` bytes are live throughout.
+def passes(stage: Stage, r: Run, start, gradients) -> list:
+    """Live bytes in all passes of one step, where `start` bytes are live throughout.
 
     `gradients`: bytes of those of all parameters, which are there after the first backward pass.
-    """
-    return largest(*passes(stage, r, start, gradients))
-
-
-def passes(stage: Stage, r: Run, start, gradients) -> list:
-    """Live bytes in all passes of one step; arguments as of `forward_backward`.
 
     The peak is where the most microbatches wait: at the end of the first forward passes and in the
     first backward pass, or in a later one, when all gradients are there. In 1F1B as many wait again

@@ -28,32 +28,32 @@ def grade(margins: Margins, memory: int) -> pl.Expr:
     )  # fmt: skip
 
 
-def fewest(found: pl.DataFrame, margins: Margins, memory: int) -> dict[Grade, int]:
+def fewest(layouts: pl.DataFrame, margins: Margins, memory: int) -> dict[Grade, int]:
     """Return the fewest devices on which a layout fits, and on which one does only tightly.
 
     Of `tight` only if that are fewer; a grade that no layout has is left out.
     """
     by_grade: dict[Grade, int | None] = {
-        "fits": smallest(found, margins.room(memory)),
-        "tight": smallest(found, memory),
+        "fits": smallest(layouts, margins.room(memory)),
+        "tight": smallest(layouts, memory),
     }
     if by_grade["tight"] == by_grade["fits"]:
         del by_grade["tight"]
     return {name: n for name, n in by_grade.items() if n is not None}
 
 
-def smallest(found: pl.DataFrame, room: int) -> int | None:
+def smallest(layouts: pl.DataFrame, room: int) -> int | None:
     """Return the smallest number of devices with a layout that fits `room`; None if none does."""
-    fitting = found.filter(pl.col("bytes") <= room)
+    fitting = layouts.filter(pl.col("bytes") <= room)
     return None if fitting.is_empty() else int(fitting["devices"].to_numpy().min())
 
 
-def pareto(found: pl.DataFrame) -> pl.DataFrame:
+def pareto(layouts: pl.DataFrame) -> pl.DataFrame:
     """Return the front of devices and peak.
 
     It has the layout with the least bytes of each number of devices, unless fewer need no more.
     """
-    best = found.drop_nulls("bytes").sort("devices", "bytes", maintain_order=True)
+    best = layouts.drop_nulls("bytes").sort("devices", "bytes", maintain_order=True)
     best = best.unique("devices", keep="first", maintain_order=True)
     return best.filter((pl.col("bytes") < pl.col("bytes").cum_min().shift(1)).fill_null(True))
 

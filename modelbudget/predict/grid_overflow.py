@@ -20,7 +20,7 @@ def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple
     """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
     quantities = list(dict.fromkeys(["parameter_bytes", *grid.sweep.measure.quantities]))
     formulas = grid.formulas(namespace, values, quantities)
-    return ((quantity, *found) for quantity, found in zip(quantities, formulas, strict=True))
+    return ((quantity, *formula) for quantity, formula in zip(quantities, formulas, strict=True))
 
 
 def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:

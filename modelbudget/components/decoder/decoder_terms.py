@@ -12,9 +12,14 @@ from modelbudget.memory import parameter_tensors, shards
 from modelbudget.memory.parameter_tensors import Tensor
 
 
-def parameters_of(a: Fields, of_part: Callable[[Part], Values]) -> Terms:
+def parameters_of(a: Fields, function: str) -> Terms:
+    """Count parameters by a function of the parts, or all of those that do not have it."""
     ends = {"embedding.position": embedding.position(a), **embedding.factorised(a)}
     projection = multi_token_prediction.projection(a).numbers
+
+    def of_part(component: Part) -> Values:
+        return getattr(component, function, component.parameters)(a)
+
     return of_all_layers(a, ends, of_part, norm.parameters(a), projection)
 
 

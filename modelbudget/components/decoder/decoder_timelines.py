@@ -27,13 +27,17 @@ from modelbudget.memory.timeline import Allocation, change, times
 from modelbudget.memory.training_peak import Model
 
 
-def _rest_tensors(a: Fields) -> list[Tensor]:
-    """Parameter tensors behind the layers, in the order of the module."""
-    return [
-        *norm.tensors(a, "norm.embedding", a.embedding_norm),
-        *norm.tensors(a, "norm.final", a.final_norm),
-        *embedding.head_tensors(a),
-    ]
+def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
+    """Return the parameter tensors before and behind the layers: of a pipeline, those of a stage.
+
+    In the order of the module.
+    """
+    norms = (("norm.embedding", a.embedding_norm), ("norm.final", a.final_norm))
+    of_norms = [tensor for end in norms for tensor in norm.tensors(a, *end)]
+    ends = [embedding.tensors(a), [*of_norms, *embedding.head_tensors(a)]]
+    if is_pipelined(r):
+        ends = [[x for x in tensors if pipeline_stages.has(r, x.name)] for tensors in ends]
+    return ends
 
 
 def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
@@ -46,10 +50,8 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
         return [shards.own_tensor(r, tensor) for tensor in tensors] if is_sharded(r) else tensors
 
     layers = [(group, seen(layer.tensors(a, group))) for group in layer_groups(a)]
-    ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
-    if is_pipelined(r):
-        ends = [[one for one in found if pipeline_stages.has(r, one.name)] for found in ends]
-    return parameter_tensors.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
+    before, behind = (seen(tensors) for tensors in _tensors_of_ends(a, r))
+    return parameter_tensors.neighbours_of_model(before, layers, behind, a.n_layer)
 
 
 def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.Layer]:
@@ -63,18 +65,9 @@ def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.La
     if is_pipelined(r):
         token = token * pipeline_stages.is_first(r)
     summed = tensor_parallel.summed_in_rest(a, r, token)
-    rest = fsdp.group(r, _rest_of(a, r), replicas(r), bytes_of(r.dtype), summed)
+    outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
+    rest = fsdp.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
     return _layer_gathered(a, r, is_held), [rest]
-
-
-def _rest_of(a: Fields, r: Run) -> list[Tensor]:
-    """Parameter tensors outside of layers: of a pipeline, those of a stage."""
-    tensors = [*embedding.tensors(a), *_rest_tensors(a)]
-    return (
-        [tensor for tensor in tensors if pipeline_stages.has(r, tensor.name)]
-        if is_pipelined(r)
-        else tensors
-    )
 
 
 def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:

@@ -5,6 +5,7 @@ Each takes the family, a class whose other formulas say what is held.
 
 from typing import Any
 
+from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import (
     INDEX,
@@ -103,7 +104,7 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
 
     def forward_backward(states):
         if of_shards is None:
-            return pipeline_stages.forward_backward(stage, r, resident + states, gradients)
+            return largest(*pipeline_stages.passes(stage, r, resident + states, gradients))
         return sharded_stage.peak(of_shards, r, resident + states, gradients)
 
     return optimizer_states.phases(

@@ -10,14 +10,22 @@ from modelbudget.components.layers.layer_forward import forward
 from modelbudget.components.layers.layer_parts import all_parts
 from modelbudget.components.layers.layer_saved import read_by_all
 from modelbudget.components.layers.layer_states import (
-    first_gathered,
+    gathers_first,
     is_summed,
     output_backward,
     place_of,
     states_bytes,
     whole_states_bytes,
 )
-from modelbudget.memory.timeline import Allocation, Timeline, accumulate, all_reduce, times, within
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    accumulate,
+    all_gather,
+    all_reduce,
+    times,
+    within,
+)
 from modelbudget.memory.training_peak import Layers
 
 
@@ -72,12 +80,13 @@ def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
 
     `received` 1: the gradient of the output is in a buffer that stays.
     """
+    gathered = all_gather(r, whole_states_bytes(a, r))
     return [
         Layers(
             group,
             forward(a, r, group),
             backward(a, r, group, received),
-            first_gathered(a, r, group.feed_forward),
+            times(gathers_first(a, r, group.feed_forward), gathered),
         )
         for group in layer_groups(a)
     ]

@@ -61,11 +61,6 @@ def gathers_first(a: Fields, r: Run, name: str):
     return is_second * r.sequence_parallel * int(a.norm_placement == "pre")
 
 
-def first_gathered(a: Fields, r: Run, name: str) -> Timeline:
-    """Gather the length of the gradient of a layer's output, where that comes first."""
-    return times(gathers_first(a, r, name), all_gather(r, whole_states_bytes(a, r)))
-
-
 def states_bytes(a: Fields, r: Run):
     """Bytes of the residual stream: with sequence parallelism, of a device's part of the length."""
     return whole_states_bytes(a, of_states(r))

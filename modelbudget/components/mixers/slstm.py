@@ -69,11 +69,11 @@ def parameters(a: Fields) -> Values:
 
 def tensors(a: Fields) -> list[Tensor]:
     """Each component is one tensor, and the bias of the convolution another."""
-    found = parameters(a) | {"convolution": a.d_model * a.d_slstm_convolution}
-    convolution = found.pop("convolution")
-    biases = Tensor("", found.pop(""))
+    by_name = parameters(a) | {"convolution": a.d_model * a.d_slstm_convolution}
+    convolution = by_name.pop("convolution")
+    biases = Tensor("", by_name.pop(""))
     of_convolution = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
-    return [biases, *of_convolution, *(Tensor(name, numbers) for name, numbers in found.items())]
+    return [biases, *of_convolution, *(Tensor(name, numbers) for name, numbers in by_name.items())]
 
 
 def program(a: Fields, r: Run):
