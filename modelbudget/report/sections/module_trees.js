@@ -26,7 +26,6 @@ function drawTree(figure) {
     for (let one = part; one !== root; one = parent(one)) {
       for (const sibling of one.parentElement.children) sibling.classList.toggle("aside", sibling !== one);
     }
-    fit();
   }
 
   // Hide labels that do not fit; the line above the tree has the full text.
@@ -60,6 +59,7 @@ function drawTree(figure) {
   tree.addEventListener("click", ({ target }) => {
     const part = target.closest("li");
     zoom(part.classList.contains("zoomed") && part !== root ? parent(part) : part);
+    fit();
   });
   tree.addEventListener("keydown", (event) => {
     const to = moves[event.key]?.(event.target.closest("li"));
@@ -79,7 +79,7 @@ function drawTree(figure) {
     toggle.textContent = drawn ? "show as list" : "show as chart";
   });
 
-  new ResizeObserver(fit).observe(tree);
+  new ResizeObserver(fit).observe(tree); // also at first, once the page is laid out
 
   button(root).tabIndex = 0;
   tree.classList.add("icicle");
