@@ -29,7 +29,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.grid_rows import ROWS as SLICE
-from modelbudget.predict.streamed import frames, groups_of, predicted
+from modelbudget.predict.predicted_grids import frames, groups_of, predicted
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.read import read
 

@@ -8,7 +8,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.axis_summary import AxisSummary
-from modelbudget.predict.streamed import frames, groups_of, predicted, summary
+from modelbudget.predict.predicted_grids import frames, groups_of, predicted, summary
 from modelbudget.sweeps.read import read
 
 start_log(snakemake)

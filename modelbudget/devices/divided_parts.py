@@ -1,9 +1,9 @@
 """Parts of a model that several devices compute together, as torch's `parallelize_module` does.
 
-Each device runs the program of its share (`components/share.py`). What surrounds a part is by its
-path, as in the plan of `measurement/parallel/tensor.py`: states are gathered before attention, MLP
-and head, and terms are summed after their last product. With sequence parallelism each device has
-a part of the length between them.
+Each device runs the program of its share (`components/device_share.py`). What surrounds a part is
+by its path, as in the plan of `measurement/parallel/divided_model.py`: states are gathered before
+attention, MLP and head, and terms are summed after their last product. With sequence parallelism
+each device has a part of the length between them.
 """
 
 from collections.abc import Callable

@@ -64,12 +64,12 @@ from modelbudget.components.decoder.decoder_terms import (
     parameters_of,
     saved_by_layers,
 )
+from modelbudget.components.device_share import share
 from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields
-from modelbudget.components.share import share
 from modelbudget.components.weight_formats import HEAD, Matrix, by_format, converts, fit, misfit
 from modelbudget.memory import optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing

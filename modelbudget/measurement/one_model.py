@@ -20,7 +20,7 @@ from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.measured import Measured, Values, nothing
 from modelbudget.measurement.process import allocator
 from modelbudget.measurement.process.device import Room, choose
-from modelbudget.measurement.process.rss import copies, resident
+from modelbudget.measurement.process.resident_memory import copies, resident
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.torch_optimizer import why_not_measured
 from modelbudget.measurement.step.train import OF_OPTIMIZER, train

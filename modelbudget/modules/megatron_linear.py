@@ -84,7 +84,7 @@ def replace(module: nn.Linear | LMHead, function) -> None:
 def arrange(model: nn.Module, run: RunConfig) -> None:
     """Let products of a model on one device add gradients to the buffer, if the run says so.
 
-    Those of several devices are arranged as they are divided (`parallel/tensor.py`).
+    Those of several devices are arranged as they are divided (`parallel/divided_model.py`).
     """
     for module in products(model) if fuses(run) else ():
         if run.tensor_parallel == 1:

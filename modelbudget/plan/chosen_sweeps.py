@@ -180,7 +180,7 @@ def _check_devices(checked: CheckedSweep, known: Sequence[str]) -> None:
 
 def _planned(checked: CheckedSweep):
     if checked.sweep.predicts_alone:
-        from modelbudget.predict.streamed import predicted
+        from modelbudget.predict.predicted_grids import predicted
 
         return predicted(checked)
     if checked.sweep.solve:

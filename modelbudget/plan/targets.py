@@ -14,7 +14,7 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, failed_at, files_in
 from modelbudget.sweeps.expand import Expanded
 
 if TYPE_CHECKING:
-    from modelbudget.predict.streamed import Predicted
+    from modelbudget.predict.predicted_grids import Predicted
 
 ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from modelbudget.predict.streamed import OF_GROUP
+from modelbudget.predict.predicted_grids import OF_GROUP
 
 
 class AxisSummary:
@@ -33,7 +33,7 @@ class AxisSummary:
         ]
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Add one table of `streamed.frames`."""
+        """Add one table of `predicted_grids.frames`."""
         self.rows += rows.height
         for axis in self.axes:
             here = rows.group_by(axis).agg(self._of_rows)

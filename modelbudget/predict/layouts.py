@@ -25,8 +25,8 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.predict import by_regime
-from modelbudget.predict.factored import totals
 from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid_columns import totals
 from modelbudget.predict.grid_rows import Chunk
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.derive import derived, settled

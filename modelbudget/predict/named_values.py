@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.predict import by_regime, factored
+from modelbudget.predict import by_regime, grid_columns
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
@@ -47,6 +47,6 @@ def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) ->
 def column(grid: Grid, name: str, chunk: Chunk) -> pl.Series:
     """Return the values of a name in the rows of a chunk, null without a formula and a program."""
     fields = grid.values(chunk)
-    value_and_holds = values_in(grid, factored.namespace, fields, [name])[name]
-    (known,) = factored.columns(grid, chunk, fields, [value_and_holds])
+    value_and_holds = values_in(grid, grid_columns.namespace, fields, [name])[name]
+    (known,) = grid_columns.columns(grid, chunk, fields, [value_and_holds])
     return by_regime.filled(grid.base.family, name, fields, known).alias(name)

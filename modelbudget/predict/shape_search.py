@@ -24,7 +24,7 @@ from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
 from modelbudget.predict.named_values import column, fields_of, value_of, values_in
-from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
+from modelbudget.predict.predicted_grids import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, Point, point_at, where
 from modelbudget.sweeps.quantity_names import Quantity

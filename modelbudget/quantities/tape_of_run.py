@@ -5,7 +5,7 @@ from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_divided, is_sharded
 from modelbudget.components.adapter import Adapters
-from modelbudget.components.share import share
+from modelbudget.components.device_share import share
 from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.devices.divided_parts import Divided
 from modelbudget.devices.gathered_layers import Sharded

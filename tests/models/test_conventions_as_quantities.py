@@ -14,7 +14,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import MODELS
 from modelbudget.predict.predict import predict
-from modelbudget.predict.streamed import frames, predicted
+from modelbudget.predict.predicted_grids import frames, predicted
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.quantity_names import OF_CONVENTION
 from modelbudget.sweeps.read import read

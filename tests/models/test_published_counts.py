@@ -153,7 +153,7 @@ def test_every_shipped_point_agrees(catalogue, path):
 
 
 def agree(shipped: Expanded) -> None:
-    """Without storage; the memory of processes is measured in `test_rss.py`."""
+    """Without storage; the memory of processes is measured in `test_resident_memory.py`."""
     models = [(point.architecture, point.run) for point in shipped.points]
     quantities = [one for one in shipped.sweep.measure.quantities if one not in OF_PROCESS]
     settings = shipped.sweep.measure.model_copy(update={"device": "meta", "quantities": quantities})

@@ -15,7 +15,7 @@ from helpers.training import without_zeros
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel import tensor
+from modelbudget.measurement.parallel import divided_model
 from modelbudget.measurement.parallel.rank import distribute, mesh_of, of_rank
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
@@ -89,7 +89,7 @@ def _decoded(a: Decoder, run: RunConfig) -> numpy.ndarray:
     is_divided = run.tensor_parallel > 1
     if is_divided:
         model = distribute(model, run, mesh_of(run))
-        tensor.gather_logits(model)
+        divided_model.gather_logits(model)
     with caching(model.eval(), run.batch, run.length):
         model(tokens[:, :-1])
         logits = model(tokens[:, -1:])

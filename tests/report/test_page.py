@@ -18,8 +18,8 @@ from modelbudget.plan.exit_code import DISAGREES, UNKNOWN, exit_code
 from modelbudget.plan.targets import OF_ALL
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
-from modelbudget.predict.streamed import frames, groups_of, predicted
-from modelbudget.predict.streamed import summary as summary_of
+from modelbudget.predict.predicted_grids import frames, groups_of, predicted
+from modelbudget.predict.predicted_grids import summary as summary_of
 from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.page import render, short

@@ -1,6 +1,6 @@
 """What is live at a peak, by hand: allocations, frees, and what they are said to be for."""
 
-from modelbudget.measurement.trace.at_peak import at_peak
+from modelbudget.measurement.trace.bytes_at_peak import at_peak
 
 
 def test_the_last_of_equal_peaks_counts():

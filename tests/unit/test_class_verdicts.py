@@ -16,7 +16,7 @@ from modelbudget.measurement.reference.cached_classes import (
 )
 from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.predict.predict import predict
-from modelbudget.predict.streamed import predicted
+from modelbudget.predict.predicted_grids import predicted
 from modelbudget.report.verdict import line, of_sweep
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table, rows

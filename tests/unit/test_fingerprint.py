@@ -125,7 +125,7 @@ def test_imports_are_found_as_python_finds_them():
         found = fingerprint._names_imported(path.read_text(encoding="utf-8"))
         assert imports(path) <= found, path
         others = {name for name in found - imports(path) if of_module(name)}
-        assert others <= {"modelbudget.measurement.process.rss"}, path
+        assert others <= {"modelbudget.measurement.process.resident_memory"}, path
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -18,7 +18,7 @@ from modelbudget.components.groups import group_of
 from modelbudget.predict import grid_rows
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.formula import formula
-from modelbudget.predict.streamed import frames, groups_of, predicted
+from modelbudget.predict.predicted_grids import frames, groups_of, predicted
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.sweeps import sweep_mistakes
 from modelbudget.sweeps.expand import expand, expanded

@@ -39,7 +39,7 @@ from modelbudget.components.decoder.decoder_timelines import (
     neighbours,
     sharded_stage_of,
 )
-from modelbudget.components.share import share
+from modelbudget.components.device_share import share
 from modelbudget.memory import fsdp, optimizer_states, pipeline_stages, sharded_stage, training_peak
 from modelbudget.memory.parameter_tensors import Neighbours
 

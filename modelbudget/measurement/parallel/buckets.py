@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.parallel.fake_process_group import reduce_on_meta
 from modelbudget.measurement.step.train import Pass, one_pass, texts
-from modelbudget.measurement.trace.at_peak import BUFFERS
+from modelbudget.measurement.trace.bytes_at_peak import BUFFERS
 from modelbudget.measurement.trace.module_trace import Trace
 
 

@@ -3,7 +3,7 @@
 Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline_schedule.py`), devices
 that compute sequences of their own and those that divide the tokens of a sequence (`context.py`),
 both of which hold shards of the same part (`fully_shard.py`), those that divide experts
-(`expert.py`), and those that compute one part together (`tensor.py`).
+(`expert.py`), and those that compute one part together (`divided_model.py`).
 Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 
@@ -39,10 +39,10 @@ from modelbudget.measurement.measured import Values
 from modelbudget.measurement.parallel import (
     buckets,
     context,
+    divided_model,
     expert,
     fully_shard,
     pipeline_schedule,
-    tensor,
 )
 from modelbudget.measurement.parallel.fake_process_group import (
     fake_process_group,
@@ -124,7 +124,7 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         if divides_context(run):
             context.divide(part, run, mesh["context"])
         if is_divided(run):
-            tensor.divide(part, run, mesh["tensor"])
+            divided_model.divide(part, run, mesh["tensor"])
         if is_sharded(run):
             fully_shard.shard(part, run, mesh)
     if not is_interleaved(run):
@@ -162,6 +162,6 @@ def traced(
             warnings.filterwarnings("ignore", "FSDP2-wrapped module")
             values |= train(model, run, quantities, trace, make_pass)
     if of_inference := quantities & OF_INFERENCE:
-        tensor.gather_logits(cast(DecoderModel, model))
+        divided_model.gather_logits(cast(DecoderModel, model))
         values |= infer(model, run, of_inference, ShardedTrace(model))
     return values

@@ -14,7 +14,7 @@ from modelbudget.measurement.parallel.fake_process_group import (
 from modelbudget.measurement.parallel.rank import distribute, dtype_of_parameters, mesh_of, world
 from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
 from modelbudget.measurement.step.module_settings import arrange
-from modelbudget.measurement.trace.at_peak import GATHERED
+from modelbudget.measurement.trace.bytes_at_peak import GATHERED
 from modelbudget.measurement.trace.step_trace import StepTrace, traced_step
 
 RESIZED = "FSDP2 gathers parameters"

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
-from modelbudget.measurement.trace.at_peak import BUFFERS, GATHERED, GRADIENTS, RECEIVED
+from modelbudget.measurement.trace.bytes_at_peak import BUFFERS, GATHERED, GRADIENTS, RECEIVED
 from modelbudget.measurement.trace.module_trace import Trace
 
 _c10d = torch.ops._c10d_functional

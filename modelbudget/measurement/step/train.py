@@ -27,7 +27,7 @@ from modelbudget.measurement.step.torch_optimizer import (
     make_optimizer,
     why_not_measured,
 )
-from modelbudget.measurement.trace.at_peak import GRADIENTS, STATES, at_peak
+from modelbudget.measurement.trace.bytes_at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules import megatron_linear

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.architecture.terms import component_of
-from modelbudget.measurement.trace.at_peak import ACTIVATIONS, PARAMETERS, Mark
+from modelbudget.measurement.trace.bytes_at_peak import ACTIVATIONS, PARAMETERS, Mark
 from modelbudget.measurement.trace.meta_cache import Replay
 
 OUTSIDE = "loss"
@@ -232,7 +232,7 @@ class Trace(TorchDispatchMode):
         ]
 
     def mark(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the storages of some tensors are for: one of `at_peak.KINDS`."""
+        """Say what the storages of some tensors are for: one of `bytes_at_peak.KINDS`."""
         for tensor in tensors:
             self._mark(self.storage(tensor)._cdata, kind)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.step.train import train
-from modelbudget.measurement.trace.at_peak import TEMPORARY, first
+from modelbudget.measurement.trace.bytes_at_peak import TEMPORARY, first
 from modelbudget.measurement.trace.module_trace import OPTIMIZER, Trace
 
 
@@ -18,7 +18,7 @@ class Allocation:
     """A storage that was live during the operations `start` to `end` - 1, counted from 1.
 
     `end` is None if it was still live after the last one. `operation` allocated it while
-    `component` ran. `kind`: one of `at_peak.KINDS`.
+    `component` ran. `kind`: one of `bytes_at_peak.KINDS`.
     """
 
     bytes: int

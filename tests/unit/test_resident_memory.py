@@ -13,8 +13,8 @@ import torch
 from modelbudget.common.workers import Failure, spread
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured_table import failures
-from modelbudget.measurement.process import rss as module
-from modelbudget.measurement.process.fresh import fresh
+from modelbudget.measurement.process import resident_memory as module
+from modelbudget.measurement.process.fresh_process import fresh
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -127,9 +127,8 @@ def test_a_call_that_fails_or_crashes_leaves_the_others():
 
 @pytest.mark.usefixtures("server_of_processes")
 def test_the_server_ends_with_the_process_that_started_it():
-    server_of_worker = (
-        "__import__('modelbudget.measurement.process.fresh', fromlist=['fresh']).fresh(eval, q)"
-    )
+    name = "modelbudget.measurement.process.fresh_process"
+    server_of_worker = f"__import__('{name}', fromlist=['fresh']).fresh(eval, q)"
     question = {"q": "__import__('os').getppid()"}
     ((_, server),) = spread(lambda text: eval(text, question), [server_of_worker], 1, 60)
     deadline = time.monotonic() + 10

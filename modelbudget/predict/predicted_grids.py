@@ -11,7 +11,7 @@ import polars as pl
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.terms import Terms, of_model
 from modelbudget.components.groups import GROUPS, group_of
-from modelbudget.predict import by_regime, factored, grid_of_class
+from modelbudget.predict import by_regime, grid_columns, grid_of_class
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_overflow import check_totals_of_grid
@@ -132,13 +132,13 @@ def rows_of(grid: Grid, groups: list[str], chunk: Chunk) -> pl.DataFrame:
     """Return base, axes and predictions in the rows of a chunk."""
     values, wanted, formulas = grid.values(chunk), grid.sweep.measure.quantities, {}
     for quantity, (terms, holds) in zip(
-        wanted, grid.formulas(factored.namespace, values, wanted), strict=True
+        wanted, grid.formulas(grid_columns.namespace, values, wanted), strict=True
     ):
         formulas[quantity] = of_model(quantity, terms), holds
         if quantity == "parameters":
             sums = by_group(terms)
             formulas |= {OF_GROUP + group: (sums.get(group, 0), 1) for group in groups}
-    known = factored.columns(grid, chunk, values, formulas.values())
+    known = grid_columns.columns(grid, chunk, values, formulas.values())
     by_name = {
         name: by_regime.filled(grid.base.family, name, values, column)
         for name, column in zip(formulas, known, strict=True)
