@@ -4,6 +4,7 @@ import polars as pl
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
 from modelbudget.report.charts.format import count, percent, short, signed_percent
+from modelbudget.report.charts.grouped_values import named_ends
 
 SOURCES = {
     "measured": "our module", "reference": "transformers", "exact": "public count",
@@ -18,7 +19,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     """Return the context of the template, from the table of `compare/zoo.py` in folder `name`."""
     if zoo is None:
         return None
-    zoo = zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
+    zoo = zoo.with_columns(agreement(name).alias(f"{name}_status") for name in COUNTS)
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -43,11 +44,6 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     }
 
 
-def _status_of(name: str) -> str:
-    """Return the column with the agreement of one of `COUNTS` with the prediction."""
-    return f"{name}_status"
-
-
 def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
     """Return for each of `COUNTS` the number of models with it, in total and by agreement."""
     statuses = {name: zoo.select(agreement(name)).to_series().to_list() for name in COUNTS}
@@ -60,7 +56,7 @@ def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
 
 def _row(row: dict) -> dict:
     """Return one row of the table; its `differences` are shown below its name."""
-    marks = {name: _MARKS.get(row[_status_of(name)]) for name in COUNTS}
+    marks = {name: _MARKS.get(row[f"{name}_status"]) for name in COUNTS}
     is_rounded = marks["published_value"] == "agrees" and row["published_value_difference"]
     return {
         "label": row["label"],
@@ -127,9 +123,7 @@ def _experts(zoo: pl.DataFrame) -> list[dict]:
 def _shares_of_experts(zoo: pl.DataFrame) -> str | None:
     """Return the least and the largest share of parameters that a token uses."""
     shares = zoo.drop_nulls("active").with_columns(share=pl.col("active") / pl.col("predicted"))
-    ends = shares.sort("share", "model")[[0, -1]] if shares.height else shares
-    texts = [f"{percent(share)} ({label})" for share, label in ends.select("share", "label").rows()]
-    return " to ".join(texts) or None
+    return named_ends(shares.sort("model"), "share", percent) if shares.height else None
 
 
 def _nearest(row: dict) -> str | None:

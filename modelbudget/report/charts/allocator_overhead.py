@@ -7,13 +7,13 @@ from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import line, lines_of, names_and_totals
 from modelbudget.report.charts.format import percent, si_bytes
-from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
-KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "segments (reserved)"}
+SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
+KINDS = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes"), SHAPES, strict=True))
 REQUESTED = "peak_requested_bytes"
 NEEDS = frozenset((*KINDS, REQUESTED))
-SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
 
 
 def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
@@ -51,7 +51,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}
 
 
-CHART = Chart(_draw, lambda t: t.known >= NEEDS and t.has_bars and not t.solved)
+CHART = Chart(_draw, lambda tables: tables.known >= NEEDS and tables.has_bars)
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -86,12 +86,9 @@ def _table(comparison: pl.DataFrame) -> pl.DataFrame:
 
 def _extremes(table: pl.DataFrame) -> str:
     """Describe the largest and smallest overhead of segments, and the largest of blocks."""
-    reserved = table.filter(pl.col("kind") == KINDS["peak_reserved_bytes"]).sort("share")
-    least, most = (reserved.row(place, named=True) for place in (0, -1))
-    allocated = table.filter(pl.col("kind") == KINDS["peak_allocated_bytes"])
-    _, blocks = least_and_most(allocated, "share")
+    allocated, reserved = (table.filter(kind=kind) for kind in SHAPES)
     return (
-        f"The allocator reserves {percent(least['share'])} ({least['label']}) to "
-        f"{percent(most['share'])} ({most['label']}) more than the tensors request. Rounding to "
-        f"blocks adds at most {percent(blocks)}; the rest is fragmentation."
+        f"The allocator reserves {named_ends(reserved, 'share', percent)} more than the tensors "
+        f"request. Rounding to blocks adds at most {percent(max(allocated['share']))}; the rest "
+        "is fragmentation."
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import altair as alt
@@ -263,56 +264,47 @@ def _where_the_vocabulary_dominates(
 
 def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
     """Describe the largest decrease and increase of a share, in the panel that changes most."""
-    ends = {title: _shares_at_ends(rows, axis) for title, rows in panels.items()}
-    changes_of = {title: {group: last[group] - first[group] for group in first}
-                  for title, (first, last) in ends.items()}  # fmt: skip
-    title = max(ends, key=lambda panel: max(map(abs, changes_of[panel].values())))
-    sizes, (first, last), change = values(panels[title], axis), ends[title], changes_of[title]
+    share, at = pl.col("share"), pl.col(axis)
+    by_change = {
+        title: rows.group_by("group", maintain_order=True)
+        .agg(first=share.filter(at == at.min()).first(), last=share.filter(at == at.max()).first())
+        .sort(pl.col("last") - pl.col("first"), maintain_order=True)
+        .rows()
+        for title, rows in panels.items()
+    }
+    title = max(by_change, key=lambda panel: max(abs(b - a) for _, a, b in by_change[panel]))
+    sizes, changes = values(panels[title], axis), by_change[title]
     where = f" ({title})" if title else ""
     if len(sizes) == 1:
-        largest = max(first, key=first.__getitem__)
-        return f"{percent(first[largest])} {largest} at {value_of(axis, sizes[0])}{where}."
+        largest, share_of_it, _ = max(changes, key=itemgetter(1))
+        return f"{percent(share_of_it)} {largest} at {value_of(axis, sizes[0])}{where}."
     moves = [
-        f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
-        for group, verb in (
-            (min(change, key=change.__getitem__), "falls"),
-            (max(change, key=change.__getitem__), "rises"),
-        )
-        if percent(first[group]) != percent(last[group])
+        f"the share of {group} {verb} from {percent(first)} to {percent(last)}"
+        for (group, first, last), verb in ((changes[0], "falls"), (changes[-1], "rises"))
+        if percent(first) != percent(last)
     ]
     changes = " and ".join(moves) or "no share changes"
     return f"From {axis} = {count(sizes[0])} to {count(sizes[-1])}, {changes}{where}."
 
 
-def _shares_at_ends(rows: pl.DataFrame, axis: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the share of each group at the least and at the largest value of an axis."""
-    least, most = (
-        dict(rows.filter(pl.col(axis) == end).select("group", "share").iter_rows())
-        for end in (values(rows, axis)[0], values(rows, axis)[-1])
-    )
-    return least, most
-
-
 def first_and_last(panels: dict[str, pl.DataFrame], axis: str, quantity: str) -> str:
     """Describe both ends of the total along an axis, in the panel that changes most."""
-    panels = distinct(panels, axis, "total")
-
-    def ends(title: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        line = totals(panels[title]).sort(axis).select(axis, "total").rows()
-        return line[0], line[-1]
+    lines = {
+        title: totals(rows).sort(axis).select(axis, "total").rows()
+        for title, rows in distinct(panels, axis, "total").items()
+    }
 
     def ratio(title: str) -> float:
-        (_, first), (_, last) = ends(title)
+        first, last = lines[title][0][1], lines[title][-1][1]
         return max(first, last) / min(first, last)
 
-    title = max(panels, key=ratio)
-    (low, first), (high, last) = ends(title)
+    title = max(lines, key=ratio)
+    (low, first), *_, (high, last) = lines[title] * 2
     where = f" ({title})" if title else ""
     if first == last:
         return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
     grows = "grows" if last > first else "falls"
     return (
         f"From {axis} = {count(low)} to {count(high)}, the total {grows} from "
-        f"{brief(first, quantity)} to {amount(last, quantity)}, "
-        f"{times(max(first, last) / min(first, last))}{where}."
+        f"{brief(first, quantity)} to {amount(last, quantity)}, {times(ratio(title))}{where}."
     )

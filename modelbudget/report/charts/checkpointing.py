@@ -37,7 +37,7 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
 
 def _compares(tables: SweepTables) -> bool:
     kinds = tables.axes.get("recompute", [])
-    return len(kinds) > 1 and "none" in kinds and tables.measured >= NEEDS and not tables.solved
+    return len(kinds) > 1 and "none" in kinds and tables.measured >= NEEDS
 
 
 CHART = Chart(_draw, _compares)

@@ -57,8 +57,8 @@ def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     }
 
 
-CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")) and not tables.solved)
-EVERY_POINT = Chart(_of_points, lambda tables: bool(tables.axes) and not tables.solved)
+CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")))
+EVERY_POINT = Chart(_of_points, lambda tables: bool(tables.axes))
 
 
 def amounts_of_points(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:

@@ -10,7 +10,13 @@ from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
 from modelbudget.report.charts.format import UNITS, count, percent, value_of
-from modelbudget.report.charts.grouped_values import budget, evenly_spaced, totals, values
+from modelbudget.report.charts.grouped_values import (
+    budget,
+    evenly_spaced,
+    named_ends,
+    totals,
+    values,
+)
 from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
 
 SIDE_BY_SIDE = 3
@@ -38,7 +44,7 @@ def name_of(quantity: str, chart: str) -> str:
     return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
 
 
-CHART = Chart(_draw, lambda tables: not tables.solved)
+CHART = Chart(_draw)
 
 
 def charts(
@@ -107,11 +113,10 @@ def _share_over(
         .agg(value=pl.col("share").sum())
     )
     name = " and ".join(groups)
-    ends = [rows.sort("value", maintain_order=True).row(i, named=True) for i in (0, -1)]
-    texts = [f"{percent(end['value'])} ({end['label']})" for end in ends]
     finding = (
         f"{count(rows.filter(pl.col('value') > 0.5).height)} of {count(rows.height)} models have "
-        f"more than half of the {UNITS[quantity]} in {name}: the share is {' to '.join(texts)}."
+        f"more than half of the {UNITS[quantity]} in {name}: the share is "
+        f"{named_ends(rows, 'value', percent)}."
     )
     return over_axes(rows, f"share of {name}", fields, finding)
 

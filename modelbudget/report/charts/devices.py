@@ -11,6 +11,7 @@ from modelbudget.components.groups import group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.peak import of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
@@ -108,8 +109,8 @@ def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     }
 
 
-BY_LAYOUT = Chart(_by_layout, lambda tables: tables.is_list and not tables.solved)
-BY_NUMBER = Chart(_by_number, lambda tables: tables.is_of_devices and not tables.solved)
+BY_LAYOUT = Chart(_by_layout, lambda tables: tables.is_list)
+BY_NUMBER = Chart(_by_number, lambda tables: tables.is_of_devices)
 
 
 def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -154,12 +155,8 @@ def _by_step(parts: pl.DataFrame) -> str:
     for (n,), of in worst.sort("sequences", descending=True).group_by(
         "sequences", maintain_order=True
     ):
-        ends = of.sort("peak").select("peak", "label").rows()
-        named = [
-            f"{si_bytes(peak)} ({label})" for peak, label in dict.fromkeys((ends[0], ends[-1]))
-        ]
-        of_one = UNITS_OF_STEP[models["unit"][0]][n > 1]
-        texts.append(f"A step of {count(n)} {of_one} needs {' to '.join(named)} on one device.")
+        step, peaks = UNITS_OF_STEP[models["unit"][0]][n > 1], named_ends(of, "peak", si_bytes)
+        texts.append(f"A step of {count(n)} {step} needs {peaks} on one device.")
     return " ".join(texts)
 
 

@@ -29,7 +29,9 @@ def solve_charts(
     """Return a chart of the first two objectives; none if there is only one."""
     if len(best) < 2:
         return {}
-    models = shown_models(published)
+    models = published.filter(pl.col(BEYOND) == 0)
+    if models.is_empty():
+        models = published.drop_nulls(BEYOND).head(NEAREST)
     first, second = list(best)[:2]
     drawn, front = (
         table.gather_every(-(-table.height // MOST))
@@ -72,7 +74,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     return solve_charts(solutions, frontier, published, tables.summary["solve"]["best"])
 
 
-CHART = Chart(_draw, lambda tables: bool(tables.solved))
+CHART = Chart(_draw, of_solved=True)
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:
@@ -96,12 +98,6 @@ def _axis(channel, name: str, values: pl.Series) -> tuple:
     return channel(f"{name}:Q", title=field_title(name), scale=scale, axis=axis), place
 
 
-def shown_models(published: pl.DataFrame) -> pl.DataFrame:
-    """Return the published models within the bounds; if there is none, the nearest."""
-    inside = published.filter(pl.col(BEYOND) == 0)
-    return published.drop_nulls(BEYOND).head(NEAREST) if inside.is_empty() else inside
-
-
 def amount(name: str, value: int) -> str:
     """Format the value of a field or quantity: exact, or bytes with SI units."""
     return si_bytes(value) if name.endswith("_bytes") else count(value)
@@ -122,29 +118,25 @@ def answer(frontier: pl.DataFrame, best: Best) -> str:
     return f"One percent {change} {first} costs {abs(price):.2g} % {of} {second}."
 
 
-def at_least_as_good(frontier: pl.DataFrame, model: Mapping, best: Best) -> Mapping | None:
-    """Return the shape best in the second objective among those as good in the others."""
-    first, second, *rest_of_best = best
-    as_good = [
-        pl.col(name) >= model[name] if best[name] == "most" else pl.col(name) <= model[name]
-        for name in (first, *rest_of_best)
-    ]
-    as_good_shapes = frontier.filter(as_good).sort(second, descending=best[second] == "most")
-    return None if as_good_shapes.is_empty() else as_good_shapes.row(0, named=True)
-
-
 def _models(frontier: pl.DataFrame, models: pl.DataFrame, best: Best) -> str:
-    """Compare the first published model with the frontier."""
+    """Compare the first published model with the shape best in the second objective.
+
+    Among those that are as good in the others.
+    """
     if models.is_empty():
         return "No published model has these quantities."
     model = models.row(0, named=True)
     if model[BEYOND]:
         return f"No published model is within the bounds; the nearest is {model['label']}."
-    first, second = list(best)[:2]
+    first, second, *rest_of_best = best
     has = f"{model['label']} has {second} {amount(second, model[second])}"
-    shape = at_least_as_good(frontier, model, best)
+    as_good = frontier.filter(
+        pl.col(name) >= model[name] if best[name] == "most" else pl.col(name) <= model[name]
+        for name in (first, *rest_of_best)
+    )
     bound = "of at least" if best[first] == "most" else "of at most"
     wanted = f"{first} {bound} {amount(first, model[first])}"
-    if shape is None:
+    if as_good.is_empty():
         return f"{has}; no shape of the grid has {wanted}."
-    return f"{has}; with {wanted}, {amount(second, shape[second])} is possible."
+    possible = as_good[second].sort(descending=best[second] == "most")[0]
+    return f"{has}; with {wanted}, {amount(second, possible)} is possible."

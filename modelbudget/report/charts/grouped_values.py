@@ -1,6 +1,6 @@
 """Tables for charts: measured values by group of components, and samples of long axes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -88,6 +88,13 @@ def least_and_most(rows: pl.DataFrame, *columns: str) -> tuple[Any, Any]:
     """Return the minimum and the maximum of these columns of numbers together."""
     chosen = rows.select(columns)
     return min(chosen.min().row(0)), max(chosen.max().row(0))
+
+
+def named_ends(rows: pl.DataFrame, column: str, text: Callable[[Any], str]) -> str:
+    """Return the least and the most of a column with their labels: `1 % (A) to 3 % (B)`."""
+    by_value = rows.sort(column, maintain_order=True).select(column, "label").rows()
+    ends = (f"{text(value)} ({label})" for value, label in (by_value[0], by_value[-1]))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def values(table: pl.DataFrame, field: str) -> list:

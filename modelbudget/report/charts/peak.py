@@ -9,6 +9,7 @@ from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.format import percent, si_bytes, times
+from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
@@ -76,32 +77,28 @@ def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
     }
 
 
-def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw the parts of backward pass and optimizer step, and name what each peak fits on."""
-    parts = peak_parts(tables.comparison)
-    if parts.is_empty():
-        return {}
-    finding = f"{_deciding(parts)} {_smallest_fits(parts, tables.devices)}"
-    title = "Composition of peak training memory"
-    return {"peak-parts": composition(parts, PHASES, title, finding)}
+def _composition(
+    name: str,
+    title: str,
+    phases: dict[str, str],
+    parts_of: Callable[[pl.DataFrame], pl.DataFrame],
+    finding: Callable[[pl.DataFrame, list[Accelerator]], str],
+) -> Chart:
+    """Return the chart of each model's peak in both phases, as shares of the larger peak."""
+
+    def draw(tables: SweepTables) -> dict[str, theme.Layers]:
+        parts = parts_of(tables.comparison)
+        if parts.is_empty():
+            return {}
+        text = finding(parts, tables.devices)
+        rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
+        return {name: stacked_bars(rows, PEAK, title, text, "model's peak", phases)}
+
+    return Chart(draw, lambda tables: tables.is_list)
 
 
-TRAINING = Chart(_draw, lambda tables: tables.is_list and not tables.solved)
-
-
-def composition(
-    table: pl.DataFrame, phases: dict[str, str], title: str, finding: str
-) -> theme.Layers:
-    """Draw the composition of each model's peak in both phases, as shares of the larger peak.
-
-    `table` has the columns of `peak_parts`; `phases` maps its phases to their labels.
-    """
-    rows = table.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
-    return stacked_bars(rows, PEAK, title, finding, "model's peak", phases)
-
-
-def _deciding(table: pl.DataFrame) -> str:
-    """Describe the ends of the peaks, the phases that set them, and the largest part at each."""
+def _deciding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
+    """Describe the ends of the peaks, what sets them, the largest parts, and what each fits on."""
     n_models, setting, parts = table["point"].n_unique(), [], []
     for phase, name in (("forward_backward", "backward pass"), ("optimizer", "optimizer step")):
         worst = table.filter(pl.col("phase") == phase, pl.col("peak") == pl.col("worst"))
@@ -115,12 +112,10 @@ def _deciding(table: pl.DataFrame) -> str:
         last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
         share = percent(last["value"] / last["worst"])
         parts.append(f"In the {name} of {labels[-1]}, {share} is {last['group']}.")
-    by_peak = table.sort("worst", maintain_order=True)
-    ends = (by_peak.row(i, named=True) for i in ((0, -1) if n_models > 1 else (0,)))
-    peaks = " to ".join(f"{si_bytes(end['worst'])} ({end['label']})" for end in ends)
     return (
-        f"The peak is {peaks}; {', '.join(setting)}. {' '.join(parts)} Temporary is all other "
-        "memory of a phase; in the backward pass it includes the gradients computed so far."
+        f"The peak is {named_ends(table, 'worst', si_bytes)}; {', '.join(setting)}. "
+        f"{' '.join(parts)} Temporary is all other memory of a phase; in the backward pass it "
+        f"includes the gradients computed so far. {_smallest_fits(table, devices)}"
     )
 
 
@@ -172,31 +167,15 @@ def _parts_of_inference(table: pl.DataFrame) -> dict[str, dict[str, int]]:
     return {phase: always | {"temporary": rest[phase]} for phase in PREFILL_AND_DECODE}
 
 
-def _draw_inference(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw the parts of prefill and decode of each model, as shares of its larger peak."""
-    parts = inference_parts(tables.comparison)
-    if parts.is_empty():
-        return {}
-    title, finding = "Peak memory of inference by part", _shares_of_weights(parts)
-    return {"inference-parts": composition(parts, PREFILL_AND_DECODE, title, finding)}
-
-
-INFERENCE = Chart(_draw_inference, lambda tables: tables.is_list and not tables.solved)
-
-
-def _shares_of_weights(table: pl.DataFrame) -> str:
+def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:
     """Compare the weights' share of prefill, and the largest cache relative to its weights."""
     prefill = table.filter(pl.col("phase") == "prefill")
     weights = prefill.filter(group="parameters").with_columns(
         share=pl.col("value") / pl.col("peak")
     )
-    least, most = (weights.sort("share").row(place, named=True) for place in (0, -1))
-    text = (
-        f"In prefill the weights are {percent(least['share'])} ({least['label']}) to "
-        f"{percent(most['share'])} ({most['label']}) of the peak."
-    )
-    if weights.height == 1:
-        text = f"In prefill the weights are {percent(least['share'])} of the peak."
+    is_one = weights.height == 1
+    shares = percent(weights["share"][0]) if is_one else named_ends(weights, "share", percent)
+    text = f"In prefill the weights are {shares} of the peak."
     caches = table.filter(phase="decode", group="KV cache").join(
         weights.select("point", weights="value"), on="point"
     )
@@ -208,3 +187,12 @@ def _shares_of_weights(table: pl.DataFrame) -> str:
         f"{percent(largest['value'] / largest['weights'])} of them. Temporary is all other memory: "
         "hidden states and logits."
     )
+
+
+TRAINING = _composition(
+    "peak-parts", "Composition of peak training memory", PHASES, peak_parts, _deciding
+)
+INFERENCE = _composition(
+    "inference-parts", "Peak memory of inference by part", PREFILL_AND_DECODE, inference_parts,
+    _shares_of_weights,
+)  # fmt: skip

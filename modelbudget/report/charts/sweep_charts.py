@@ -28,7 +28,7 @@ def charts_of(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a sweep by name, in the order of the page."""
     charts = {}
     for chart in CHARTS:
-        if chart.needs(tables):
+        if chart.of_solved == bool(tables.solved) and chart.needs(tables):
             charts |= {k: v for k, v in chart.draw(tables).items() if k not in charts}
             tables.drawn.update(charts)
     return charts

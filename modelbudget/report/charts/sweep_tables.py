@@ -87,7 +87,11 @@ class SweepTables:
 
 
 class Chart(NamedTuple):
-    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`."""
+    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`.
+
+    The tables are those of a sweep with `solve`, or those of all others.
+    """
 
     draw: Callable[[SweepTables], Mapping[str, alt.TopLevelMixin]]
-    needs: Callable[[SweepTables], bool]
+    needs: Callable[[SweepTables], bool] = lambda _: True
+    of_solved: bool = False

@@ -35,7 +35,7 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     }
 
 
-CHART = Chart(_draw, lambda t: len(t.axes.get("length", [])) > SIDE_BY_SIDE and not t.solved)
+CHART = Chart(_draw, lambda tables: len(tables.axes.get("length", [])) > SIDE_BY_SIDE)
 
 
 def by_length(comparison: pl.DataFrame, quantity: str) -> alt.ConcatChart:
