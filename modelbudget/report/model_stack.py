@@ -104,23 +104,17 @@ def bands(stack: Stack) -> list[dict]:
     A band is a vertical line as wide as the part, whose dashes are the layers.
     """
     lines, top = [], 0.0
-    whole = sum(part.value for part in stack.layers)
-    for parts, is_layers in ((stack.above, False), (stack.layers, True), (stack.below, False)):
-        if is_layers:
-            height = HIGH * whole / stack.total
-            row = height / stack.n_layer
-            gap, x = min(GAP * row, WIDEST), 0.0
-            for part in parts:
-                width = WIDE * part.value / whole
-                dashes = f"{row - gap:.3f} {gap:.3f}"
-                lines.append(_band(part, stack, x + width / 2, top, width, height, dashes))
-                x += width
-            top += height
-            continue
+    for parts in (*([part] for part in stack.above), stack.layers, *([p] for p in stack.below)):
+        whole, x = sum(part.value for part in parts), 0.0
+        height = HIGH * whole / stack.total
+        row = height / stack.n_layer
+        gap = min(GAP * row, WIDEST)
+        dashes = f"{row - gap:.3f} {gap:.3f}" if parts is stack.layers else ""
         for part in parts:
-            height = HIGH * part.value / stack.total
-            lines.append(_band(part, stack, WIDE / 2, top, WIDE, height, ""))
-            top += height
+            width = WIDE * part.value / whole
+            lines.append(_band(part, stack, x + width / 2, top, width, height, dashes))
+            x += width
+        top += height
     return lines
 
 

@@ -11,34 +11,23 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
   const sum = (parts) => parts.reduce((all, part) => all + part[2], 0);
 
   function bands([, total, nLayer, above, layers, below]) {
-    const found = [];
-    const whole = sum(layers);
     let top = 0;
-    const add = ([name, group, value], x, width, height, dashes) => {
-      const title = `${name}: ${grouped(value)} parameters${dashes ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
-      const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x} ${top}v${height}`, "stroke-width": width };
-      found.push(drawn("path", dashes ? { ...line, "stroke-dasharray": dashes } : line, drawn("title", {}, title)));
-    };
-    for (const parts of [above, layers, below]) {
-      if (parts === layers) {
-        const height = (HIGH * whole) / total;
-        const gap = Math.min((GAP * height) / nLayer, WIDEST);
-        let x = 0;
-        for (const part of parts) {
-          const width = (WIDE * part[2]) / whole;
-          add(part, x + width / 2, width, height, `${height / nLayer - gap} ${gap}`);
-          x += width;
-        }
-        top += height;
-        continue;
-      }
-      for (const part of parts) {
-        const height = (HIGH * part[2]) / total;
-        add(part, WIDE / 2, WIDE, height);
-        top += height;
-      }
-    }
-    return found;
+    return [...above.map((part) => [part]), layers, ...below.map((part) => [part])].flatMap((parts) => {
+      const whole = sum(parts);
+      const height = (HIGH * whole) / total;
+      const gap = Math.min((GAP * height) / nLayer, WIDEST);
+      let x = 0;
+      const lines = parts.map(([name, group, value]) => {
+        const width = (WIDE * value) / whole;
+        const title = `${name}: ${grouped(value)} parameters${parts === layers ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
+        const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x + width / 2} ${top}v${height}`, "stroke-width": width };
+        if (parts === layers) line["stroke-dasharray"] = `${height / nLayer - gap} ${gap}`;
+        x += width;
+        return drawn("path", line, drawn("title", {}, title));
+      });
+      top += height;
+      return lines;
+    });
   }
 
   function inWords([, total, , ...parts]) {
