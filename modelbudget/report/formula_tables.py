@@ -75,23 +75,19 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
         "formula": Markup(text),
         "predicted": row["predicted"],
         "measured": row["measured"],
-        "difference": row["difference"],
         "share": percent((row["measured"] or 0) / total) if total else None,
         "agrees": row["agrees"] is not False,  # None where it was not compared
         "whole": False,
     }
 
 
-def whole(name: str, rows: list[dict]) -> dict:
-    """Return the row of totals."""
-    sides = ("predicted", "measured", "difference")
-    sums = {side: sum(row[side] or 0 for row in rows) for side in sides}
-    texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
-    return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
-
-
 def component_table(rows: list[dict], caption: str) -> Markup:
-    """Return the table of a model's rows."""
+    """Return the table of a model's rows, and of their totals if there are several."""
+    if len(rows) > 1:
+        sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "measured")}
+        agrees = all(row["agrees"] for row in rows)
+        texts = {"component": "all", "formula": "", "share": "100 %", "whole": True}
+        rows = [*rows, texts | sums | {"agrees": agrees}]
     return tables.table(
         [{name: row[name] for name in _COLUMNS} for row in rows],
         caption,

@@ -157,7 +157,5 @@ def _range(low: float | None, high: float | None) -> str | None:
     return _ratio(low) if high - low < EQUAL else f"{_ratio(low)} – {_ratio(high)}"
 
 
-def _ratio(ratio: float | None) -> str | None:
-    if ratio is None:
-        return None
+def _ratio(ratio: float) -> str:
     return "1" if abs(ratio - 1) < EQUAL else f"{ratio:.3f}"

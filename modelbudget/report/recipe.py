@@ -1,11 +1,12 @@
 """The run of an act in words, the devices whose memory its drawings have as lines, and its bars."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any
 
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.paths import ACCELERATORS
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count
 
 DEVICES = ("RTX 4090", "H100")
@@ -50,10 +51,16 @@ def each(n_bytes: int, n: int) -> str:
     return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
 
 
-def placed(pieces: list[dict], most: int) -> list[dict]:
-    """Return the pieces of a bar with their places in percent of the most bytes."""
-    ends = accumulate((100 * piece["bytes"] / most for piece in pieces), initial=0.0)
+def bar(
+    parts: Mapping[str, int], most: int, more: Callable[[int], str] = lambda _: ""
+) -> list[dict]:
+    """Return the pieces of a bar of bytes by group, with their places in percent of the most bytes.
+
+    `more` follows the bytes in the title of a piece.
+    """
+    starts = accumulate((100 * n / most for n in parts.values()), initial=0.0)
     return [
-        piece | {"x": f"{x:.3f}", "width": f"{100 * piece['bytes'] / most:.3f}"}
-        for x, piece in zip(ends, pieces, strict=False)
-    ]
+        {"class": variable_of_group(group), "title": f"{group}: {count(n)} bytes{more(n)}",
+         "x": f"{x:.3f}", "width": f"{100 * n / most:.3f}"}
+        for x, (group, n) in zip(starts, parts.items(), strict=False)
+    ]  # fmt: skip

@@ -97,5 +97,4 @@ def _shape(shape: list[int]) -> str:
 
 def _table(sweep: SweepResult, point: dict) -> Markup:
     rows = formula_tables.component_rows(point, sweep.of_point(point), with_numbers=True)
-    table = [*rows, formula_tables.whole("all", rows)] if len(rows) > 1 else rows
-    return formula_tables.component_table(table, f"Components of {point['label']}")
+    return formula_tables.component_table(rows, f"Components of {point['label']}")

@@ -19,14 +19,14 @@ def _contents(page: Page) -> list[dict]:
 
 def _of_models(readings: list[Row]) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
-    sources = list(dict.fromkeys(row.source.title for row in readings))
+    by_source: dict[str, list[Row]] = {}
+    for row in readings:
+        by_source.setdefault(row.source.title, []).append(row)
     return {
         "id": "gpu-readings",
         "short": "GPUs that others measured",
         "answer": _answer(readings),
-        "sources": [
-            _source([row for row in readings if row.source.title == source]) for source in sources
-        ],
+        "sources": list(map(_source, by_source.values())),
     }
 
 
@@ -58,12 +58,12 @@ def _source(readings: list[Row]) -> dict:
 
 
 def _cells(row: Row) -> dict:
-    simulator = row.simulator_ratio
-    settings = ", ".join([_named(row.reading.settings), *filter(None, [row.reading.variant])])
+    simulator, low, high = row.simulator_ratio, f"{row.low or 0:.2f}", f"{row.high or 0:.2f}"
+    settings = filter(None, (_named(row.reading.settings), row.reading.variant))
     cells = {
-        "run": Markup("{} <small>{}</small>").format(row.model, settings),
+        "run": Markup("{} <small>{}</small>").format(row.model, ", ".join(settings)),
         "reported": f"{row.reading.gib:.2f}",
-        "predicted": predicted_text(row),
+        "predicted": None if row.low is None else " to ".join(dict.fromkeys((low, high))),
         RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
         SIMULATOR_RATIO: None if simulator is None else f"{simulator:.3f}",
         "reason": row.reason or None,
@@ -75,13 +75,6 @@ def _cells(row: Row) -> dict:
 
 def _named(settings: Settings) -> str:
     return ", ".join(f"{name} {_shown(value)}" for name, value in settings.items())
-
-
-def predicted_text(row: Row) -> str | None:
-    """Return the prediction in GiB, or its bounds; None without one."""
-    if row.low is None or row.high is None:
-        return None
-    return f"{row.low:.2f}" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}"
 
 
 def _shown(value: str | int | bool) -> str:

@@ -10,7 +10,7 @@ from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import predicted_parts
-from modelbudget.report.recipe import each, placed, recipe
+from modelbudget.report.recipe import bar, each, recipe
 from modelbudget.report.section import Page, Section
 
 CHOSEN = PAGE["recipes"]
@@ -38,7 +38,8 @@ def _contents(page: Page) -> list[dict]:
     page.drawn[sweep.name] = "cost"
     rows += _predicted_alone(sweep, n)
     most = max(row["bytes"] for row in rows)
-    rows = [row | {"pieces": placed(row["pieces"], most)} for row in rows]
+    for row in rows:
+        row["pieces"] = bar(row["parts"], most, lambda value: f", {each(value, n)} a parameter")
     first = sweep.points.row(0, named=True)
     return [
         {
@@ -108,12 +109,8 @@ def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
             "–" if name == UNKNOWN and is_unknown else each(by_group.get(name, 0), n)
             for name in STATES
         ],
-        "pieces": [
-            {"class": variable_of_group(name), "bytes": by_group[name],
-             "title": f"{name}: {by_group[name]:,} bytes, {each(by_group[name], n)} a parameter"}
-            for name in MEMORY if by_group.get(name)
-        ],
-    }  # fmt: skip
+        "parts": {name: by_group[name] for name in MEMORY if by_group.get(name)},
+    }
 
 
 def _title(rows: list[dict]) -> str:

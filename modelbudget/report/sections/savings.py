@@ -18,7 +18,7 @@ from modelbudget.report.charts.format import count, percent, si_bytes, signed_pe
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.predicted_rows import parts_of_model, predicted_parts
-from modelbudget.report.recipe import device_lines, placed, recipe
+from modelbudget.report.recipe import bar, device_lines, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import named_architecture
 
@@ -91,14 +91,6 @@ def _of_model(
     peaks = {label: int(rows["peak"][0]) for label, rows in bars.items()}
     lines, whole = device_lines(), peaks[points[0]["label"]]
     most = max(*peaks.values(), lines[-1].bytes)
-    pieces = {
-        label: [
-            {"class": variable_of_group(group), "bytes": value,
-             "title": f"{group}: {count(value)} bytes"}
-            for group, value in rows.select("group", "value").rows()
-        ]
-        for label, rows in bars.items()
-    }  # fmt: skip
     return {
         "label": base.label,
         "title": _title(peaks, lines),
@@ -111,7 +103,7 @@ def _of_model(
                 "text": si_bytes(peak),
                 "exact": f"{count(peak)} bytes",
                 "saved": "" if peak == whole else signed_percent((peak - whole) / whole),
-                "pieces": placed(pieces[label], most),
+                "pieces": bar(dict(bars[label].select("group", "value").rows()), most),
             }
             for (label, peak), address in zip_longest(peaks.items(), addresses)
         ],

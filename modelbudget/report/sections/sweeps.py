@@ -155,10 +155,9 @@ def _example(
     if not rows or groups <= shown:
         return None
     shown |= groups
-    table = [*rows, formula_tables.whole("all", rows)]
     return {
         "title": f"{label}: {count(point['total'])} parameters",
-        "table": formula_tables.component_table(table, f"Components of {label}"),
+        "table": formula_tables.component_table(rows, f"Components of {label}"),
     }
 
 
