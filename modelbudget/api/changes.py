@@ -63,10 +63,6 @@ class Change(NamedTuple):
     alters: bool
     largest: dict[str, int] | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return self._asdict()
-
 
 def changes(
     model: ChosenModel,

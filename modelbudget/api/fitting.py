@@ -94,8 +94,8 @@ class Fit(Frames):
             "largest_with_expandable_segments": _values(self.largest_with_expandable_segments),
             "largest_of_class": _values(self.largest_of_class),
             "not_solved": self.why,
-            "changes": [change.as_dict() for change in self.changes],
-            "together": self.together and self.together.as_dict(),
+            "changes": [change._asdict() for change in self.changes],
+            "together": self.together and self.together._asdict(),
         } | ({"layouts": self.layouts.rows()} if self.layouts else {})
 
     def rows(self) -> list[dict]:

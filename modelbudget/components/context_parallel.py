@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
+from modelbudget.architecture.run_values import divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads
 from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
@@ -38,7 +38,7 @@ def copied_result(h: Heads, r: Run):
     """Return the bytes of the result that the output projection saves: what has been exchanged."""
     x = exchanges_context(r)
     alone = (1 - x) * scaled_dot_product.copied_result(h, r)
-    return alone + x * _width(r, h.n_head * h.d_value)
+    return alone + x * scaled_dot_product.bytes_of_width(r, h.n_head * h.d_value)
 
 
 def result_apart(h: Heads, r: Run):
@@ -62,7 +62,7 @@ def forward(h: Heads, r: Run, hides=0) -> Timeline:
         allocation for name, size in _inputs(h, r) for allocation in _to_heads(name, r, size)
     ]
     core = scaled_dot_product.forward(*_all_tokens(h, r))
-    back = _to_tokens(r, _width(r, h.n_head * h.d_value))
+    back = _to_tokens(r, scaled_dot_product.bytes_of_width(r, h.n_head * h.d_value))
     return [*alone, *times(x, [*to_heads, *core, *back])]
 
 
@@ -72,7 +72,7 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, scaled_dot_product.backward(h, r, hides))
     if is_nothing(x):
         return alone
-    back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
+    back = _to_tokens_backward(r, scaled_dot_product.bytes_of_width(r, h.n_head * h.d_value))
     core = scaled_dot_product.backward(*_all_tokens(h, r))
     inputs = _inputs(h, r)[::-1]
     from_heads = [
@@ -98,14 +98,10 @@ def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:
     return part, SimpleNamespace(**vars(r) | {"length": whole_length(r)})
 
 
-def _width(r: Run, width):
-    return bytes_of(r.dtype) * tokens(r) * width
-
-
 def _inputs(h: Heads, r: Run) -> list[tuple]:
     key, value = (h.n_kv_head * width for width in (h.d_key, h.d_value))
     widths = {"query": h.n_head * h.d_key, "key": key, "value": value}
-    return [(name, _width(r, width)) for name, width in widths.items()]
+    return [(name, scaled_dot_product.bytes_of_width(r, width)) for name, width in widths.items()]
 
 
 def _several(r: Run):

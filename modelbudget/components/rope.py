@@ -24,7 +24,10 @@ ANGLE = 4
 
 
 def tables(r, d_rotary):
-    """Bytes of the cosine and sine tables of d_rotary channels; queries and keys have their own."""
+    """Bytes of the cosine and sine tables of d_rotary channels; queries and keys have their own.
+
+    Tables that all layers share have numbers of all channels: each is as large as both.
+    """
     return bytes_of(r.dtype) * r.length * d_rotary
 
 
@@ -54,11 +57,6 @@ def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
         Allocation("RoPE other channels", in_part * whole, in_part * rotated),
         Allocation("RoPE sum", whole, whole + in_part * whole + (1 - in_part) * rotated),
     ]
-
-
-def model_table(r, d_rotary):
-    """Bytes of the cosines, or of the sines, of d_rotary channels that all layers share."""
-    return bytes_of(r.dtype) * r.length * d_rotary
 
 
 def forward_whole(r, n_head, d_head) -> Timeline:

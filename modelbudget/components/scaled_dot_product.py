@@ -93,7 +93,7 @@ def copied_result(h, r):
     """
     fused = r.attention_kernel in ("flash", "efficient")
     kept_by_core = int(fused and r.recompute != "selective")
-    return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
+    return (1 - kept_by_core * (1 - result_apart(h, r))) * bytes_of_width(r, h.n_head * h.d_value)
 
 
 def result_apart(h, r):
@@ -111,12 +111,13 @@ def apart(h, r):
     return positive(h.n_head - 1) * positive(r.length - 1)
 
 
-def _heads(r, width):
+def bytes_of_width(r, width):
+    """Bytes of `width` channels of all tokens."""
     return bytes_of(r.dtype) * tokens(r) * width
 
 
 def _keys_and_values(r, h, n_head):
-    return _heads(r, n_head * (h.d_key + h.d_value))
+    return bytes_of_width(r, n_head * (h.d_key + h.d_value))
 
 
 def _result(h, r):
@@ -125,7 +126,7 @@ def _result(h, r):
         sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
     else:
         sums, seeds = exact_bytes(r.dtype) * r.length, SEEDS
-    return _heads(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
+    return bytes_of_width(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
 
 
 def _repeated(h, r):
@@ -142,7 +143,7 @@ def forward(h, r, hides=0) -> Timeline:
     if r.recompute != "selective":
         return _computed(h, r, hides)
     computed = _computed(h, r, hides, keeps=0)
-    freed = change(computed) - _heads(r, h.n_head * h.d_value)
+    freed = change(computed) - bytes_of_width(r, h.n_head * h.d_value)
     return [*computed, Allocation("checkpoint", 0, freed)]
 
 
@@ -171,8 +172,8 @@ def backward(h, r, hides=0) -> Timeline:
     if r.attention_kernel == "math":
         return _unfused_backward(h, _bytes(h, r, hides), r, mask_of_window(r, hides))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
-    queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
-    keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
+    queries, result = bytes_of_width(r, h.n_head * h.d_key), bytes_of_width(r, h.n_head * h.d_value)
+    keys, values = (bytes_of_width(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
     keys_and_values = _keys_and_values(r, h, h.n_kv_head)
     gradients = (
         queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * keys_and_values

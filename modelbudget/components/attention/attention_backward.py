@@ -78,7 +78,7 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
         timeline = [*of_keys, *of_queries]
     else:
         # With full checkpointing the tables are arguments of the layers, until the first is done.
-        table = (1 - computed_again(r)) * rope.model_table(r, d_rotary(a))
+        table = (1 - computed_again(r)) * rope.tables(r, d_rotary(a))
         timeline = [
             *rope.backward_whole(r, a.n_kv_head, a.d_head, 0),
             *rope.backward_whole(r, a.n_head, a.d_head, table),

@@ -23,7 +23,7 @@ def _shares_tables(a: Fields, r: Run):
 
 def model_tables(a: Fields, r: Run):
     """Bytes of the tables of RoPE that all layers share; 0 if each makes its own."""
-    return _shares_tables(a, r) * 2 * rope.model_table(r, d_rotary(a))
+    return _shares_tables(a, r) * 2 * rope.tables(r, d_rotary(a))
 
 
 def model_frequencies(a: Fields, r: Run):
