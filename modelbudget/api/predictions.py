@@ -34,7 +34,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.counts_by_convention import BY_NAME
-from modelbudget.sweeps.device_defaults import KERNEL, why_math
+from modelbudget.sweeps.device_defaults import KERNEL, where_not_flash, why_math
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
 OF_FILE = ("file_bytes",)
@@ -161,13 +161,15 @@ class Predictions(Frames):
         return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
-        """Add why attention has its scores in memory, if nobody has set that."""
+        """Add why attention has its scores in memory, or two kernels, if nobody has set that."""
         is_set = KERNEL in {**self.model.base.fields, **self.model.base.derive, **chosen}
-        if is_set or self.run.attention_kernel != "math" or self.breakdowns.keys() <= {*OF_WEIGHTS}:
+        if is_set or self.breakdowns.keys() <= {*OF_WEIGHTS}:
             return self
         architecture, run = self.model.with_run({**chosen, **self.run.model_dump()})
-        why = why_math(architecture, run)
-        return replace(self, notes=(*self.notes, f"{KERNEL}: math, {why}")) if why else self
+        why = {"math": why_math, "flash": where_not_flash}.get(run.attention_kernel)
+        reason = why(architecture, run) if why else None
+        text = f"{KERNEL}: {run.attention_kernel}, {reason}"
+        return replace(self, notes=(*self.notes, text)) if reason else self
 
     @property
     def how(self) -> str:

@@ -327,7 +327,14 @@ def program(r):
             return kernels.written_out(q, k, v, bias, r.dropout, caps_scores, in_float32, r.backend)
         if causal is None:
             causal = bias is None and q.shape[2] > 1
+        if is_efficient(bias) and q.shape[1] != k.shape[1]:
+            k, v = kernels.repeated(q, k), kernels.repeated(q, v)
         return scaled_dot_product_attention(q, k, v, bias, causal)
+
+    def is_efficient(bias):
+        """Whether memory-efficient attention computes: FlashAttention takes no mask."""
+        masked_flash = r.attention_kernel == "flash" and bias is not None
+        return masked_flash or r.attention_kernel == "efficient"
 
     @operation(autocast="lower")
     def scaled_dot_product_attention(q, k, v, bias, causal):
@@ -335,15 +342,11 @@ def program(r):
             if r.dropout and r.backend == "gpu":
                 return kernels.math_with_dropout(q, k, v, bias, causal)
             return kernels.math(q, k, v, bias, causal, r.dropout)
-        if bias is not None and r.attention_kernel == "flash":
-            raise NoProgramError("attention_kernel: flash of scores with a mask")
-        if r.attention_kernel == "flash" and q.shape[3] != v.shape[3]:
-            raise NoProgramError("attention_kernel: flash of values of another width than keys")
-        if r.attention_kernel == "efficient" and q.shape[1] != k.shape[1]:
-            k, v = kernels.repeated(q, k), kernels.repeated(q, v)
-        if r.attention_kernel == "efficient":
+        if is_efficient(bias):
             added = None if bias is None else kernels.bias_of_all_heads(bias, q, k)
             return kernels.efficient(q, k, v, added)
+        if q.shape[3] != v.shape[3]:
+            raise NoProgramError("attention_kernel: flash of values of another width than keys")
         return kernels.flash(q, k, v, r.backend)
 
     def forward(q, k, v, bias=None, causal=None):

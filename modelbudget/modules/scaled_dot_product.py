@@ -11,6 +11,10 @@ class ScaledDotProductAttention(nn.Module):
     Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
     (batch, n_head, length, width of a value). A single query attends to all keys.
 
+    Of several query heads that share keys and values, memory-efficient attention takes none: these
+    are repeated for it where the run's `kernel` is `efficient`, and where it is `flash` and there
+    is a bias, which FlashAttention does not take.
+
     With `recompute`, scores are computed again in the backward pass instead of saved (Korthikanti
     et al. 2022, §5).
     """
@@ -19,6 +23,7 @@ class ScaledDotProductAttention(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(0.0)  # its rate goes into the kernel
         self.recompute = False
+        self.kernel = "math"
 
     def forward(self, q, k, v, bias=None):
         if self.recompute:
@@ -26,6 +31,9 @@ class ScaledDotProductAttention(nn.Module):
         return self.attend(q, k, v, bias)
 
     def attend(self, q, k, v, bias):
+        is_efficient = self.kernel == "efficient" or (self.kernel == "flash" and bias is not None)
+        if is_efficient and q.shape[1] != k.shape[1]:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         return F.scaled_dot_product_attention(
             q,
             k,

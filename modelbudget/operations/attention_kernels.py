@@ -111,13 +111,25 @@ def _gradient_of_bias(q_shape, n_key, dtype: str) -> Tensor:
 
 
 def bias_of_all_heads(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Pad rows of a bias to a multiple of 8, as the efficient kernel wants (`preprocess_mask`)."""
+    """Make a bias as the efficient kernel wants it.
+
+    Truth values become numbers (`convert_boolean_attn_mask`), and rows are padded to a multiple of
+    8 (`preprocess_mask`).
+    """
+    if bias.dtype == "bool":
+        bias = zero_where(bias, q.dtype)
     n_key = bias.shape[-1]
     if bias.strides[-1] != 1 or any(step % 8 for step in bias.strides[:-1]):
         padded = pad(bias, (*bias.shape[:-1], n_key + 8 - n_key % 8))
         bias = narrow(padded, -1, n_key)
         del padded
     return expand(bias, (*q.shape[:-1], k.shape[2]))
+
+
+def zero_where(is_seen: Tensor, dtype: str) -> Tensor:
+    """torch.where(is_seen, 0, −∞): the number becomes a tensor without dimensions."""
+    infinity = empty((), dtype)
+    return empty(is_seen.shape, dtype)
 
 
 @operation

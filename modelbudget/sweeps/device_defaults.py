@@ -181,6 +181,18 @@ def why_math(architecture: Architecture, run: RunConfig, has_flash: bool = True)
     return "; ".join(f"not {' or '.join(of)}: {why}" for why, of in kernels_by_reason.items())
 
 
+def where_not_flash(architecture: Architecture, run: RunConfig) -> str | None:
+    """Return where a run with FlashAttention has another kernel; None if nowhere.
+
+    FlashAttention takes no mask.
+    """
+    window = getattr(architecture, "window", 0)
+    if not 0 < window < run.length:
+        return None
+    hidden = f"window = {window:,}, of length = {run.length:,}, masks scores"
+    return f"and memory-efficient attention in layers where {hidden}"
+
+
 def _reason(mistake: str) -> str:
     """Return what a message says of a kernel, without the kernel and without what is allowed."""
     return re.sub(f"^{KERNEL} = '\\w+': ", "", mistake).partition("; allowed")[0]

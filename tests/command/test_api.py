@@ -110,7 +110,14 @@ def test_settings_that_nobody_set_are_those_of_a_gpu():
     assert settings("gpt-2-124m", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
     assert settings("llama-3-8b", d_head=320) == ("bfloat16", "math", True)
     assert settings("gpt-2-124m", d_head=66) == ("bfloat16", "math", True)
-    assert settings("bloom-560m") == ("bfloat16", "math", True)  # ALiBi
+    # Masks, for which our modules repeat keys and values, as classes of transformers do.
+    assert settings("bloom-560m") == ("bfloat16", "efficient", True)  # ALiBi
+    assert settings("gpt-oss-20b") == ("bfloat16", "efficient", True)  # sinks
+    assert settings("mistral-7b-v0.1", length=4096) == ("bfloat16", "flash", True)
+    assert settings("mistral-7b-v0.1", length=4097) == ("bfloat16", "efficient", True)
+    assert settings("mistral-7b-v0.1", length=4097, dtype="float32")[1] == "efficient"
+    assert settings("gemma-3-27b", length=4097)[1] == "flash"  # and where it hides scores efficient
+    assert settings("gemma-3-27b", length=4097, dtype="float32")[1] == "math"
     assert settings("deepseek-v3") == ("bfloat16", "efficient", True)  # values narrower than keys
     assert settings("gemma-2-2b", implementation="transformers")[1] == "written_out"
 
@@ -130,8 +137,8 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
         for text in (str(answer), repr(answer), answer._repr_html_()):
             assert settings in text
     assert "implementation" not in str(model.parameters())
-    why = "attention_kernel: math, not flash or efficient: position: alibi"
-    found = mb.model("bloom-560m").memory({"length": 8})
+    why = "attention_kernel: math, not flash: d_head = 66"
+    found = mb.model("gpt-2-124m", d_head=66).memory({"length": 8})
     assert why in repr(found)
     assert why in found._repr_html_()
 
@@ -139,16 +146,25 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
 @pytest.mark.parametrize(
     ("name", "chosen", "notes"),
     [
-        ("bloom-560m", {}, ["not flash or efficient: position: alibi adds to scores (no formula)"]),
-        ("bloom-560m", {"attention_kernel": "math"}, []),
+        ("llama-3-8b", {"attention_kernel": "math", "dtype": "float32"}, []),
         ("gpt-2-124m", {}, []),
+        ("bloom-560m", {}, []),
+        ("mistral-7b-v0.1", {"length": 8192}, []),
         (
-            "mistral-7b-v0.1",
+            "llama-3-8b",
+            {"dtype": "float32"},
+            [
+                "math, not flash: dtype = float32: a GPU's flash attention takes bfloat16 or "
+                "float16; not efficient: n_kv_head = 8 of n_head = 32: torch 2.13 runs grouped "
+                "heads by flash or math"
+            ],
+        ),
+        (
+            "gemma-3-1b",
             {"length": 8192},
             [
-                "not flash: window = 4,096, of length = 8,192, hides scores (no formula); "
-                "not efficient: n_kv_head = 8 of n_head = 32: torch 2.13 runs grouped heads by "
-                "flash or math"
+                "flash, and memory-efficient attention in layers where window = 512, of length = "
+                "8,192, masks scores"
             ],
         ),
     ],
@@ -156,7 +172,7 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
 def test_an_answer_says_why_scores_are_in_memory(name, chosen, notes):
     found = mb.model(name).predictions(["peak_inference_bytes", "activation_bytes"], chosen).notes
     assert [one for one in found if "attention_kernel" in one] == [
-        f"attention_kernel: math, {note}" for note in notes
+        f"attention_kernel: {note}" for note in notes
     ]
     assert not any(
         "attention_kernel" in one for one in mb.model(name).predictions(["parameters"]).notes

@@ -85,6 +85,13 @@ WITHOUT_FORMULA = [
     ("Gemma2ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MistralForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MistralForCausalLM", {"sliding_window": 6}, {"recompute": "full"}, "peak_training_bytes"),
+    # As many tokens as the window: the class makes a mask.
+    (
+        "MistralForCausalLM",
+        {"sliding_window": 12},
+        {"attention_kernel": "flash"},
+        "activation_bytes",
+    ),
     ("LlamaForCausalLM", {"sliding_window": 6}, {}, "flops_decode"),
     ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),
@@ -112,7 +119,7 @@ def test_a_formula_that_is_not_that_of_the_class_does_not_answer_for_it(
     keys = SMALL[kind] | keys
     run = RUN | settings | {"implementation": "transformers"}
     if kind != "Gemma2ForCausalLM":
-        run["attention_kernel"] = "math"
+        run.setdefault("attention_kernel", "math")
     one = class_answers.as_class(mb.model(file_of(tmp_path, kind, keys)), run)
     traced = trace_class(kind, keys, class_answers.class_run(kind, one.run), {quantity})
     assert class_answers._not_by_formula(one, quantity)

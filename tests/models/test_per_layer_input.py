@@ -26,7 +26,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("settings", [{"batch": 2, "length": 9}, {"dtype": "bfloat16"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch": 2, "length": 9},
+        {"dtype": "bfloat16"},
+        {"length": 9, "attention_kernel": "efficient"},
+    ],
+)
 def test_all_quantities_equal_those_of_the_module(kind, settings):
     """Every allocation of a training step, in order; by component and phase what it adds up to."""
     a, run = PerLayerInput(**SIZES | KINDS[kind]), RunConfig(**settings)

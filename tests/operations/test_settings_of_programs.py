@@ -60,14 +60,23 @@ def with_fused_gradients(a, run):
     return fields, FUSED | {"backend": "gpu", "expert_kernel": "scattered"}
 
 
-def with_a_mask_of_the_efficient_kernel(a, run):
-    """Windows that hide scores, or T5's buckets, whose bias has a gradient."""
-    position, mixer = ("buckets", "attention") if a.tied else ("none", "sliding_attention")
-    mixers = words(a.mixers, mla=mixer, channel_rnn=mixer, attention=mixer, sliding_attention=mixer)
-    fields = {"position": position, "window": 2, "d_head": 8, "mixers": mixers}
+def with_a_mask_of_fused_kernels(a, run):
+    """Windows, sinks, ALiBi, and T5's buckets and relative positions, whose bias has a gradient.
+
+    FlashAttention takes no mask: with it, memory-efficient attention computes what has one.
+    """
     dtype = "float32" if run.dtype == "float64" else run.dtype
-    kernel = {"attention_kernel": "efficient", "backend": "gpu", "rope_tables": "layer"}
-    return fields, kernel | {"dtype": dtype, "length": 5 + run.length, "loss_chunks": 1}
+    kernel = "flash" if dtype != "float32" and run.batch == 1 else "efficient"
+    sinks, position = a.tied, ("buckets", "alibi", "relative", "none")[run.length % 4]
+    if kernel == "flash":
+        sinks, position = False, "none"
+    full = "attention" if a.n_layer % 2 else "sliding_attention"
+    mixers = words(
+        a.mixers, mla=full, channel_rnn=full, attention=full, sliding_attention="sliding_attention"
+    )
+    fields = {"position": position, "sinks": sinks, "window": 2, "d_head": 8, "mixers": mixers}
+    setting = {"attention_kernel": kernel, "backend": "gpu", "rope_tables": "layer"}
+    return fields, setting | {"dtype": dtype, "length": 5 + run.length, "loss_chunks": 1}
 
 
 CHANGES = [
@@ -75,7 +84,7 @@ CHANGES = [
     with_xielu,
     with_further_tokens,
     with_fused_gradients,
-    with_a_mask_of_the_efficient_kernel,
+    with_a_mask_of_fused_kernels,
 ]
 
 

@@ -278,16 +278,25 @@ ONE_MISTAKE = {
     "flash attention with a mask": (
         "base: bloom-560m\nfixed: {dtype: bfloat16}\ngrid: {attention_kernel: [flash]}\n"
         "measure: {quantities: [activation_bytes]}",
-        ["attention_kernel = 'flash'", "alibi adds to scores", "attention_kernel: math"],
+        [
+            "attention_kernel = 'flash'",
+            "alibi adds to scores",
+            "attention_kernel: efficient or math",
+        ],
     ),
     "flash attention through a window": (
-        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention_kernel: flash}\n"
+        "base: mistral-7b-v0.1\nfixed: {backend: cpu, attention_kernel: flash}\n"
         "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
         [
             "attention_kernel = 'flash'",
             "window = 4,096, of length = 4,097",
             "attention_kernel: math",
         ],
+    ),
+    "parts of a sequence with a window": (
+        "base: mistral-7b-v0.1\nfixed: {context_parallel: 2, attention_kernel: flash}\n"
+        "grid: {length: [8192]}\nmeasure: {quantities: [activation_bytes]}",
+        ["context_parallel = 2", "window = 4,096, of length = 8,192", "context_parallel: 1"],
     ),
     "memory-efficient attention of a CPU": (
         "base: gpt-2-124m\nfixed: {backend: cpu}\ngrid: {attention_kernel: [efficient]}",

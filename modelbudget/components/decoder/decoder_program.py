@@ -8,6 +8,7 @@ from modelbudget.architecture.run_values import parts_of_length
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components.layers import layer_program as layer
 from modelbudget.components.position import distances
+from modelbudget.operations.attention_kernels import zero_where
 from modelbudget.operations.elementwise import clone, compare, dropout, without_gradient
 from modelbudget.operations.part import make_group, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
@@ -121,11 +122,5 @@ def masks_of_sequences(windows: set, x: Tensor) -> dict:
         is_seen = compare(compare(distance), compare(distance))
         is_seen = expand(is_seen, (batch, 1, length, length))
         zero = empty((), x.dtype)
-        masks[window] = (_zero_where(is_seen, x.dtype),)
+        masks[window] = (zero_where(is_seen, x.dtype),)
     return masks
-
-
-def _zero_where(is_seen: Tensor, dtype: str) -> Tensor:
-    """torch.where(is_seen, 0, −∞): the number becomes a tensor without dimensions."""
-    infinity = empty((), dtype)
-    return empty(is_seen.shape, dtype)

@@ -41,7 +41,12 @@ def _hides(a: Fields, r: Run):
     return positive(r.length - a.window)
 
 
-@valid_if(*SAVED_IF)
+def masks_by_math(a: Fields, r: Run):
+    """1 unless a mask meets a kernel that never writes scores."""
+    return 1 - _hides(a, r) * int(r.attention_kernel != "math")
+
+
+@valid_if(masks_by_math, *SAVED_IF)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
     of_attention = attention.saved(a, r, place)
@@ -59,13 +64,13 @@ def cache(a: Fields, r: Run) -> Values:
     return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
 
 
-@valid_if(*PEAK_IF)
+@valid_if(masks_by_math, *PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
     return attention.forward(a, r, place, _hides(a, r))
 
 
-@valid_if(*PEAK_IF)
+@valid_if(masks_by_math, *PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
     return attention.backward(a, r, place, _hides(a, r))

@@ -11,6 +11,7 @@ from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 from modelbudget.modules.weight_formats import quantise, store_vocabulary
 
 
@@ -49,6 +50,8 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.tabulate(run.length if run.rope_tables == "complex" else 0)
             kind = run.projections
             module.pack(kind != "separate", kind == "sliced", kind == "copied")
+        elif isinstance(module, ScaledDotProductAttention):
+            module.kernel = run.attention_kernel
         elif isinstance(module, MoE):
             module.gather(run.expert_kernel == "gathered", reaches_experts(run))
         elif isinstance(module, Layer):
