@@ -426,6 +426,9 @@ def test_a_mac_is_offered_what_runs_there(command):
     offered = mac.err.partition(line)[2].split("\n")[0].split()
     assert offered[:4] == ["--serve", "apple-16gb", "--file", "gguf"]
     assert "fits" in command("llama-3-8b", *offered).out
+    plain = command("llama-3-8b", *offered[:2])
+    assert "what helps: --file gguf --format Q4_K_M\n" in plain.err
+    assert "llama.cpp on a Mac: --file gguf" in plain.err
     training = command(*words[:3]).out
     assert "activation checkpointing" in training
     assert "8-bit" not in training

@@ -7,6 +7,8 @@ from modelbudget.common.byte_sizes import GIVEN
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
 
+OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
+
 
 def show(
     serving: Serving, released: str | None, as_json: bool, as_csv: bool, as_markdown: bool
@@ -26,6 +28,8 @@ def show(
         if released and serving.run.weights == "dtype" and not serving.file:
             of_run = f"counted in {serving.run.dtype}, released in {released}"
             output.print_note(f"weights: {of_run}: --weights {released}")
+        if serving.accelerator.platform == "mps" and not serving.file:
+            output.print_note(f"blocks as vLLM has them; llama.cpp on a Mac: {OF_LLAMA_CPP}")
         if not serving.requests:
             output.print_note(too_small(serving))
 
@@ -34,7 +38,9 @@ def too_small(serving: Serving) -> str:
     """Return why no request is served."""
     of_device, length = serving.of_device, count(serving.run.length)
     needed, helps = sum(term.n_bytes for term in of_device.terms), "--devices N, --weights FORMAT"
-    if serving.file:
+    if serving.accelerator.platform == "mps" and not serving.file:
+        helps = OF_LLAMA_CPP
+    elif serving.file:
         helps = "another --format, --set host_layers=N, --set cache_dtype=q8_0"
     if needed >= of_device.usable:
         why = f"weights and the rest need {si_bytes(needed)} of {si_bytes(of_device.usable)}"
