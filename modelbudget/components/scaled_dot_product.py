@@ -179,6 +179,7 @@ def backward(h, r, hides=0) -> Timeline:
         queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * keys_and_values
     )
     freed = result + saved_once_computed(h, r) + selective * repeated * keys_and_values
+    freed += mask_of_window(r, hides)
     sums = [
         Allocation("value gradient summed over groups", values, result),
         Allocation("key gradient summed over groups", keys, queries),

@@ -4,6 +4,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.evaluators import graph, vega_constraints
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_choices import ABSENT, CHOICES_OF_RUN, OF_RUN
 from modelbudget.sweeps.device_defaults import KERNEL, refused_kernels
@@ -49,6 +50,11 @@ def rules() -> list[dict]:
         Constraint(f"{n} == {value}", f"{n} = {{{n}}}: not computed on this page; allowed: {value}")
         for n, value in ABSENT.items()
     ]
+    by_math = Constraint(
+        f"attention_kernel == 'math' or position not in {MASKS} and not sinks",
+        "attention_kernel = '{attention_kernel}': what position: {position} or sinks add to scores "
+        "is computed on this page by math alone; allowed: math",
+    )
     upper_bounds = [  # below the limit of exact numbers in a browser
         Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
         for record, names in ((Decoder, Decoder.numeric()), (RunConfig, OF_RUN))
@@ -61,5 +67,5 @@ def rules() -> list[dict]:
             "mistake": vega_constraints.mistake(constraint, SWITCHES),
             "fields": sorted(constraint.names),
         }
-        for constraint in [*upper_bounds, *absent, *constraints]
+        for constraint in [*upper_bounds, *absent, by_math, *constraints]
     ]

@@ -279,6 +279,22 @@ def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
     assert on_meta == on_cpu
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("kernel", ["flash", "efficient"])
+def test_closed_formulas_have_the_masks_of_fused_kernels(kernel, recompute):
+    """The page reads these formulas, the command the program: only here are they of masks."""
+    run = RunConfig(
+        batch=2, length=16, dtype="bfloat16", attention_kernel=kernel, recompute=recompute
+    )
+    for window in (4, 15, 16):
+        a = Decoder(**SMALL | LLAMA | WINDOW | {"window": window})
+        found = measured(a, run)
+        assert total(a.activation_bytes(a, run)) == sum(found["activation_bytes"].values())
+        peaks = a.peak_training_bytes(a, run)
+        assert {phase: peak.total for phase, peak in peaks.items()} == found["peak_training_bytes"]
+    assert not a.has_formula_for("activation_bytes", a, run.model_copy(update={"length": 17}))
+
+
 @pytest.mark.parametrize("attention", ["math", "flash", "efficient"])
 @pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
 def test_operations_are_what_torch_counts(fields, attention):

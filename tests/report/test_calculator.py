@@ -15,6 +15,7 @@ from pydantic import ValidationError
 import modelbudget as mb
 from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS, Convention
 from modelbudget.architecture.run_config import HALF, RunConfig
+from modelbudget.architecture.run_values import MASKS
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
@@ -160,9 +161,10 @@ class Setting:
             )
             defaults = device_defaults(Decoder)  # pyright: ignore[reportArgumentType]
             if "attention_kernel" not in settings:
-                self._set(
-                    "attention_kernel", defaults["attention_kernel"](vars(a) | vars(self.run))
-                )
+                # What is added to scores, but for windows, the page computes by math alone.
+                adds = a.sinks or a.position in MASKS
+                kernel = defaults["attention_kernel"](vars(a) | vars(self.run))
+                self._set("attention_kernel", "math" if adds else kernel)
             self._set("foreach", defaults["foreach"](vars(a) | vars(self.run)))
             self.reason = run_mistake(a, self.run)
             self.a = None if self.reason else a

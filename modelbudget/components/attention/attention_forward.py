@@ -31,7 +31,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         scaled_dot_product.mask_of_window(r, hides),
         hides * DISTANCE * r.length * r.length,
     )
-    freed += int(r.recompute != "selective") * mask
+    freed += int(r.recompute != "selective") * math * mask  # other kernels save it
     gate = [
         Allocation("gate", query),
         Allocation("sigmoid", query, query),

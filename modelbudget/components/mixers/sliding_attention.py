@@ -1,8 +1,9 @@
 """Sliding-window attention: a token attends the last `window` tokens, itself included."""
 
-from pydantic import Field
+from collections.abc import Callable
+from types import SimpleNamespace
 
-from modelbudget.architecture.arithmetic import positive
+from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of
@@ -23,11 +24,13 @@ from modelbudget.components.mixers.attention import (
     parameters,
     tensors,
 )
-from modelbudget.memory.timeline import Timeline
+from modelbudget.memory.timeline import Timeline, times
 
 NAME = "attention"
 GROUP = "attention"
 SIZES = ("window",)
+ALIGNED = 8
+"""Numbers of which a row of a mask is a multiple, for memory-efficient attention to load it."""
 
 
 class WindowFields(Architecture):
@@ -41,16 +44,25 @@ def _hides(a: Fields, r: Run):
     return positive(r.length - a.window)
 
 
-def masks_by_math(a: Fields, r: Run):
-    """1 unless a mask meets a kernel that never writes scores."""
-    return 1 - _hides(a, r) * int(r.attention_kernel != "math")
+def rows_of_masks_fit(a: Fields, r: Run):
+    """1 unless memory-efficient attention copies a mask, whose rows are a multiple of 8 there."""
+    padded = positive(ALIGNED * ceil_div(r.length, ALIGNED) - r.length)
+    return 1 - _hides(a, r) * int(r.attention_kernel != "math") * padded
 
 
-@valid_if(masks_by_math, *SAVED_IF)
+@valid_if(rows_of_masks_fit, *SAVED_IF)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """As attention; selective checkpointing saves the mask too, an input of the core."""
+    """As attention, and the mask where it is saved: by no step of math that is not checkpointed."""
+    hides = _hides(a, r)
+    saves = int(r.recompute == "selective" or r.attention_kernel != "math")
+    mask = saves * scaled_dot_product.mask_of_window(r, hides)
     of_attention = attention.saved(a, r, place)
-    mask = int(r.recompute == "selective") * scaled_dot_product.mask_of_window(r, _hides(a, r))
+    if r.attention_kernel == "flash":
+        masked = attention.saved(a, _of_masks(r), place)
+        of_attention = {
+            name: (1 - hides) * n_bytes + hides * masked[name]
+            for name, n_bytes in of_attention.items()
+        }
     return of_attention | {"core": of_attention["core"] + mask}
 
 
@@ -64,16 +76,29 @@ def cache(a: Fields, r: Run) -> Values:
     return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
 
 
-@valid_if(masks_by_math, *PEAK_IF)
+@valid_if(rows_of_masks_fit, *PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.forward(a, r, place, _hides(a, r))
+    return _by_kernel(attention.forward, a, r, place)
 
 
-@valid_if(masks_by_math, *PEAK_IF)
+@valid_if(rows_of_masks_fit, *PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
-    return attention.backward(a, r, place, _hides(a, r))
+    return _by_kernel(attention.backward, a, r, place)
+
+
+def _by_kernel(timeline: Callable[..., Timeline], a: Fields, r: Run, place: Place) -> Timeline:
+    hides = _hides(a, r)
+    if r.attention_kernel != "flash":
+        return timeline(a, r, place, hides)
+    masked = timeline(a, _of_masks(r), place, hides)
+    return [*times(1 - hides, timeline(a, r, place)), *times(hides, masked)]
+
+
+def _of_masks(r: Run) -> Run:
+    """Return the run with the kernel that computes scores with a mask in place of flash."""
+    return SimpleNamespace(**vars(r) | {"attention_kernel": "efficient"})
 
 
 def program(a: Fields, r: Run):
