@@ -15,8 +15,8 @@ from pydantic import ValidationError
 import modelbudget as mb
 from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS, Convention
 from modelbudget.architecture.run_config import HALF, RunConfig
-from modelbudget.architecture.run_values import MASKS
 from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.architecture.run_values import MASKS
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.memory_margins import memory_margins
