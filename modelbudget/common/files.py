@@ -25,36 +25,75 @@ _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_Loader):
-    """YAML loader that rejects duplicate keys, keys that are not text, and huge numbers."""
+    """YAML loader that makes values while it parses, and stops at the first that is not allowed.
 
-    def construct_mapping(self, node, deep=False):
-        seen = {}
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+    These are duplicate keys, keys that are not text, and huge numbers; tags, which construct
+    objects; aliases of lists or of long texts, of which a few lines stand for billions of values;
+    and deep nesting.
+    """
+
+    def read(self):
+        """Return the one document's value, None of an empty one. Raises YAMLError."""
+        self.repeatable: dict[str, Any] = {}
+        self.get_event()
+        if self.check_event(yaml.StreamEndEvent):
+            return None
+        self.get_event()
+        value = self._value(self.get_event(), 0)
+        self.get_event()
+        if not self.check_event(yaml.StreamEndEvent):
+            raise _mistake("a second document; a file has one", self.get_event())
+        return value
+
+    def _value(self, event, depth: int):
+        """Return the value that begins with an event, inside of `depth` lists and mappings."""
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.repeatable:
+                raise _mistake(f"*{event.anchor}: only a short text may be repeated", event)
+            return self.repeatable[event.anchor]
+        if event.tag is not None:
+            raise _mistake(f"{event.tag}: tags are not read; write the value alone", event)
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._scalar(event)
+            if event.anchor is not None and len(event.value) <= MAX_TWICE:
+                self.repeatable[event.anchor] = value
+            return value
+        if depth == MAX_DEPTH:
+            raise _mistake(f"nested more than {MAX_DEPTH} deep", event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(event := self.get_event(), yaml.SequenceEndEvent):
+                items.append(self._value(event, depth + 1))
+            return items
+        return self._mapping(depth)
+
+    def _mapping(self, depth: int) -> dict:
+        values, lines = {}, {}
+        while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
+            key = self._value(event, depth + 1)
             if not isinstance(key, str):
-                raise _mistake(f"key {key!r} is not text", key_node)
-            if key in seen:
-                raise _mistake(f"duplicate key {key!r}, first in line {seen[key]}", key_node)
-            seen[key] = key_node.start_mark.line + 1
-        return super().construct_mapping(node, deep)
+                raise _mistake(f"key {key!r} is not text", event)
+            if key in values:
+                raise _mistake(f"duplicate key {key!r}, first in line {lines[key]}", event)
+            lines[key] = event.start_mark.line + 1
+            values[key] = self._value(self.get_event(), depth + 1)
+        return values
 
-    def construct_yaml_int(self, node):
-        if len(node.value) > MAX_DIGITS:
-            raise _mistake(f"a number of {len(node.value):,} digits", node)
-        return super().construct_yaml_int(node)
-
-    def construct_object(self, node, deep=False):
+    def _scalar(self, event):
+        """Return a number, a date or a boolean where a text without quotes looks like one."""
+        tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag == self.DEFAULT_SCALAR_TAG:
+            return event.value
+        if tag.endswith(":int") and len(event.value) > MAX_DIGITS:
+            raise _mistake(f"a number of {len(event.value):,} digits", event)
         try:
-            return super().construct_object(node, deep)
+            return self.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
         except ValueError as error:  # looks like a date or a number, and is not one
-            raise _mistake(f"{node.value!r}: {error}", node) from None
+            raise _mistake(f"{event.value!r}: {error}", event) from None
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
-
-
-def _mistake(problem: str, node) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+def _mistake(problem: str, event) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
 
 
 def yaml_files(folder: Path) -> list[Path]:
@@ -75,8 +114,7 @@ def load_yaml(path: Path) -> dict:
     """Return the mapping in a YAML file. Raises InputError with file and line for anything else."""
     try:
         text = read_text(path)
-        _check_events(text)
-        data = yaml.load(text, Loader=_StrictLoader)
+        data = _StrictLoader(text).read()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -140,28 +178,6 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         raise InputError([f"{path}: {error.strerror}"]) from None
     except ValueError as error:  # of a name that no file can have
         raise InputError([f"{path}: {error}"]) from None
-
-
-def _check_events(text: str) -> None:
-    """Raise YAMLError for tags, aliases of lists or of long texts, and deep nesting.
-
-    Tags construct objects, a few lines of aliases can stand for billions of values, and deep
-    nesting crashes libyaml's parser.
-    """
-    depth, short = 0, set()
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.AliasEvent) and event.anchor not in short:
-            raise _mistake(f"*{event.anchor}: only a short text may be repeated", event)
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) <= MAX_TWICE:
-            short.add(event.anchor)
-        if (tag := getattr(event, "tag", None)) is not None:
-            raise _mistake(f"{tag}: tags are not read; write the value alone", event)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise _mistake(f"nested more than {MAX_DEPTH} deep", event)
 
 
 @contextmanager
