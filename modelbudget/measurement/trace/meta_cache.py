@@ -73,9 +73,12 @@ def _run(func, args: tuple, kwargs: dict, inputs: tuple) -> tuple[Any, Callable 
     before = _key(inputs), _storages(inputs)
     out = func(*args, **kwargs)
     place = next((i for i, value in enumerate(inputs) if value is out), None)
-    if place is None or before != (_key(inputs), _storages(inputs)):
+    if before != (_key(inputs), _storages(inputs)):
         return out, None
-    return out, itemgetter(place)  # in-place: only values change, which meta does not have
+    # In-place: only values change, which meta does not have. Of lists torch returns nothing.
+    if out is None:
+        return out, _nothing
+    return out, None if place is None else itemgetter(place)
 
 
 class _HasStorageError(Exception):
@@ -117,6 +120,10 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
 
 def _made_several(kind: Callable[[list], Any], makers: list, _):
     return kind([make() for make in makers])
+
+
+def _nothing(_) -> None:
+    return None
 
 
 def _made(make: Callable[[], Any], _):
