@@ -20,6 +20,9 @@ MAX_TWICE = 500
 """Characters of the longest text that a YAML alias may repeat."""
 
 
+FILES_READ: set[Path] = set()
+"""What `read_text` and `read_json` have read in this process, or looked for."""
+
 _KINDS = {type(None): "nothing", list: "a list", str: "text without keys"}
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -153,7 +156,8 @@ def _begins_with_tab(text: str, line: int) -> bool:
 
 
 def read_json(path: str | Path):
-    """Read a result of the pipeline."""
+    """Read a result of the pipeline, or data."""
+    FILES_READ.add(Path(path))
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
@@ -162,6 +166,7 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
 
     Raises InputError if it is not a file, not UTF-8, not readable, or longer than `most` bytes.
     """
+    FILES_READ.add(path)
     try:
         if not path.is_file() and path.exists():
             raise InputError([f"{path}: not a file"])

@@ -24,7 +24,7 @@ MADE = "made"
 class Made(NamedTuple):
     """Digests of a result's content and of its job's parameters, and the state of its job.
 
-    `data`, of a job's first result, has the digest of each data file that the job opened and that
+    `data`, of a job's first result, has the digest of each data file that the job read and that
     is none of its inputs.
     """
 
@@ -37,7 +37,7 @@ class Made(NamedTuple):
 def state(results: Iterable[str | Path]) -> str:
     """Return the state of the results of one job.
 
-    The saved state while results and opened data files are unchanged; otherwise a digest of what
+    The saved state while results and the data files read are unchanged; otherwise a digest of what
     has changed.
     """
     records = {path: _saved(path) for path in map(Path, results) if path.exists()}
@@ -72,12 +72,12 @@ def are_current(rule, wildcards) -> bool:
     )
 
 
-def save(results: Iterable[str | Path], params: Mapping[str, Any], opened: Iterable[Path]) -> None:
+def save(results: Iterable[str | Path], params: Mapping[str, Any], read: Iterable[Path]) -> None:
     """Write what each result (a file or a folder) was made of.
 
-    `opened`: the data files that the job opened and that are none of its inputs.
+    `read`: the data files that the job read and that are none of its inputs.
     """
-    data = {str(path): _of_data(str(path)) for path in sorted(opened)}
+    data = {str(path): _of_data(str(path)) for path in sorted(read)}
     for path in map(Path, results):
         if path.exists():
             record = Made(_content(path), params["state"], _of_params(params), data)
@@ -102,7 +102,7 @@ def _is_unchanged(path: Path) -> bool:
 
 
 def _changed_data(record: Made) -> list[str]:
-    """Return the present digests of the data files that were opened and have changed."""
+    """Return the present digests of the data files that were read and have changed."""
     return [_of_data(name) for name, digest in record.data.items() if _of_data(name) != digest]
 
 

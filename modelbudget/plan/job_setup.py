@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from modelbudget.common.errors import InputError
+from modelbudget.common.files import FILES_READ
 from modelbudget.common.paths import CONFIGS, SWEEPS, failed_at
 from modelbudget.common.progress import progress_file, write_progress_to
 from modelbudget.plan import checksums
@@ -32,8 +33,8 @@ def start_log(snakemake) -> None:
     gc.freeze()
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
-    opened = data_files_opened()
-    atexit.register(_save_checksums, snakemake, opened)
+    FILES_READ.clear()
+    atexit.register(_save_checksums, snakemake)
     terminal = os.dup(2)
     log = Path(snakemake.log[0])
     output = log.open("w", encoding="utf-8")
@@ -53,28 +54,15 @@ def start_log(snakemake) -> None:
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
 
 
-def data_files_opened() -> set[Path]:
-    """Return the files of `configs` that this process opens from now on, with those to come."""
-    opened: set[Path] = set()
-    folders = tuple(f"{folder.resolve()}{os.sep}" for folder in (CONFIGS, SWEEPS.parent))
-
-    def note(event: str, arguments: tuple) -> None:
-        if event == "open" and isinstance(arguments[0], str) and "configs" in arguments[0]:
-            path = os.path.abspath(arguments[0])
-            if path.startswith(folders):
-                opened.add(Path(path))
-
-    sys.addaudithook(note)
-    return opened
-
-
-def _save_checksums(snakemake, opened: set[Path]) -> None:
-    """Write what the results of this job were made of.
+def _save_checksums(snakemake) -> None:
+    """Write what the results of this job were made of: files of `configs` among it.
 
     Paths are relative to the working directory, so that a copy of the folder has the same.
     """
+    folders = tuple(f"{folder.resolve()}{os.sep}" for folder in (CONFIGS, SWEEPS.parent))
+    read = {path for path in map(os.path.abspath, FILES_READ) if path.startswith(folders)}
     inputs = {os.path.abspath(path) for path in snakemake.input}
-    others = {Path(os.path.relpath(path)) for path in opened if str(path) not in inputs}
+    others = {Path(os.path.relpath(path)) for path in read - inputs}
     checksums.save(snakemake.output, dict(snakemake.params.items()), others)
 
 
