@@ -17,7 +17,7 @@ from modelbudget.measurement.trace.bytes_at_peak import BUFFERS, GATHERED, GRADI
 from modelbudget.measurement.trace.module_trace import Trace
 
 _c10d = torch.ops._c10d_functional
-_SAME_TENSOR = {_c10d.wait_tensor.default, _c10d._wrap_tensor_autograd.default}
+_SAME_TENSOR = (_c10d.wait_tensor.default, _c10d._wrap_tensor_autograd.default)
 
 
 @cache

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 import torch
 from torch import nn
@@ -98,13 +97,13 @@ def _of_embedding_backward(gradient: torch.Tensor, places: torch.Tensor, n_rows:
     return [places.itemsize * (3 * n + 2 * n_segments + n_partial + 2) + exact * n_partial * width]
 
 
-TEMPORARY: dict[Any, Callable[..., list[int]]] = {aten._safe_softmax.default: _of_safe_softmax}
+TEMPORARY: dict[int, Callable[..., list[int]]] = {id(aten._safe_softmax.default): _of_safe_softmax}
 """What an operation has in memory for a while beside its result, where a trace sees neither that
-nor the operations inside.
+nor the operations inside. By its id: torch computes the hash of an operation in Python.
 """
 TEMPORARY_ON_GPU = TEMPORARY | {
-    aten._softmax_backward_data.default: _of_softmax_backward,
-    aten.embedding_dense_backward.default: _of_embedding_backward,
+    id(aten._softmax_backward_data.default): _of_softmax_backward,
+    id(aten.embedding_dense_backward.default): _of_embedding_backward,
 }
 """The same of CUDA's kernels. An H200 read them (configs/gpu_recordings.json)."""
 
@@ -262,8 +261,8 @@ class Trace(TorchDispatchMode):
             for tensor in out:
                 if isinstance(tensor, torch.Tensor):
                     self._watch(tensor)
-        if func in self.temporary:  # tensors of as many bytes, on any device
-            sizes = self.temporary[func](*args)
+        if id(func) in self.temporary:  # tensors of as many bytes, on any device
+            sizes = self.temporary[id(func)](*args)
             inside = [torch.empty(n, dtype=torch.uint8, device="meta") for n in sizes]
             for tensor in inside:
                 self._watch(tensor)
