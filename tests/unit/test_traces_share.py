@@ -14,22 +14,22 @@ RUN = RunConfig(batch=2, length=16)
 EVERY = {*OF_FORWARD, "gradient_bytes", "peak_training_bytes", "flops_backward"}
 
 
-def traced(catalogue, quantities, **fields):
+def traced(catalogue, quantities, foreach=False, **fields):
     a = named_architecture(catalogue["llama-3-8b"])
     small = {"n_vocab": 50, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_ff": 48}
     model = build(a.model_validate(a.model_dump() | small | fields), "meta", "bfloat16")
     trace = Trace(model)
-    values = train(model, RUN, quantities, trace)
+    values = train(model, RUN.model_copy(update={"foreach": foreach}), quantities, trace)
     return values, [n_bytes for _, n_bytes in trace.changes]
 
 
-@pytest.mark.parametrize("fields", [{}, {"d_ff": 40}, {"n_kv_head": 4}])
+@pytest.mark.parametrize("fields", [{}, {"d_ff": 40}, {"n_kv_head": 4}, {"foreach": True}])
 def test_a_model_after_one_of_nearly_its_shapes(catalogue, fields):
     """Without this, a replayed operation whose key lacks what its result depends on is not seen."""
     meta_cache._shared.clear()
     alone = traced(catalogue, EVERY, **fields)
     meta_cache._shared.clear()
-    traced(catalogue, EVERY)
+    traced(catalogue, EVERY, fields.get("foreach", False))
     assert meta_cache._shared
     assert traced(catalogue, EVERY, **fields) == alone
 
