@@ -11,7 +11,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.preference_loss import Preference
-from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
 from modelbudget.quantities.pass_alone import HELD, PHASE, pass_alone
@@ -59,7 +59,7 @@ READINGS: dict[Use, Mapping[str, Callable[[Any], Mapping]]] = {
 OF_PRODUCTS = ("flops_forward", "flops_backward", "flops_decode")
 OF_WEIGHTS = {"weights": "dtype", "vocabulary_dtype": "dtype"}
 """Settings on which neither products nor caches depend."""
-PLAIN = OF_WEIGHTS | {"autocast": "none", "zero": 0}
+PLAIN = OF_WEIGHTS | {"autocast": "none", "zero": 0, "expert_kernel": "scattered"}
 """Settings on which no product depends: FLOPs are those of a run without them where a run with them
 has no program."""
 
@@ -118,15 +118,19 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
         run = run.model_copy(update=OF_WEIGHTS)
     try:
         return _read(use, run_program(use, a, run))
-    except NoProgramError:
-        if is_partial(run) and use == "training" and not is_pipelined(run):
+    except NoProgramError as error:
+        is_counted = is_partial(run) or isinstance(error, NotComputedError)
+        known = {}
+        if is_counted and use == "training" and not is_pipelined(run):
             program = type(a).program()
             step = _of_depth(lambda a: declared(program, a, run), a, run)
-            return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
+            known = {name: OF_TRAINING[name](step) for name in OF_TENSORS}
         if is_partial(run) or all(getattr(run, name) == value for name, value in PLAIN.items()):
+            if known:
+                return known
             raise
         of_plain = _read(use, run_program(use, a, run.model_copy(update=PLAIN)))
-        return {name: values for name, values in of_plain.items() if name in OF_PRODUCTS}
+        return known | {name: of_plain[name] for name in OF_PRODUCTS if name in of_plain}
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ from helpers.tiers import examples
 from hypothesis import given, settings
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import total
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
@@ -139,3 +140,13 @@ def test_replicas_that_add_up_gradients_in_place_need_what_one_device_needs():
     step = training_step(program, a, run)
     terms = predicted("peak_training_bytes", a, run)
     assert step.peaks == {phase: term.total for phase, term in terms.items()}
+
+
+@pytest.mark.parametrize("quantity", ["gradient_bytes", "flops_forward", "flops_backward"])
+def test_what_no_pass_decides_is_known_where_gathered_experts_are_not_computed(quantity):
+    """A router whose bias selects experts has no gathered pass: only here are tensors and products
+    of a model known of which a step is not."""
+    a = named_architecture(CATALOGUE["glm-4.5-air"])
+    runs = (RunConfig(batch=2, length=64, expert_kernel=of) for of in ("scattered", "gathered"))
+    scattered, gathered = (total(predicted(quantity, a, run)) for run in runs)
+    assert scattered == gathered
