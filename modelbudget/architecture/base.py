@@ -37,9 +37,9 @@ OF_ANY_FAMILY = (*OF_STORED, "resident_bytes")
 OF_DTYPE_CACHE = ("cache_bytes", "peak_inference_bytes")
 """Quantities whose formula is that of a cache in the dtype, without blocks."""
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
+"""Quantities whose formula is that of the peak of training."""
 OF_ONE_PASS = ("activation_bytes", "peak_training_bytes")
 """Quantities whose closed formulas are those of a batch with one forward and backward pass."""
-"""Quantities whose formula is that of the peak of training."""
 
 
 class Architecture(Record):
