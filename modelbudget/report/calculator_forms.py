@@ -12,7 +12,7 @@ from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
-from modelbudget.architecture.terms import Term, Terms, total
+from modelbudget.architecture.terms import Terms, total
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
@@ -110,7 +110,10 @@ class Formulas:
         parameters, active = Decoder.parameters(a), Decoder.active_parameters(a)
         made = {
             "categories": categories,
-            "components": {name: self._product(term) for name, term in parameters.items()},
+            "components": {  # one instance, the number of instances, and the product
+                name: list(map(self.graph.node, (*term, term.total)))
+                for name, term in parameters.items()
+            },
             "total": self.graph.node(total(parameters)),
             "active": self.graph.node(total(active)),
             "conventions": [
@@ -127,7 +130,9 @@ class Formulas:
             },
         }
         for name, term in (*parameters.items(), *active.items()):
-            self._note(made["components"][name][0], term)
+            node = made["components"][name][0]
+            names = self.graph.sizes(term.each) | self.graph.sizes(term.instances)
+            self.fields[node] = sorted(names.union(self.fields.get(node, ())))
         return made
 
     def _others(self, a) -> list[tuple[str, str, int, int]]:
@@ -253,15 +258,6 @@ class Formulas:
         zero = self.graph.node(0)
         budget = (self.graph.node(whole), *(part for part in parts if part[1] != zero))
         return self.budgets.setdefault(budget, len(self.budgets))
-
-    def _note(self, node: int, term: Term) -> None:
-        """Note the fields that one instance of a component and their number depend on."""
-        names = self.graph.sizes(term.each) | self.graph.sizes(term.instances)
-        self.fields[node] = sorted(names.union(self.fields.get(node, ())))
-
-    def _product(self, term: Term) -> list[int]:
-        """Return the nodes of one instance, of the number of instances, and of the product."""
-        return [self.graph.node(value) for value in (*term, term.total)]
 
 
 def _compared(class_name: str, run: Run | None) -> Run | None:

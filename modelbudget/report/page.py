@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -62,17 +62,22 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     source, provenance = "modelbudget", results.parts.get("provenance.json")
     source += f", commit {provenance['commit']}" if provenance else ""
     palette = {"palette": chart_specs.light_palette(), "source": source}
-    return _filled(
-        {
-            "title": title,
-            "description": " ".join(f"{act['title']}." for act in acts) or NO_TITLE,
-            "story": story,
-            "appendix": appendix,
-            "verdict": next(one for one in story if one["id"] == "verdict"),
-            "models": [base.label for base in catalogue.bases.values() if base.model],
-            "packed": page.packed | {"charts": packed(page.charts.data() | palette)},
-        },
-        (page.static.vega, later),
+    style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
+    scripts = [*_texts("js", SCRIPTS, ())]
+    hashes = " ".join(map(_hash, (page.static.vega, later, *scripts)))
+    template = tables.environment().get_template("page.html.j2")
+    return template.render(
+        title=title,
+        description=" ".join(f"{act['title']}." for act in acts) or NO_TITLE,
+        story=story,
+        appendix=appendix,
+        verdict=next(one for one in story if one["id"] == "verdict"),
+        models=[base.label for base in catalogue.bases.values() if base.model],
+        packed=page.packed | {"charts": packed(page.charts.data() | palette)},
+        style=style,
+        scripts=scripts,
+        policy=f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
     )
 
 
@@ -85,20 +90,6 @@ def short(page: str) -> str:
 @cache  # the same for all pages of a process
 def _packed_script(text: str) -> str:
     return packed(text)
-
-
-def _filled(context: dict, compressed: Iterable[str]) -> str:
-    style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
-    scripts = [*_texts("js", SCRIPTS, ())]
-    policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, [*compressed, *scripts]))}; "
-        f"style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return (
-        tables.environment()
-        .get_template("page.html.j2")
-        .render(context, style=style, scripts=scripts, policy=policy)
-    )
 
 
 def _texts(ending: str, shared: tuple[str, ...], chosen: Collection[str]) -> Iterator[str]:

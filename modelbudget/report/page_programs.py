@@ -70,32 +70,30 @@ class Programs:
         And where they are known: nowhere is 0. Where two regimes hold both are exact, and so is
         the larger.
         """
-        return self._largest(_of_any_depth, "beyond", a, r)
+        sizes, holds = self._largest(_of_any_depth, "beyond", a, r)
+        return sizes.get("model", 0), holds
 
     def peak(self, class_name: str, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
         """Return the bytes at the peak of training of a class on one device, and where known."""
-        return self._largest(_training, "peak", a, r, class_name)
-
-    def _largest(self, trace: Trace, quantity: str, a, r, class_name="") -> tuple[Any, Any]:
-        fields = vars(a) | vars(r) | _padded(a)
-        values_of_regimes, holds = [], []
-        for regime in self._of(trace, a, r, class_name):
-            is_here, values = regime.holds(fields), regime.read(fields)
-            values_of_regimes.append(values.of(regime.quantities[quantity]["model"]) * is_here)
-            holds.append(is_here)
-        return (largest(*values_of_regimes), largest(*holds)) if holds else (0, 0)
+        sizes, holds = self._largest(_training, "peak", a, r, class_name)
+        return sizes.get("model", 0), holds
 
     def caches(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Terms, Any]:
         """Return the caches by component, and where they are known."""
+        sizes, holds = self._largest(_caches, "cache_bytes", a, r)
+        return {name: Term(size) for name, size in sizes.items()}, holds
+
+    def _largest(self, trace: Trace, quantity: str, a, r, class_name="") -> tuple[dict, Any]:
+        """Return the largest size of each component of all regimes, and where one is known."""
         fields = vars(a) | vars(r) | _padded(a)
-        caches, holds = defaultdict(list), []
-        for regime in self._of(_caches, a, r):
+        sizes, holds = defaultdict(list), []
+        for regime in self._of(trace, a, r, class_name):
             is_here, values = regime.holds(fields), regime.read(fields)
-            for name, size in regime.quantities["cache_bytes"].items():
-                caches[name].append(values.of(size) * is_here)
+            for name, size in regime.quantities[quantity].items():
+                sizes[name].append(values.of(size) * is_here)
             holds.append(is_here)
-        terms = {name: Term(largest(*values)) for name, values in caches.items()}
-        return terms, largest(*holds) if holds else 0
+        known = largest(*holds) if holds else 0
+        return {name: largest(*of_regimes) for name, of_regimes in sizes.items()}, known
 
     def _of(self, trace: Trace, a, r, class_name="") -> list[Regime]:
         categories = tuple((name, getattr(a, name)) for name in Decoder.categorical())

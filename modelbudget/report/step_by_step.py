@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from modelbudget.families import families
 from modelbudget.report import formula_tables
-from modelbudget.report.charts.format import count, value_of
+from modelbudget.report.charts.format import count, signed, value_of
 from modelbudget.report.module_tree_html import could_not_be_built
 from modelbudget.report.page_results import SweepResult
 
@@ -75,12 +75,11 @@ def _walkthrough(walkthrough: dict, total: int | None) -> dict:
 
 def _of_torch(module: dict, total: int) -> dict:
     difference = module["parameters"] - total
-    sign = "−" if difference < 0 else "+"
     return {
         "call": module["call"],
         "why": module["why"],
         "parameters": count(module["parameters"]),
-        "difference": f"{sign}{count(abs(difference))}" if difference else "equal",
+        "difference": signed(difference) if difference else "equal",
         "tensors": [(name, _shape(shape)) for name, shape in module["tensors"]],
     }
 

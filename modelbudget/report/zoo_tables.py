@@ -3,7 +3,7 @@
 import polars as pl
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
-from modelbudget.report.charts.format import count, percent, short, signed_percent
+from modelbudget.report.charts.format import count, percent, short, signed, signed_percent
 from modelbudget.report.charts.grouped_values import named_ends
 
 SOURCES = {
@@ -81,7 +81,7 @@ def _row(row: dict) -> dict:
             {
                 "source": row["class"] if name == "reference" else SOURCES[name],
                 "difference": difference
-                and f"{'−' if difference < 0 else '+'}{count(abs(difference))} "
+                and f"{signed(difference)} "
                 + f"({signed_percent(difference / row['predicted'])})".replace(" ", "\u00a0"),
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",
@@ -110,13 +110,13 @@ def _experts(zoo: pl.DataFrame) -> list[dict]:
         {
             "label": row["label"],
             "total": count(row["measured"]),
-            "counts": [
-                {"text": count(row[name]), "nearest": name == _nearest(row)}
-                for name in ("active", "active_without_input_embedding")
-            ],
-            "printed": row["published_active"] and short(row["published_active"]),
+            "counts": [{"text": count(n), "nearest": n == nearest} for n in counts],
+            "printed": printed and short(printed),
         }
         for row in rows.iter_rows(named=True)
+        for counts in [(row["active"], row["active_without_input_embedding"])]
+        for printed in [row["published_active"]]
+        for nearest in [printed and min(counts, key=lambda n: abs(n - printed))]
     ]
 
 
@@ -124,13 +124,3 @@ def _shares_of_experts(zoo: pl.DataFrame) -> str | None:
     """Return the least and the largest share of parameters that a token uses."""
     shares = zoo.drop_nulls("active").with_columns(share=pl.col("active") / pl.col("predicted"))
     return named_ends(shares.sort("model"), "share", percent) if shares.height else None
-
-
-def _nearest(row: dict) -> str | None:
-    """Return the convention that is closest to the printed number."""
-    if row["published_active"] is None:
-        return None
-    return min(
-        ("active", "active_without_input_embedding"),
-        key=lambda name: abs(row[name] - row["published_active"]),
-    )

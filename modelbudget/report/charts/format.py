@@ -46,6 +46,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def signed(difference: int) -> str:
+    """Format a difference with its sign: +1,024 or −512."""
+    return f"{'−' if difference < 0 else '+'}{abs(difference):,}"
+
+
 def scientific(value: int) -> str:
     """Format with three digits and a power of ten: 3283456000000000000000000 → 3.28 × 10²⁴."""
     digits, power = f"{value:.2e}".split("e+")

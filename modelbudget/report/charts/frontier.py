@@ -93,8 +93,9 @@ def _axis(channel, name: str, values: pl.Series) -> tuple:
     axis_of = theme.vertical if channel is alt.Y else alt.Axis
     axis = axis_of(labelExpr=label, **marks)
     column = pl.col(name).cast(pl.Float64)
-    linear = (column - low) / (high - low)
-    place = labels.fraction(name, low, high) if logarithmic else linear
+    place = (column - low) / (high - low)
+    if logarithmic:
+        place = (column.log() - math.log(low)) / math.log(high / low)
     return channel(f"{name}:Q", title=field_title(name), scale=scale, axis=axis), place
 
 

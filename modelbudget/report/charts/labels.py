@@ -1,7 +1,5 @@
 """Names next to points: those that have room, on a page and on a phone."""
 
-import math
-
 import altair as alt
 import polars as pl
 
@@ -15,11 +13,6 @@ PHONE = 400
 """Below this width inside the axes the labels are those of a phone."""
 CHARACTER, LINE, GAP = 6.3, 14, 8
 """Width of a character, height of a line, and distance of a name from its point, in pixels."""
-
-
-def fraction(column: str, low: float, high: float) -> pl.Expr:
-    """Return the place of a value on a logarithmic axis, from 0 to 1."""
-    return (pl.col(column).cast(pl.Float64).log() - math.log(low)) / math.log(high / low)
 
 
 def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart]:

@@ -6,7 +6,7 @@ import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import count, percent, short
+from modelbudget.report.charts.format import percent, short
 from modelbudget.report.model_stack import VERBS, Stack, drawing, picture, stack_of
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section
@@ -42,7 +42,6 @@ def _contents(page: Page) -> list[dict]:
                 for group, verb in VERBS.items()
                 if any(stack.share(group) for stack in stacks)
             ],
-            "total": count(large.total),
         }
     ]
 

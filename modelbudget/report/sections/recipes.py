@@ -100,10 +100,8 @@ def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
         "bytes": total,
         "is_unknown": is_unknown,
         "each": each(total, n),
-        "kept": each(total - by_group.get("temporary", 0), n),
         "number": total / n,
         "temporary": by_group.get("temporary", 0) / n,
-        "total": si_bytes(total),
         "peak": si_bytes(int(parts["worst"][0])),
         "cells": [
             "–" if name == UNKNOWN and is_unknown else each(by_group.get(name, 0), n)

@@ -46,10 +46,15 @@ def _contents(page: Page) -> list[dict]:
         "run": recipe(drawn.about["label"], drawn.about["run"]),
         "plot": drawn.plot(),
         "shared": _on_one_device(shared, drawn),
-        "peaks": [_described(peak, n) for peak in drawn.peaks],
+        "peaks": [
+            {"title": _where(peak), "text": si_bytes(peak["bytes"]),
+             "exact": f"{count(peak['bytes'])} bytes", "each": each(peak["bytes"], n),
+             "at": peak["at"], "operation": peak["operation"]}
+            for peak in drawn.peaks
+        ],
         "last": drawn.last - drawn.first,
         "at": max(drawn.peaks, key=lambda peak: peak["bytes"])["at"],
-    }
+    }  # fmt: skip
     return [act]
 
 
@@ -80,10 +85,16 @@ class _Drawn:
                 for line in device_lines()
                 if line.bytes < self.most
             ],
-            "named": [_mark(peak, self.most) for peak in self.peaks if peak["phase"] != "forward"],
+            "named": [
+                {"x": f"{peak['x']:.2f}", "y": f"{HIGH - HIGH * peak['bytes'] / self.most:.1f}",
+                 "anchor": "end" if peak["x"] > 50 else "start",
+                 "dx": -9 if peak["x"] > 50 else 9, "text": si_bytes(peak["bytes"])}
+                for peak in self.peaks
+                if peak["phase"] != "forward"
+            ],
             "width": WIDE,
             "height": HIGH,
-        }
+        }  # fmt: skip
 
 
 def _on_one_device(shard: _Drawn, whole: _Drawn) -> dict:
@@ -203,6 +214,7 @@ def _peak(table: pl.DataFrame, levels: list[list[int]], phase: dict, first: int)
     at = max(places, key=lambda i: sum(levels[i]))
     live = table.filter(pl.col("start") <= at + first, pl.col("end") > at + first)
     made = table.filter(pl.col("start") == at + first)
+    left = sum(SHARES[name] for name in list(SHARES)[: list(SHARES).index(phase["name"])])
     return {
         "phase": phase["name"],
         "at": at,
@@ -210,14 +222,8 @@ def _peak(table: pl.DataFrame, levels: list[list[int]], phase: dict, first: int)
         "parts": dict(zip(MEMORY, levels[at], strict=True)),
         "live": live,
         "operation": made["operation"][0] if made.height else None,
-        "x": _x(phase, at + first),
+        "x": 100 * (left + SHARES[phase["name"]] * (at - places[0] + 0.5) / len(places)),
     }
-
-
-def _x(phase: dict, at: int) -> float:
-    left = dict(zip(SHARES, accumulate(SHARES.values(), initial=0.0), strict=False))[phase["name"]]
-    inside = (at - phase["first"] + 0.5) / (phase["last"] - phase["first"] + 1)
-    return 100 * (left + SHARES[phase["name"]] * inside)
 
 
 def _kept(peak: dict) -> int:
@@ -256,28 +262,6 @@ def _finding(peaks: list[dict], n: int) -> str:
             how if "_foreach_" in cause["operation"][0] else ""
         )
     return f"{text}."
-
-
-def _mark(peak: dict, most: int) -> dict:
-    """Return the place and the text of a peak in the drawing."""
-    return {
-        "x": f"{peak['x']:.2f}",
-        "y": f"{HIGH - HIGH * peak['bytes'] / most:.1f}",
-        "anchor": "end" if peak["x"] > 50 else "start",
-        "dx": -9 if peak["x"] > 50 else 9,
-        "text": si_bytes(peak["bytes"]),
-    }
-
-
-def _described(peak: dict, n: int) -> dict:
-    return {
-        "title": _where(peak),
-        "text": si_bytes(peak["bytes"]),
-        "exact": f"{count(peak['bytes'])} bytes",
-        "each": each(peak["bytes"], n),
-        "at": peak["at"],
-        "operation": peak["operation"],
-    }
 
 
 def _data(table: pl.DataFrame, phases: list[dict], first: int) -> dict:
