@@ -35,31 +35,35 @@ def below_capability_8(model: Model, fits: list[Fit], settings: dict[str, Any]) 
     return [*dict.fromkeys(lines)]
 
 
-def served_in_fewer_bits(
+def served_by_engine(
     model: Model, fits: list[Fit], name: str, settings: dict[str, Any],
     reserve: str | None, accelerators: str | None,
 ) -> list[str]:  # fmt: skip
-    """Return with which weights an engine has room where inference does not fit, if with any.
+    """Return how an engine has room where inference does not fit, if it has any.
 
-    On several devices, or of llama.cpp on a Mac.
+    With the same weights, since it reads a long prompt in parts, or with fewer bits: on several
+    devices, or of llama.cpp on a Mac.
     """
     fit = next((fit for fit in fits if fit.purpose == "inference" and not fit.fits), None)
     if fit is None or settings.get("weights", "dtype") != "dtype":
         return []
+    engine, words, formats = "an engine", " --weights", ["dtype"]
     if fit.accelerator.platform == "mps":
-        engine, words, formats = "llama.cpp", "--file gguf --format", GGUF
+        engine, words, formats = "llama.cpp", " --file gguf --format", [*GGUF]
     elif fit.devices > 1:
         released = model.base.model and model.base.model.released_weights
-        engine, words = "an engine", f"--devices {fit.devices} --weights"
-        formats = (released, *SERVED) if released else SERVED
-    else:
-        return []
+        formats += [released, *SERVED] if released else SERVED
+        words = f" --devices {fit.devices} --weights"
     for weights in formats:
         run = settings if engine != "an engine" else {**settings, "weights": weights}
         gguf = weights if run is settings else None
         with suppress(InputError):
             serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)
             if serving.requests >= settings.get("batch", 1):
-                how = f"--serve {name} {words} {weights}"
+                length = f" --length {settings['length']}" if "length" in settings else ""
+                if weights == "dtype":
+                    how, words = "which reads a prompt in parts", words.removesuffix(" --weights")
+                    return [f"inference: fits {engine}, {how}: --serve {name}{words}{length}"]
+                how = f"--serve {name}{words} {weights}{length}"
                 return [f"inference: fits {engine} with fewer bits: {how}"]
     return []

@@ -8,7 +8,7 @@ import typer
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.notes_of_fit import below_capability_8, served_in_fewer_bits
+from modelbudget.api.command.notes_of_fit import below_capability_8, served_by_engine
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.tables_of_fit import (
     class_in_room,
@@ -163,7 +163,7 @@ def run(
                     line + "".join(text for part, text in more if part in line)
                     for line in error.mistakes
                 ]
-    refusals += served_in_fewer_bits(model, fits, fit or "", settings, reserve, accelerators)
+    refusals += served_by_engine(model, fits, fit or "", settings, reserve, accelerators)
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
