@@ -23,9 +23,13 @@ import pytest
 from filelock import FileLock
 from helpers.made_once import made_once
 from helpers.project import ROOT, Project, with_sweeps
+from helpers.tiers import ALL
 from hypothesis import settings
 
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.common import store
+from modelbudget.common.fingerprint import code, digest
+from modelbudget.common.paths import files_in
 from modelbudget.common.workers import guard
 from modelbudget.huggingface import bounded_check
 from modelbudget.sweeps.expand import Expanded, expand
@@ -128,11 +132,25 @@ def kept(shared, request):
 
 
 @pytest.fixture(scope="session")
+def calculator_once(catalogue, kept):
+    """Return a function that returns the page's calculator, of few kinds of models."""
+
+    def once() -> dict:
+        from helpers import few_kinds
+
+        made_of = store.key(
+            code("calculator"),
+            digest([*files_in(ROOT / "configs" / "models"), Path(few_kinds.__file__)]),
+            str(few_kinds.ALL),
+        )
+        return kept("calculator", partial(few_kinds.calculator_of_few, catalogue), made_of)
+
+    return once
+
+
+@pytest.fixture(scope="session")
 def readings_once(catalogue, kept):
     """Let all processes predict the readings of GPUs, of others and our own, once."""
-    from modelbudget.common import store
-    from modelbudget.common.fingerprint import code, digest
-    from modelbudget.common.paths import files_in
     from modelbudget.report import predicted_readings
 
     compute = predicted_readings.predicted
@@ -147,18 +165,23 @@ def readings_once(catalogue, kept):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(predicted_readings, "predicted", once)
-        yield
+        yield once
 
 
 @pytest.fixture(scope="session")
-def reported(shared) -> Project:
+def reported(shared, catalogue, calculator_once, readings_once) -> Project:
     """A project with several sweeps and their report, from one run that all tests share.
 
-    `run` holds what the run printed. A test that changes anything works on a copy.
+    `run` holds what the run printed. A test that changes anything works on a copy. Its job
+    `calculator` copies what the tests of the calculator compute; with TESTS=all it computes.
     """
 
     def make(folder: Path) -> None:
-        run = with_sweeps(folder).snakemake()
+        project = with_sweeps(folder)
+        if not ALL:
+            readings = readings_once(catalogue).as_dict()
+            project.replace_calculator(calculator_once(), readings)
+        run = project.snakemake()
         assert run.returncode == 0, run.stdout + run.stderr
         printed = {"stdout": run.stdout, "stderr": run.stderr}
         (folder / PRINTED).write_text(json.dumps(printed))

@@ -1,33 +1,31 @@
 """What all pages of a test run share."""
 
-from functools import cache, partial
+from functools import cache
 
 import pytest
 import vl_convert
-from helpers.project import ROOT
 
 from modelbudget.common import store
-from modelbudget.common.fingerprint import code, code_of, digest
-from modelbudget.common.paths import files_in
+from modelbudget.common.fingerprint import code_of
 from modelbudget.report import page
 from modelbudget.report.assets import Assets, assets
-from modelbudget.report.assets import calculator as calculator_of_page
 from modelbudget.report.vega import vega
 
 VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.vega"))
 
 
 @pytest.fixture(scope="session")
-def static_parts(catalogue, kept):
-    """Return the parts of the page of all sweeps that depend on none, of a catalogue."""
+def static_parts(catalogue, kept, calculator_once):
+    """Return the parts of the page of all sweeps that depend on none, of a catalogue.
+
+    The calculator has few kinds of models (`few_kinds.py`).
+    """
 
     @cache
     def of_catalogue(other) -> Assets:
         if other is not catalogue:
             return assets(other)
-        made_of = store.key(code("calculator"), digest(files_in(ROOT / "configs" / "models")))
-        calculator = kept("calculator", partial(calculator_of_page, catalogue), made_of)
-        return Assets(kept(*VEGA), calculator)
+        return Assets(kept(*VEGA), calculator_once())
 
     return of_catalogue
 

@@ -1,0 +1,92 @@
+"""The calculator of fewer models: with every value of every categorical field of a decoder.
+
+Formulas of models with equal categorical fields are the same; the calculator of all takes a minute.
+"""
+
+import copy
+from functools import cache
+from unittest.mock import patch
+
+from helpers.tiers import ALL
+
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
+from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.families.decoder import Decoder
+from modelbudget.report import calculator_data
+from modelbudget.report.assets import calculator
+from modelbudget.report.config_translation import default_decoders
+from modelbudget.sweeps.derive import named_architecture
+
+BY_NAME = "deepseek-v3", "palm-540b", "gpt-2-124m", "llama-3-8b", "bloom-3b"
+CLASSES_BY_NAME = "Llama4ForCausalLM", "NemotronHForCausalLM"
+"""Models and classes that tests open by name."""
+
+
+def kind_of(a: Decoder) -> tuple:
+    return tuple(getattr(a, name) for name in Decoder.categorical())
+
+
+@cache
+def few_models(catalogue: Catalogue) -> Catalogue:
+    """Return a catalogue with the decoders of few kinds: with TESTS=all, of all."""
+    decoders = _decoders(catalogue)
+    few = copy.copy(catalogue)
+    few.bases = {
+        name: base
+        for name, base in catalogue.bases.items()
+        if ALL or name not in decoders or kind_of(decoders[name]) in _few_kinds(catalogue)
+    }
+    return few
+
+
+@cache
+def few_classes(catalogue: Catalogue) -> dict[str, Decoder]:
+    """Return the classes of transformers whose defaults are of these kinds."""
+    return {
+        name: a
+        for name, a in default_decoders().items()
+        if ALL or kind_of(a) in _few_kinds(catalogue)
+    }
+
+
+def compared_classes(catalogue: Catalogue) -> dict:
+    """Return those of these classes whose run settings are known, with the settings."""
+    known = implementations()[TRANSFORMERS].classes
+    return {name: run for name, run in known.items() if name in few_classes(catalogue)}
+
+
+def calculator_of_few(catalogue: Catalogue) -> dict:
+    """Return the calculator of these models and classes."""
+    of_transformers = implementations()[TRANSFORMERS].model_copy(
+        update={"classes": compared_classes(catalogue)}
+    )
+    few = implementations() | {TRANSFORMERS: of_transformers}
+    with (
+        patch.object(calculator_data, "default_decoders", lambda: few_classes(catalogue)),
+        patch.object(calculator_data, "implementations", lambda: few),
+    ):
+        return calculator(few_models(catalogue))
+
+
+def _decoders(catalogue: Catalogue) -> dict[str, Decoder]:
+    bases = [b for b in catalogue.bases.values() if b.model is not None and b.family is Decoder]
+    return {base.name: named_architecture(base) for base in bases}
+
+
+@cache
+def _few_kinds(catalogue: Catalogue) -> set[tuple]:
+    """Choose kinds one by one, that with the most values that no chosen one has, published first."""
+    decoders, classes = _decoders(catalogue), default_decoders()
+    kinds = list(dict.fromkeys(map(kind_of, (*decoders.values(), *classes.values()))))
+    chosen = {kind_of(decoders[name]) for name in BY_NAME}
+    chosen |= {kind_of(classes[name]) for name in CLASSES_BY_NAME}
+    left = {*_values(kinds)} - {*_values(chosen)}
+    while left:
+        best = max(kinds, key=lambda kind: len(left & {*enumerate(kind)}))
+        chosen.add(best)
+        left -= {*enumerate(best)}
+    return chosen
+
+
+def _values(kinds) -> list[tuple[int, str]]:
+    return [value for kind in kinds for value in enumerate(kind)]
