@@ -30,6 +30,8 @@ from modelbudget.report.verdict import failure_lines, line, verdict_file, verdic
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
 
+MOST_BYTES, MOST_ELEMENTS = 906_000, 8_072
+"""One per cent above what it measures, with the calculator of few kinds of models."""
 EVIL = "<script>alert('title')</script>"
 
 
@@ -74,6 +76,12 @@ def test_the_headline_is_the_model_that_a_sweep_names(page):
     assert "<h1>What 540B parameters do</h1>" in page
     for number in ("540,356,474,880", "160,356,630,528", "4,718,592,000"):
         assert f"{number} parameters" in page
+
+
+def test_a_page_of_five_sweeps_is_small(page):
+    """Only this sees in `make test` a page that grows; the page of all sweeps is in test-all."""
+    assert len(short(page).encode()) < MOST_BYTES
+    assert len(Text(page).tags) < MOST_ELEMENTS
 
 
 def test_every_rung_of_the_ladder_has_its_number(page):

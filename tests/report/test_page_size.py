@@ -1,11 +1,13 @@
 """The page of all shipped sweeps is small enough to be sent, and to open on a phone."""
 
+import pytest
 import yaml
 from helpers.page import Text
 from helpers.results import PARTS, charts_of_sweep, result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
+from modelbudget.report.assets import assets
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 
@@ -20,7 +22,8 @@ def shipped(path, catalogue, devices):
     return sweep._replace(charts={n: c.to_dict() for n, c in charts.items()} | sweep.charts)
 
 
-def test_the_page_of_the_shipped_sweeps_is_small(catalogue, static_parts):
+@pytest.mark.slow
+def test_the_page_of_the_shipped_sweeps_is_small(catalogue):
     """Formulas stand for measurements, which have as many rows, charts and digits."""
     devices = accelerators(ACCELERATORS)
     files = {path: yaml.safe_load(path.read_text()) for path in sorted(SWEEPS.glob("*.yaml"))}
@@ -28,6 +31,6 @@ def test_the_page_of_the_shipped_sweeps_is_small(catalogue, static_parts):
     measured = [path for path in points if files[path].get("measure", {}).get("device") != "none"]
     assert len(measured) > 20
     sweeps = [shipped(path, catalogue, devices) for path in sorted(measured)]
-    page = short(render(Results(sweeps, parts=PARTS), catalogue, static_parts(catalogue)))
+    page = short(render(Results(sweeps, parts=PARTS), catalogue, assets(catalogue)))
     assert len(page.encode()) < MOST_BYTES
     assert len(Text(page).tags) < MOST_ELEMENTS
