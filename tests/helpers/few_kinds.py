@@ -8,7 +8,6 @@ from functools import cache
 from unittest.mock import patch
 
 from helpers.tiers import ALL
-
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.families.decoder import Decoder
@@ -75,7 +74,7 @@ def _decoders(catalogue: Catalogue) -> dict[str, Decoder]:
 
 @cache
 def _few_kinds(catalogue: Catalogue) -> set[tuple]:
-    """Choose kinds one by one, that with the most values that no chosen one has, published first."""
+    """Choose kinds one by one, each time that with most values that no chosen kind has."""
     decoders, classes = _decoders(catalogue), default_decoders()
     kinds = list(dict.fromkeys(map(kind_of, (*decoders.values(), *classes.values()))))
     chosen = {kind_of(decoders[name]) for name in BY_NAME}
