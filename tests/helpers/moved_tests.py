@@ -1,7 +1,6 @@
-"""A pytest plugin: cases that only `make test-all` runs, each with a test of `make test`.
+"""A pytest plugin: cases that only `make test-all` runs, each with one of `make test` instead.
 
-`moved_tests.yaml` names for each case, or for all cases of a function, the test that `make test`
-keeps, which sees the same faults: it enters the code that the moved case enters.
+`moved_tests.yaml` has for each moved case a case of the same test that enters the same code.
 """
 
 from pathlib import Path
@@ -13,22 +12,24 @@ LIST = Path(__file__).parents[1] / "moved_tests.yaml"
 
 
 def moved_tests() -> dict[str, str]:
-    """Return the test that covers each moved one, both as pytest names them."""
+    """Return the case that stands for each moved one, both as pytest names them."""
     return {
-        f"{file}::{moved}": covering if "::" in covering else f"{file}::{covering}"
+        f"{file}::{test}[{moved}]": f"{file}::{test}[{kept}]"
         for file, tests in yaml.safe_load(LIST.read_text(encoding="utf-8")).items()
-        for moved, covering in tests.items()
+        for test, cases in tests.items()
+        for moved, kept in cases.items()
     }
 
 
-@pytest.hookimpl(tryfirst=True)  # before those with `slow` are left out
+@pytest.hookimpl(tryfirst=True)  # before those marked `slow` are left out
 def pytest_collection_modifyitems(config, items):
-    """Mark moved cases `slow`. Of all tests, each that the list names must be there."""
+    """Mark moved cases `slow`. In files that are collected whole, each that is listed must be."""
     moved = moved_tests()
-    names = {name for item in items for name in (item.nodeid, item.nodeid.partition("[")[0])}
-    if config.args_source == pytest.Config.ArgsSource.TESTPATHS:
-        if missing := sorted(({*moved} | {*moved.values()}) - names):
-            raise pytest.UsageError(f"{LIST.name}: there is no test {', '.join(missing)}")
-    for item in items:
-        if item.nodeid in moved or item.nodeid.partition("[")[0] in moved:
-            item.add_marker(pytest.mark.slow)
+    by_name = {item.nodeid: item for item in items}
+    if not any("::" in argument for argument in config.args):
+        files = {name.partition("::")[0] for name in by_name}
+        listed = {*moved, *moved.values()}
+        if missing := sorted(n for n in listed - {*by_name} if n.partition("::")[0] in files):
+            raise pytest.UsageError(f"{LIST.name}: there is no case {', '.join(missing)}")
+    for name in moved.keys() & by_name.keys():
+        by_name[name].add_marker(pytest.mark.slow)

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from helpers.cpu_seconds import RECORD, Budget, Timer, allowed, of_process
 from helpers.made_once import made_once
+from helpers.moved_tests import moved_tests
+from helpers.project import ROOT
 from helpers.tiers import pairwise
 
 
@@ -46,6 +48,47 @@ def test_few_combinations_have_every_pair():
     for i, j in combinations(range(len(axes)), 2):
         pairs = [[(repr(one[i]), repr(one[j])) for one in some] for some in (allowed, chosen)]
         assert set(pairs[0]) == set(pairs[1])
+
+
+def test_what_stands_for_a_moved_case_is_no_moved_case():
+    """Else a chain of moves may leave nothing in `make test`."""
+    moved = moved_tests()
+    assert not {*moved.values()} & moved.keys()
+    ids = [f"{name.partition('[')[0]}[" for name in moved]
+    assert all(kept.startswith(of) for kept, of in zip(moved.values(), ids, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("cases", "marks", "outcome"),
+    [
+        ("ab", "not slow", "1 passed, 1 deselected"),
+        ("ab", "slow or not slow", "2 passed"),
+        ("a", "not slow", "there is no case test_some.py::test_it[b]"),
+        ("b", "not slow", "there is no case test_some.py::test_it[a]"),
+    ],
+)
+def test_a_moved_case_is_left_to_test_all(tmp_path, cases, marks, outcome):
+    """A list is refused that names a case which is gone, or a gone one that stands for another."""
+    listed = tmp_path / "list.yaml"
+    listed.write_text("test_some.py:\n  test_it:\n    b: a\n")
+    (tmp_path / "test_some.py").write_text(
+        f"import pytest\n@pytest.mark.parametrize('x', {[*cases]})\ndef test_it(x): pass\n"
+    )
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\n"
+        "from helpers import moved_tests\n"
+        f"moved_tests.LIST = Path({str(listed)!r})\n"
+        "pytest_plugins = ['helpers.moved_tests']\n"
+    )
+    options = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", "-m", marks]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "pytest", *options, "."],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+    )
+    assert outcome in run.stdout + run.stderr
 
 
 BUSY = "import time\nwhile time.process_time() < {}: pass\n"
