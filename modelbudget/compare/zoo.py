@@ -66,26 +66,13 @@ def zoo(
 
 
 FACTS = {
-    "model": pl.String,
-    "label": pl.String,
-    "series": pl.String,
-    "architecture": pl.String,
-    "class": pl.String,
-    "known": pl.Int64,
-    "known_reason": pl.String,
-    "active": pl.Int64,
-    "active_without_input_embedding": pl.Int64,
-    "published_active": pl.Int64,
-    "exact": pl.Int64,
-    "exact_source": pl.String,
-    "published": pl.String,
-    "published_value": pl.Int64,
-    "published_tolerance": pl.Int64,
-    "published_source": pl.String,
-    "published_checked": pl.String,
-    "printed_reason": pl.String,
-    "remark": pl.String,
-}
+    "model": pl.String, "label": pl.String, "series": pl.String, "architecture": pl.String,
+    "class": pl.String, "known": pl.Int64, "known_reason": pl.String, "active": pl.Int64,
+    "active_without_input_embedding": pl.Int64, "published_active": pl.Int64, "exact": pl.Int64,
+    "exact_source": pl.String, "published": pl.String, "published_value": pl.Int64,
+    "published_tolerance": pl.Int64, "published_source": pl.String, "published_checked": pl.String,
+    "printed_reason": pl.String, "remark": pl.String,
+}  # fmt: skip
 JUDGED = (*(f"{name}_reason" for name in COUNTS), "status", "reason")
 COLUMNS = (
     "point", "model", "label", "series", "family", "predicted", *COUNTS,

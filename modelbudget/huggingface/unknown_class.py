@@ -20,15 +20,10 @@ from modelbudget.huggingface.file_keys import stretch, without_code
 from modelbudget.huggingface.offline import transformers
 
 SPELLINGS = {
-    "n_vocab": "vocab_size",
-    "d_model": "hidden_size",
-    "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads",
-    "n_kv_head": "num_key_value_heads",
-    "d_head": "head_dim",
-    "d_ff": "intermediate_size",
-    "n_ctx": "max_position_embeddings",
-}
+    "n_vocab": "vocab_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_kv_head": "num_key_value_heads", "d_head": "head_dim",
+    "d_ff": "intermediate_size", "n_ctx": "max_position_embeddings",
+}  # fmt: skip
 """Field → its common attribute in all configs of transformers, whatever the key in the file."""
 
 MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"

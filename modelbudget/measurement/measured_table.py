@@ -8,14 +8,9 @@ from modelbudget.measurement.measured import Measured
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 
 SCHEMA = {
-    "architecture": pl.String,
-    "run": pl.String,
-    "component": pl.String,
-    "quantity": pl.String,
-    "value": pl.Int64,
-    "shared_with": pl.String,
-    "method": pl.String,
-}
+    "architecture": pl.String, "run": pl.String, "component": pl.String, "quantity": pl.String,
+    "value": pl.Int64, "shared_with": pl.String, "method": pl.String,
+}  # fmt: skip
 SIMULATED = "simulated"
 """Method of a value that is computed from a trace. The method of a measured one is its device."""
 ORDER = ["architecture", "run", "component", "quantity", "method"]

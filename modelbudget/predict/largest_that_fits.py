@@ -247,22 +247,11 @@ def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
 
 
 SCHEMA = {
-    "point": pl.String,
-    "label": pl.String,
-    "purpose": pl.String,
-    "device": pl.String,
-    "memory": pl.Int64,
-    "field": pl.String,
-    "value": pl.Int64,
-    "value_of_class": pl.Int64,
-    "bound": pl.String,
-    "bytes": pl.Int64,
-    "bytes_beyond": pl.Int64,
-    "measured": pl.Int64,
-    "measured_beyond": pl.Int64,
-    "confirmed": pl.Boolean,
-    "failure": pl.String,
-}
+    "point": pl.String, "label": pl.String, "purpose": pl.String, "device": pl.String,
+    "memory": pl.Int64, "field": pl.String, "value": pl.Int64, "value_of_class": pl.Int64,
+    "bound": pl.String, "bytes": pl.Int64, "bytes_beyond": pl.Int64, "measured": pl.Int64,
+    "measured_beyond": pl.Int64, "confirmed": pl.Boolean, "failure": pl.String,
+}  # fmt: skip
 
 
 def fit_table(

@@ -35,12 +35,8 @@ from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
 PEAK = "peak_training_bytes"
 MESH = (
-    "data_parallel",
-    "tensor_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "pipeline_parallel",
-)
+    "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
+)  # fmt: skip
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 STAGES = "virtual_stages"

@@ -44,26 +44,18 @@ from modelbudget.quantities.training_step import (
 )
 
 NAMES = {
-    "F": "forward",
-    "B": "backward",
-    "G": "perform_reduce_grad",
-    "U": "unshard",
-    "W": "wait_for_unshard",
-    "R": "reshard",
-}
+    "F": "forward", "B": "backward", "G": "perform_reduce_grad", "U": "unshard",
+    "W": "wait_for_unshard", "R": "reshard",
+}  # fmt: skip
 PASSES, PASSES_IN_ORDER, PASSES_OF_SHARDS = "FFBB", "FFBBFB", "FFBBFBG"
 PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
 """Passes of a stage, so that each kind is among them (`Stage.key`)."""
 
 
 OF_ONE = {
-    "outputs": "freed",
-    "pipeline_schedule": "none",
-    "pipeline_parallel": 1,
-    "pipeline_rank": "first",
-    "virtual_stages": 1,
-    "n_microbatch": 1,
-}
+    "outputs": "freed", "pipeline_schedule": "none", "pipeline_parallel": 1,
+    "pipeline_rank": "first", "virtual_stages": 1, "n_microbatch": 1,
+}  # fmt: skip
 """Settings of a microbatch: schedules keep outputs, and passes do not depend on their order."""
 
 

@@ -18,15 +18,9 @@ OF_POINT = ("point", "built_from")
 COUNTED = {"class": pl.String, "parameters": pl.Int64, "buffers": pl.Int64, "refusal": pl.String}
 
 TRACED = {
-    "component": pl.String,
-    "quantity": pl.String,
-    "reference": pl.Int64,
-    "class": pl.String,
-    "attention": pl.String,
-    "replaced": pl.String,
-    "method": pl.String,
-    "refusal": pl.String,
-}
+    "component": pl.String, "quantity": pl.String, "reference": pl.Int64, "class": pl.String,
+    "attention": pl.String, "replaced": pl.String, "method": pl.String, "refusal": pl.String,
+}  # fmt: skip
 """`component` is one of the class, or a phase; null where there is no value, with the `refusal`."""
 
 
