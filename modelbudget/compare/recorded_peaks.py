@@ -1,6 +1,5 @@
 """Peaks that torch's allocator recorded on GPUs, next to what is predicted of the same runs."""
 
-import json
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.common.files import read_json
 from modelbudget.common.paths import CONFIGS
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.sweeps.derive import resolved
@@ -54,7 +54,7 @@ class Peaks(NamedTuple):
 
 def recorded() -> dict[str, Any]:
     """Return all readings."""
-    return json.loads(READINGS.read_text(encoding="utf-8"))
+    return read_json(READINGS)
 
 
 def peaks(row: dict, section: str, catalogue: Catalogue) -> Peaks:
