@@ -63,15 +63,16 @@ class Project:
     def replace_calculator(self, calculator: dict, readings: dict) -> None:
         """Let the job that computes the calculator and predicts readings copy these.
 
-        It opens all data, of which the next run notes changes, but sweeps.
+        It reads all data, of which the next run notes changes, but sweeps.
         """
         script = self.folder / "scripts" / "calculator.py"
         before, computes, after = script.read_text().partition("catalogue = Catalogue(MODELS)\n")
         copies = [
             "import shutil\nfrom pathlib import Path\n",
+            "from modelbudget.common.files import read_text\n",
             "for path in Path('configs').rglob('*.yaml'):\n",
             "    if path.parent.name != 'sweeps':\n",
-            "        open(str(path)).close()\n",
+            "        read_text(path)\n",
         ]
         for name, contents in {"calculator": calculator, "readings": readings}.items():
             path = self.folder / f"kept-{name}.json"
