@@ -32,11 +32,12 @@ class _StrictLoader(_Loader):
 
     These are duplicate keys, keys that are not text, and huge numbers; tags, which construct
     objects; aliases of lists or of long texts, of which a few lines stand for billions of values;
-    and deep nesting.
+    second values of one anchor; and deep nesting.
     """
 
     def read(self):
         """Return the one document's value, None of an empty one. Raises YAMLError."""
+        self.anchors: set[str] = set()
         self.repeatable: dict[str, Any] = {}
         self.get_event()
         if self.check_event(yaml.StreamEndEvent):
@@ -56,6 +57,10 @@ class _StrictLoader(_Loader):
             return self.repeatable[event.anchor]
         if event.tag is not None:
             raise _mistake(f"{event.tag}: tags are not read; write the value alone", event)
+        if event.anchor in self.anchors:
+            raise _mistake(f"&{event.anchor}: names a second value; a name has one", event)
+        if event.anchor is not None:
+            self.anchors.add(event.anchor)
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event)
             if event.anchor is not None and len(event.value) <= MAX_TWICE:
@@ -87,6 +92,8 @@ class _StrictLoader(_Loader):
         tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)
         if tag == self.DEFAULT_SCALAR_TAG:
             return event.value
+        if tag.endswith(":merge"):
+            raise _mistake(f"{event.value}: merges are not read; write the keys", event)
         if tag.endswith(":int") and len(event.value) > MAX_DIGITS:
             raise _mistake(f"a number of {len(event.value):,} digits", event)
         try:

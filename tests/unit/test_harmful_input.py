@@ -69,10 +69,11 @@ YAML = {
     "billion laughs": (f"{LAUGHS}title: *a9\n", "line 2: *a0: only a short text"),
     "billion laughs as a merge": (
         "a: &a {x: 1}\nb: {<<: [*a, *a]}\n",
-        "line 2: *a: only a short text",
+        "line 2: <<: merges are not read; write the keys",
     ),
     "a list within itself": ("points: &p [*p]\n", "line 1: *p"),
     "a long text repeated often": (f"a: &a {'x' * 501}\nb: *a\n", "line 2: *a"),
+    "a name of two values": ("a: &a x\nb: &a [1]\ntitle: *a\n", "line 2: &a: names a second value"),
     "a command": ("title: !!python/object/apply:os.system [touch pwned]\n", "line 1: tag:yaml.org"),
     "a name of Python's": ("title: !!python/name:os.system\n", "tags are not read"),
     "an object of one's own": ("title: !model {a: 1}\n", "line 1: !model: tags are not read"),
