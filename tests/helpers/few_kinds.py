@@ -4,6 +4,8 @@ Formulas of models with equal categorical fields are the same; the calculator of
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
 
@@ -50,21 +52,32 @@ def few_classes(catalogue: Catalogue) -> dict[str, Decoder]:
 
 def compared_classes(catalogue: Catalogue) -> dict:
     """Return those of these classes whose run settings are known, with the settings."""
-    known = implementations()[TRANSFORMERS].classes
-    return {name: run for name, run in known.items() if name in few_classes(catalogue)}
+    return _compared(few_classes(catalogue))
 
 
 def calculator_of_few(catalogue: Catalogue) -> dict:
     """Return the calculator of these models and classes."""
+    with only_classes(few_classes(catalogue)):
+        return calculator(few_models(catalogue))
+
+
+@contextmanager
+def only_classes(classes: dict[str, Decoder]) -> Iterator[None]:
+    """Let calculators have no other classes of transformers than these."""
     of_transformers = implementations()[TRANSFORMERS].model_copy(
-        update={"classes": compared_classes(catalogue)}
+        update={"classes": _compared(classes)}
     )
     few = implementations() | {TRANSFORMERS: of_transformers}
     with (
-        patch.object(calculator_data, "default_decoders", lambda: few_classes(catalogue)),
+        patch.object(calculator_data, "default_decoders", lambda: classes),
         patch.object(calculator_data, "implementations", lambda: few),
     ):
-        return calculator(few_models(catalogue))
+        yield
+
+
+def _compared(classes: dict[str, Decoder]) -> dict:
+    known = implementations()[TRANSFORMERS].classes
+    return {name: run for name, run in known.items() if name in classes}
 
 
 def _decoders(catalogue: Catalogue) -> dict[str, Decoder]:

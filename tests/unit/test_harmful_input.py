@@ -18,6 +18,7 @@ import pytest
 import vl_convert
 from helpers.bounded import bounded
 from helpers.config_files import LLAMA, XLNET
+from helpers.few_kinds import only_classes
 from helpers.project import ROOT
 from helpers.results import result
 
@@ -26,6 +27,7 @@ from modelbudget.common.spreadsheet import csv as as_csv
 from modelbudget.huggingface import unknown_class
 from modelbudget.measurement.build import build
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
+from modelbudget.report.config_translation import default_decoders
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 
@@ -395,6 +397,15 @@ def evil(project) -> tuple[Results, Catalogue]:
     return swept(texts, project / "configs" / "models", project / "configs" / "sweeps" / "s.yaml")
 
 
+@pytest.fixture
+def classes_of_models(evil):
+    """Let calculators have only the classes that models name: others have no text of files."""
+    names = {base.transformers for base in evil[1].bases.values()}
+    with only_classes({name: a for name, a in default_decoders().items() if name in names}):
+        yield
+
+
+@pytest.mark.usefixtures("classes_of_models")
 def test_text_of_files_is_text_in_the_page(evil, project, open_page):
     page = render(*evil)
     plain = {
