@@ -33,6 +33,7 @@ def test_predicted_is_measured_component_by_component(model):
 
 NAMED = {
     "bert-large": RunConfig(batch=2, length=33, dtype="bfloat16", attention_kernel="flash"),
+    "modernbert-large": RunConfig(batch=2, length=200),
     "modernbert-base": RunConfig(batch=2, length=200, dtype="bfloat16", attention_kernel="flash"),
     "albert-base": RunConfig(length=16, backend="cpu", loss_dtype="float32"),
     "t5-base": RunConfig(batch=3, length=40, dtype="bfloat16", master_weights=True),

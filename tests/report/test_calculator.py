@@ -161,13 +161,16 @@ class Setting:
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
             defaults = device_defaults(Decoder)  # pyright: ignore[reportArgumentType]
+            # What is added to scores, but for windows, the page computes by math alone.
+            adds = a.sinks or a.position in MASKS
             if "attention_kernel" not in settings:
-                # What is added to scores, but for windows, the page computes by math alone.
-                adds = a.sinks or a.position in MASKS
                 kernel = defaults["attention_kernel"](vars(a) | vars(self.run))
                 self._set("attention_kernel", "math" if adds else kernel)
             self._set("foreach", defaults["foreach"](vars(a) | vars(self.run)))
             self.reason = run_mistake(a, self.run)
+            if adds and self.run.attention_kernel != "math":
+                kernel = self.run.attention_kernel
+                self.reason = f"attention_kernel = '{kernel}': what position: {a.position} or sinks"
             self.a = None if self.reason else a
         except ValidationError as error:
             self.reason = str(error.errors()[0].get("ctx", {}).get("error", ""))
