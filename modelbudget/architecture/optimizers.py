@@ -166,7 +166,7 @@ class Condition(Strict):
 class OptimizerPart(Strict):
     """The states of some parameter tensors, and the tensors of their step.
 
-    `step`: by kernel (single, foreach, fused), the statements of `quantities/step_program.py`.
+    `step`: by kernel (single, foreach, fused), the statements of `memory/step_program.py`.
     """
 
     of: Condition = Condition()

@@ -1,4 +1,4 @@
-// The slider over all models draws one of them in act 1, as `stack.py` does.
+// The slider over all models draws one of them in act 1, as `model_stack.py` does.
 "use strict";
 
 story.entries["what-decides"] = (section, { models, first }, acts) => {
