@@ -90,10 +90,8 @@ class _StrictLoader(_Loader):
     def _scalar(self, event):
         """Return a number, a date or a boolean where a text without quotes looks like one."""
         tag = self.resolve(yaml.ScalarNode, event.value, event.implicit)
-        if tag == self.DEFAULT_SCALAR_TAG:
+        if tag == self.DEFAULT_SCALAR_TAG or tag.endswith(":merge"):  # `<<` is a key as others
             return event.value
-        if tag.endswith(":merge"):
-            raise _mistake(f"{event.value}: merges are not read; write the keys", event)
         if tag.endswith(":int") and len(event.value) > MAX_DIGITS:
             raise _mistake(f"a number of {len(event.value):,} digits", event)
         try:

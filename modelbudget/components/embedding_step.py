@@ -162,7 +162,9 @@ def backward(a: Fields, r: Run) -> Timeline:
     # A device copies its share of the whole gradient of a tied matrix, and adds the head's.
     own = divides(r) * of_table
     freed_of_both = whole + own + of_table
-    of_both = Allocation("sum with the head's", own + of_table, freed_of_both, gradients=of_table)
+    of_both = Allocation(
+        "sum with the head's gradient", own + of_table, freed_of_both, gradients=of_table
+    )
     unread = factorised * narrow + (1 - factorised) * states
     width = embedding.width(a)
     beside, of_places = (

@@ -414,10 +414,11 @@ def test_memory_is_of_a_driver_a_data_sheet_or_given(command):
 
 def test_a_long_prompt_is_offered_an_engine(command):
     """Whose weights and cache have room: here what does not fit are the masks of all scores."""
-    words = ("gemma-3-27b", "--fit", "h200", "--inference", "--length", "131072")
+    same = ["--length", "131072", "--reserve", "1GB"]
+    words = ("gemma-3-27b", "--fit", "h200", "--inference", *same)
     line = "inference: fits an engine, which reads a prompt in parts: "
     offered = command(*words).err.partition(line)[2].split("\n")[0].split()
-    assert offered == ["--serve", "h200", "--length", "131072"]
+    assert offered == ["--serve", "h200", *same]
     assert "no request fits" not in command(words[0], *offered).err
 
 

@@ -25,6 +25,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.sweeps.derive import named_architecture
 
+OF_WEIGHTS = "parameter_bytes", "gradient_bytes", "optimizer_bytes"
 SLOW = pytest.mark.slow
 DIVISIONS = tuple(product((2, 4), (False, True)))
 
@@ -33,7 +34,9 @@ def agree(a: Decoder, run: RunConfig) -> bool:
     """Return whether formulas and program give what is measured, the program of all formulas."""
     formulas, programs, values = predicted(a, run), programmed(a, run), measured(a, run)
     assert len(programs) >= 6
-    assert len(formulas) >= 5 - run.dropout  # what is saved has a program alone, with dropout
+    assert formulas.keys() >= {*OF_WEIGHTS, "flops_forward"}
+    by_program_alone = {"activation_bytes"} if run.dropout else set()
+    assert len(formulas.keys() | by_program_alone) >= 5
     found = (formulas, programs)
     return all(one == {quantity: values[quantity] for quantity in one} for one in found)
 

@@ -71,7 +71,7 @@ YAML = {
     "billion laughs": (f"{LAUGHS}title: *a9\n", "line 2: *a0: only a short text"),
     "billion laughs as a merge": (
         "a: &a {x: 1}\nb: {<<: [*a, *a]}\n",
-        "line 2: <<: merges are not read; write the keys",
+        "line 2: *a: only a short text",
     ),
     "a list within itself": ("points: &p [*p]\n", "line 1: *p"),
     "a long text repeated often": (f"a: &a {'x' * 501}\nb: *a\n", "line 2: *a"),

@@ -60,10 +60,11 @@ def served_by_engine(
         with suppress(InputError):
             serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)
             if serving.requests >= settings.get("batch", 1):
-                length = f" --length {settings['length']}" if "length" in settings else ""
+                same = {"length": settings.get("length"), "reserve": reserve}
+                others = "".join(f" --{key} {value}" for key, value in same.items() if value)
                 if weights == "dtype":
                     how, words = "which reads a prompt in parts", words.removesuffix(" --weights")
-                    return [f"inference: fits {engine}, {how}: --serve {name}{words}{length}"]
-                how = f"--serve {name}{words} {weights}{length}"
+                    return [f"inference: fits {engine}, {how}: --serve {name}{words}{others}"]
+                how = f"--serve {name}{words} {weights}{others}"
                 return [f"inference: fits {engine} with fewer bits: {how}"]
     return []
