@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
+from modelbudget.architecture.evaluators.vega_constraints import expression_in_vega
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.catalogue.accelerators import accelerators
@@ -110,6 +111,11 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "rules": rules(),
             "memory": {group: variable_of_group(group) for group in MEMORY},
             "kernels": kernels(),
+            "only": {  # where the peak of a class was compared
+                name: expression_in_vega(Expression(of.only[choices.OF_CLASSES]))
+                for name, of in classes_of_runs.items()
+                if choices.OF_CLASSES in of.only
+            },
             "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
             **formulas(
                 tuple((values, tuple(names)) for values, names in classes.items()),

@@ -18,7 +18,7 @@ from modelbudget.report.assets import calculator
 from modelbudget.report.config_translation import default_decoders
 from modelbudget.sweeps.derive import named_architecture
 
-BY_NAME = "deepseek-v3", "palm-540b", "gpt-2-124m", "llama-3-8b", "bloom-3b"
+BY_NAME = "deepseek-v3", "palm-540b", "gpt-2-124m", "llama-3-8b", "bloom-3b", "mistral-7b-v0.1"
 CLASSES_BY_NAME = "Llama4ForCausalLM", "NemotronHForCausalLM"
 """Models and classes that tests open by name."""
 

@@ -916,6 +916,16 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
     assert tab.messages == []
 
 
+def test_a_class_is_named_where_it_was_compared(opened):
+    """Mistral's class has a mask for as many tokens as its window: only here would the formula of
+    fewer tokens answer for it."""
+    for length, is_named in ((4095, True), (4096, False), (8192, False)):
+        tab = opened(f"#what-if?A=mistral-7b-v0.1&B=mistral-7b-v0.1&A.length={length}&device=H100")
+        assert ("MistralForCausalLM" in tab.inner_text("#fit-answer p")) == is_named, length
+        assert "Tight" in tab.inner_text("#fit-answer p") or length > 4096
+        assert tab.messages == []
+
+
 def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(opened, bases):
     """ALiBi: only here must the parts add up to what is live at the end of a forward pass."""
     tab = opened("#what-if?A=bloom-3b&B=bloom-3b&A.length=8192&device=H100")

@@ -228,6 +228,8 @@
     }
     const runs = keyOf(settings);
     const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
+    const only = data.only[data.kinds[model]];
+    const isCompared = !only || compiled(only)(settings);
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
       form.total, form.active, ...form.conventions, ...form.others.flatMap(([, , ...nodes]) => nodes), ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
@@ -246,7 +248,7 @@
     const budgets = { parameters, ...budgetsOf(budgeted, value) };
     const isAsOthers = devicesOf(values) === 1 && data.half.includes(settings.dtype);
     const others = form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) }));
-    return { values, reasons, broken: failed, components, budgets, others, ofClass: budgetsOf(ofClass, value), active: value(form.active), counts: form.conventions.map(value) };
+    return { values, reasons, broken: failed, components, budgets, others, ofClass: isCompared ? budgetsOf(ofClass, value) : {}, active: value(form.active), counts: form.conventions.map(value) };
   }
 
   const keyOf = (settings) => [...choices.keys()].map((name) => settings[name]).join(" ");
