@@ -171,23 +171,28 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
     return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
 
 
-def settings_on(device: Accelerator, model: ChosenModel, settings: Settings) -> dict[str, Any]:
-    """Return settings with the precision and the attention kernel that torch takes on a device.
+def settings_on(
+    device: Accelerator, model: ChosenModel, settings: Settings, training: bool
+) -> dict[str, Any]:
+    """Return settings with the precision, kernel and optimizer that torch takes on a device.
 
-    Of those that nobody has set, on compute capability below 8.0 alone.
+    Of those that nobody has set, where the default is not that of CUDA from 8.0 on.
     """
     from modelbudget.api.chosen_model import fields_of
-    from modelbudget.sweeps.device_defaults import device_defaults
+    from modelbudget.sweeps.device_defaults import device_defaults, where
 
     fields = fields_of(settings)
-    if device.has_flash:
+    if (there := where(device, training)) == "cuda":
         return fields
     base = model.base
     is_set = {*base.fields, *base.derive, *model.chosen, *fields}
-    for name, default in device_defaults(base.family, has_flash=False).items():
+    of_cuda = device_defaults(base.family)
+    for name, default in device_defaults(base.family, there).items():
         architecture, run = model.with_run(fields)
-        if name not in is_set and getattr(run, name) in ("bfloat16", "flash", "efficient"):
-            fields[name] = default(vars(architecture) | vars(run))
+        values = vars(architecture) | vars(run)
+        is_default = name not in is_set and getattr(run, name) == of_cuda[name](values)
+        if is_default and (value := default(values)) != getattr(run, name):
+            fields[name] = value
     return fields
 
 
@@ -247,13 +252,13 @@ def fit(
     from modelbudget.api.chosen_model import fields_of
     from modelbudget.api.layouts_that_fit import layouts
     from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
-    from modelbudget.sweeps.device_defaults import DECIDED, KERNEL
+    from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
     device = accelerator(name, accelerators)
     margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
-    chosen = on_device = settings_on(device, model, settings)
+    chosen = on_device = settings_on(device, model, settings, training)
     by = sharing(devices, training)
     pair = model.with_run(by | chosen)
     if why := _not_solved(model, quantity, pair, devices):
@@ -270,7 +275,7 @@ def fit(
         return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
                    batches[1], {}, margins, {}, why=f"{model.name}: {why}")  # fmt: skip
     is_kernel_set = KERNEL in {**model.chosen, **fields_of(settings)}
-    at_value = at if is_kernel_set else partial(at_default, has_flash=device.has_flash)
+    at_value = at if is_kernel_set else partial(at_default, device=where(device, training))
     chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
@@ -299,7 +304,7 @@ def fit(
         largest(pair, device.bytes, at_value),
         largest(there, device.bytes) if there else {},
         largest(pair, room, at_value),
-        largest(pair, with_segments, at_value) if training else {},
+        largest(pair, with_segments, at_value) if training and device.platform == "cuda" else {},
         margins,
         {field: chosen[field] for field in by},
         shared,

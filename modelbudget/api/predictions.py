@@ -147,6 +147,15 @@ class Predictions(Frames):
         ]
         return [note.text for note in notes if not (is_class and note.is_of_our_modules)]
 
+    def with_others(self, others: Predictions) -> Predictions:
+        """Return these and others of the same model, in this run but for what a device decides."""
+        return replace(
+            self,
+            breakdowns=self.breakdowns | others.breakdowns,
+            missing=self.missing | others.missing,
+            notes=tuple(dict.fromkeys((*self.notes, *others.notes))),
+        )
+
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add the settings of the run to what depends on them, and why its kernel is math."""
         settings = line_of_settings(self.run)

@@ -149,7 +149,7 @@ def trainer(
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     others = _Others(model, name, reference, reward, answer, engine)
     chosen = {"implementation": OURS, **fields_of(settings)}
-    chosen = settings_on(room, model, chosen) if room else chosen
+    chosen = settings_on(room, model, chosen, training=True) if room else chosen
     run = others.run_of(chosen)
     parts = tuple(others.parts(run))
     if room is None:

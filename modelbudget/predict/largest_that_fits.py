@@ -17,7 +17,7 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementa
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
-from modelbudget.sweeps.device_defaults import KERNEL, device_defaults
+from modelbudget.sweeps.device_defaults import KERNEL, Device, device_defaults
 from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantity_names import FITS
 
@@ -90,10 +90,10 @@ def at(model: Model, field: str, value: int) -> Model:
     return architecture, run.model_copy(update=of_one | {field: value})
 
 
-def at_default(model: Model, field: str, value: int, has_flash: bool = True) -> Model:
+def at_default(model: Model, field: str, value: int, device: Device = "cuda") -> Model:
     """Return the model as `at` does, with the attention kernel of a device at that value."""
     architecture, run = at(model, field, value)
-    kernel = device_defaults(type(architecture), has_flash)[KERNEL](vars(architecture) | vars(run))
+    kernel = device_defaults(type(architecture), device)[KERNEL](vars(architecture) | vars(run))
     return architecture, run.model_copy(update={KERNEL: kernel})
 
 

@@ -1,4 +1,4 @@
-"""Run settings that nobody set, as a CUDA device has them: precision, kernel, optimizer.
+"""Run settings that nobody set, as a device has them: precision, kernel, optimizer.
 
 `derive.settled` reads them, and through it everything that resolves the fields of a point: sweeps,
 the command, Python, `fit`, `solve`, readings of GPUs, the page.
@@ -17,6 +17,7 @@ from modelbudget.architecture.constraint import Constraint, first_mistake
 from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
@@ -27,6 +28,17 @@ DECIDED = {
     KERNEL: "flash, else efficient, else math: the first that torch runs and that has a formula",
 }
 """The fields that have such defaults, and what these are."""
+
+
+Device = Literal["cuda", "below_8", "mps_training", "mps_inference"]
+"""Where torch chooses: CUDA of compute capability 8.0 or more, and below; MPS, by the purpose."""
+
+
+def where(accelerator: Accelerator, training: bool) -> Device:
+    """Return how an accelerator is called where torch chooses kernels."""
+    if accelerator.platform == "mps":
+        return "mps_training" if training else "mps_inference"
+    return "cuda" if accelerator.has_flash else "below_8"
 
 
 class Refused(Strict):
@@ -40,12 +52,12 @@ class Kernel(Strict):
     """One kernel of `F.scaled_dot_product_attention`.
 
     `source` has torch's conditions; `refused` are those, and gaps of our formulas, that no
-    constraint of a run has; `refused_below_8` are those of compute capability below 8.0 alone.
+    constraint of a run has; `refused_on` are those of other devices alone.
     """
 
     kernel: Literal["flash", "efficient", "math"]
     refused: list[Refused] = Field([])
-    refused_below_8: list[Refused] = Field([])
+    refused_on: dict[Device, list[Refused]] = Field({})
     source: str
 
 
@@ -55,6 +67,7 @@ class Kernels(Strict):
     source: str
     checked: str
     device: str
+    mps: str
     kernels: list[Kernel] = Field(min_length=1)
 
 
@@ -105,25 +118,28 @@ def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool
 
 
 @cache
-def device_defaults(family: type[Architecture], has_flash: bool = True) -> dict[str, DeviceDefault]:
-    """Return, by the name of the run setting, what it is on a CUDA device if nothing is set.
+def device_defaults(
+    family: type[Architecture], device: Device = "cuda"
+) -> dict[str, DeviceDefault]:
+    """Return, by the name of the run setting, what it is on a device if nothing is set.
 
-    `has_flash`: false on compute capability below 8.0, whose tensor cores have no bfloat16 either.
+    Below 8.0 tensor cores have no bfloat16; on MPS torch's optimizers take one tensor at a time
+    (torch/utils/_foreach_utils.py).
     """
     half = Constraint(
         f"autocast == 'none' or adapter != 'none' and weights in '{BITSANDBYTES}'", ""
     )
+    dtype = "float16" if device == "below_8" else "bfloat16"
+    foreach = {not device.startswith("mps"): _constraints(family, "foreach")}
     return {
-        "dtype": DeviceDefault(
-            "dtype", {"bfloat16" if has_flash else "float16": [half]}, "backend"
-        ),
-        "foreach": DeviceDefault("foreach", {True: _constraints(family, "foreach")}, "backend"),
-        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family, has_flash), "backend"),
+        "dtype": DeviceDefault("dtype", {dtype: [half]}, "backend"),
+        "foreach": DeviceDefault("foreach", foreach, "backend"),
+        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family, device), "backend"),
     }
 
 
 @cache
-def _kernel_checks(family: type[Architecture], has_flash: bool) -> dict[str, list[Constraint]]:
+def _kernel_checks(family: type[Architecture], device: Device) -> dict[str, list[Constraint]]:
     """Return what must hold for each kernel with scores out of memory, in torch's order.
 
     Of a model without formula torch decides for each call: it is traced with the first of these.
@@ -131,23 +147,32 @@ def _kernel_checks(family: type[Architecture], has_flash: bool) -> dict[str, lis
     if "n_head" not in family.model_fields:
         return {}
     always = _constraints(family, KERNEL)
-    refused = refused_kernels(family, has_flash).items()
+    refused = refused_kernels(family, device).items()
     return {kernel: [*always, *checks] for kernel, checks in refused}
 
 
 def refused_kernels(
-    family: type[Architecture], has_flash: bool = True
+    family: type[Architecture], device: Device = "cuda"
 ) -> dict[str, list[Constraint]]:
     """Return what must hold for each of these kernels beside the constraints of every run."""
-    fields = family.model_fields.keys() | RunConfig.model_fields.keys()
-    by_kernel = {}
-    for kernel in kernels().kernels[:-1]:
-        below_8 = [] if has_flash else kernel.refused_below_8
-        refused = [Constraint(f"not ({of.when})", of.why) for of in (*kernel.refused, *below_8)]
-        by_kernel[kernel.kernel] = [
-            of for of in refused if family.has_formula and of.names <= fields
-        ]
+    by_kernel = refused_on(family, device)
+    for kernel in kernels().kernels[:-1] if family.has_formula else []:
+        by_kernel[kernel.kernel] += _of_family(family, kernel.refused)
     return by_kernel
+
+
+def refused_on(family: type[Architecture], device: Device) -> dict[str, list[Constraint]]:
+    """Return what must hold for each of these kernels on this device and not on CUDA from 8.0."""
+    return {
+        kernel.kernel: _of_family(family, kernel.refused_on.get(device, []))
+        for kernel in kernels().kernels[:-1]
+    }
+
+
+def _of_family(family: type[Architecture], refused: list[Refused]) -> list[Constraint]:
+    fields = family.model_fields.keys() | RunConfig.model_fields.keys()
+    constraints = [Constraint(f"not ({of.when})", of.why) for of in refused]
+    return [constraint for constraint in constraints if constraint.names <= fields]
 
 
 def _constraints(family: type[Architecture], name: str) -> list[Constraint]:
@@ -160,10 +185,10 @@ def _constraints(family: type[Architecture], name: str) -> list[Constraint]:
     ]
 
 
-def why_math(architecture: Architecture, run: RunConfig, has_flash: bool = True) -> str | None:
+def why_math(architecture: Architecture, run: RunConfig, device: Device = "cuda") -> str | None:
     """Return why the default has the scores of attention in memory; None if it does not."""
     family = type(architecture)
-    checks = _kernel_checks(family, has_flash)
+    checks = _kernel_checks(family, device)
     if run.backend != "gpu" or not checks:
         return None
     of_formulas = run_constraints(family)

@@ -493,6 +493,41 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
     assert "weights float16" in command("gpt-2-124m", "--serve", "t4").out
 
 
+def test_a_mac_has_the_kernels_and_the_optimizer_that_torch_takes_there(command):
+    """Only here: a Mac was said to train with FlashAttention and `foreach`, which MPS has not."""
+    mac, model = ("--fit", "apple-64gb"), "gpt-2-124m"
+    same = ("--fit", "a100", "--train", "--set", "attention_kernel=math, foreach=false")
+
+    def fit(*words, model=model):
+        answer = json.loads(command(model, *words, "--json").out)
+        return answer["fit"][0], answer
+
+    trained, _ = fit(*mac, "--train")
+    assert trained["needed"] == fit(*same)[0]["needed"]
+    assert trained["needed"] > fit("--fit", "a100", "--train")[0]["needed"]
+    assert "foreach false, attention_kernel math" in trained["settings"]
+    lines = command(model, *mac, "--train")
+    assert "attention_kernel math, not flash or efficient: torch has no backward pass" in lines.err
+    assert "Apple 64GB: foreach false" in lines.err
+    assert "expandable_segments" not in lines.out
+    forced = command(model, *mac, "--train", "--set", "attention_kernel=flash").err
+    assert "torch has no backward pass" in forced
+    asked, _ = fit(*mac, "--inference")
+    assert "attention_kernel flash" in asked["settings"]
+    assert asked["needed"] == fit("--fit", "a100", "--inference")[0]["needed"]
+    assert "Metal's" in command(model, *mac, "--inference").err
+    both, answer = fit(*mac)
+    assert both["needed"] == trained["needed"]
+    assert [of["needed"] for of in answer["fit"]] == [
+        answer["quantities"][f"peak_{purpose}_bytes"]["total"]
+        for purpose in ("training", "inference")
+    ]
+    heads = (*mac, "--inference", "--set", "n_head=16")
+    assert "attention_kernel math" in fit(*heads)[0]["settings"]
+    assert "d_head = 48" in command(model, *heads).err
+    assert "Metal's" not in command(model, "--fit", "a100").err
+
+
 def test_what_was_not_measured_is_named_where_nothing_was_compared(command):
     """More bytes than this process may use: a device by its name is not replaced by meta."""
     found = command("measure", "palm-540b", "--device", "cpu")

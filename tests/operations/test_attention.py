@@ -5,6 +5,10 @@ from functools import partial
 import pytest
 import torch
 from helpers.one_operation import META, Case, differences
+from torch.utils._foreach_utils import (
+    _get_foreach_kernels_supported_devices,
+    _get_fused_kernels_supported_devices,
+)
 
 from modelbudget.measurement.trace import backend
 from modelbudget.operations import attention_kernels as ops
@@ -121,3 +125,13 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_kernel_does_what_torch_does(case):
     assert not list(differences(case))
+
+
+def test_torch_has_neither_a_backward_pass_without_scores_nor_foreach_on_a_mac():
+    """What `configs/attention_kernels.yaml` says of MPS: a torch that has them must change it."""
+    query = torch.empty(1, 2, 16, 64, device="meta", requires_grad=True)
+    output, _ = torch.ops.aten._scaled_dot_product_attention_math_for_mps(query, query, query)
+    with pytest.raises(RuntimeError, match=r"derivative for .*math_for_mps is not implemented"):
+        output.sum().backward()
+    assert "mps" not in _get_foreach_kernels_supported_devices()
+    assert "mps" in _get_fused_kernels_supported_devices()

@@ -5,8 +5,9 @@ from typing import Any
 
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
+from modelbudget.architecture.constraint import first_mistake
 from modelbudget.common.errors import InputError
-from modelbudget.sweeps.device_defaults import why_math
+from modelbudget.sweeps.device_defaults import refused_on, where, why_math
 
 SERVED = "fp8-channel", "awq", "gptq-4bit"
 """Weights that an engine may have, the most bits first."""
@@ -14,24 +15,33 @@ GGUF = "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"
 """Formats of llama.cpp's files, the most bits first."""
 
 
-def below_capability_8(model: Model, fits: list[Fit], settings: dict[str, Any]) -> list[str]:
-    """Return why a device's precision and attention kernel are other than those of newer ones."""
+OF_METAL = "Metal's kernel, without scores in memory either: read from torch's source, not on a Mac"
+
+
+def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> list[str]:
+    """Return why a device's settings are other than those of CUDA, capability 8.0 or more."""
     lines = []
     for fit in fits:
         run, name = fit.run, fit.accelerator.name
-        if fit.accelerator.has_flash:
+        device = where(fit.accelerator, fit.purpose == "training")
+        if device == "cuda":
             continue
-        architecture, newer = model.with_run(settings)
-        if run.dtype != newer.dtype:
+        architecture, on_cuda = model.with_run(settings)
+        kernel = f"{name}: attention_kernel {run.attention_kernel}"
+        if run.dtype != on_cuda.dtype:
             lines.append(f"{name}: dtype {run.dtype}, since its tensor cores have no bfloat16")
-        elif "bfloat16" in (run.dtype, run.autocast):
+        elif device == "below_8" and "bfloat16" in (run.dtype, run.autocast):
             lines.append(f"{name}: its tensor cores have no bfloat16; allowed: float16")
-        if run.attention_kernel == "flash":
-            use = "torch has no FlashAttention there; at most: --set attention_kernel=math"
-            lines.append(f"{name}: {use}")
-        elif run.attention_kernel != newer.attention_kernel:
-            why = why_math(architecture, run, has_flash=False) or "not flash: torch has none there"
-            lines.append(f"{name}: attention_kernel {run.attention_kernel}, {why}")
+        there = refused_on(type(architecture), device).get(run.attention_kernel, [])
+        if refused := first_mistake(there, vars(architecture) | vars(run)):
+            lines.append(f"{name}: {refused}; at most: --set attention_kernel=math")
+        elif run.attention_kernel != on_cuda.attention_kernel:
+            why = why_math(architecture, run, device) or "not flash: torch has none there"
+            lines.append(f"{kernel}, {why}")
+        elif device == "mps_inference" and run.attention_kernel in ("flash", "efficient"):
+            lines.append(f"{kernel} in {fit.purpose} stands for {OF_METAL}")
+        if fit.purpose == "training" and run.foreach != on_cuda.foreach:
+            lines.append(f"{name}: foreach false, torch's default there")
     return [*dict.fromkeys(lines)]
 
 

@@ -8,7 +8,7 @@ import typer
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.notes_of_fit import below_capability_8, served_by_engine
+from modelbudget.api.command.notes_of_fit import other_than_cuda, served_by_engine
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.tables_of_fit import (
     class_in_room,
@@ -145,13 +145,27 @@ def run(
     shared = sharing(devices, training=not inference)
     model = model_with(name, settings, shared)
     of_training = train or (devices > 1 and not inference)
-    on_device = settings_on(accelerator(fit, accelerators), model, settings) if fit else settings
-    predicted = model.predictions(quantities(of_training, inference), shared | on_device)
+    device = accelerator(fit, accelerators) if fit else None
+    trained, used = (
+        settings_on(device, model, settings, training) if device else settings
+        for training in (True, False)
+    )
+    asked = quantities(of_training, inference)
+    if trained == used or of_training or inference:
+        predicted = model.predictions(asked, shared | (used if inference else trained))
+        by_purpose = predicted, predicted
+    else:  # torch has other kernels for training than for inference there
+        others = [quantity for quantity in asked if quantity not in quantities(True, False)]
+        by_purpose = (
+            model.predictions(others, used),
+            model.predictions(quantities(True, False), trained),
+        )
+        predicted = by_purpose[True].with_others(by_purpose[False])
     fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
             try:
-                known = predicted if devices == 1 else None
+                known = by_purpose[training] if devices == 1 else None
                 fits.append(
                     fit_to(model, fit, settings, devices, training, reserve, accelerators, known)
                 )
@@ -193,7 +207,7 @@ def run(
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
     for line in (
         *refusals,
-        *below_capability_8(model, fits, settings),
+        *other_than_cuda(model, fits, settings),
         *(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
     ):
         output.print_note(line)
