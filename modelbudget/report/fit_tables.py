@@ -56,11 +56,7 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
         | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
         for _, model in cells.group_by("point", maintain_order=True)
     ]
-    return tables.table(
-        rows,
-        f"{title} {FITS['purposes'][purpose]}",
-        numbers=tuple(name for name in rows[0] if name != "model"),
-    )
+    return tables.table(rows, f"{title} {FITS['purposes'][purpose]}")
 
 
 def _cell(cell: dict) -> Markup:
@@ -98,7 +94,7 @@ def layouts_section(
     ]
     known = table["bytes"].count()
     return {
-        "table": tables.table(rows, "Fewest devices on which a layout fits, and the simplest"),
+        "table": tables.table(rows, "Fewest devices on which a layout fits, and the simplest", ()),
         "text": f"{count(known)} layouts are predicted"
         + (f"; {count(table.height - known)} have no formula." if known < table.height else "."),
         "file": f"results/{name}/layouts.csv",

@@ -91,7 +91,7 @@ def component_table(rows: list[dict], caption: str) -> Markup:
     return tables.table(
         [{name: row[name] for name in _COLUMNS} for row in rows],
         caption,
-        numbers=("predicted", "measured", "share"),
+        ("predicted", "measured", "share"),
         red=[not row["agrees"] for row in rows],
         whole=[row["whole"] for row in rows],
     )

@@ -111,44 +111,32 @@ def _quantities(table: pl.DataFrame) -> Markup:
     """Return a row for each quantity: models by implementation, and the range of ratios."""
     ratios = table.group_by("quantity").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
     ranges = {quantity: (low, high) for quantity, low, high in ratios.rows()}
-    return tables.table(
-        [
-            {
-                "quantity": witness.quantity,
-                "models by formula": witness.formula,
-                "by our module": witness.module,
-                "by transformers’ class": witness.reference,
-                "class ÷ our module": _range(*ranges[witness.quantity]),
-            }
-            for witness in witnesses(table)
-        ],
-        "Number of models for each implementation, and how they differ",
-        numbers=("models by formula", "by our module", "by transformers’ class",
-                 "class ÷ our module"),
-    )  # fmt: skip
+    rows = [
+        {
+            "quantity": witness.quantity,
+            "models by formula": witness.formula,
+            "by our module": witness.module,
+            "by transformers’ class": witness.reference,
+            "class ÷ our module": _range(*ranges[witness.quantity]),
+        }
+        for witness in witnesses(table)
+    ]
+    return tables.table(rows, "Number of models for each implementation, and how they differ")
 
 
 def _missing(table: pl.DataFrame) -> Markup | None:
     rows = (
         table.drop_nulls("refusal")
         .group_by("class", "refusal", maintain_order=True)
-        .agg(pl.col("label").n_unique(), pl.col("quantity").unique(maintain_order=True))
+        .agg(
+            models=pl.col("label").n_unique(),
+            quantities=pl.col("quantity").unique(maintain_order=True).str.join(", "),
+        )
+        .select("models", "class", "quantities", reason="refusal")
     )
     if rows.is_empty():
         return None
-    return tables.table(
-        [
-            {
-                "models": row["label"],
-                "class": row["class"],
-                "quantities": ", ".join(row["quantity"]),
-                "reason": row["refusal"],
-            }
-            for row in rows.iter_rows(named=True)
-        ],
-        "What has no value of the class",
-        numbers=("models",),
-    )
+    return tables.table(rows, "What has no value of the class", ("models",))
 
 
 def _range(low: float | None, high: float | None) -> str | None:

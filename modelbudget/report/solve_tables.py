@@ -18,7 +18,7 @@ def solve_section(frontier: pl.DataFrame | None, summary: dict) -> dict | None:
     counted = f"{count(proof['solutions'])} of {count(proof['shapes'])} shapes meet the bounds"
     return {
         "answer": f"{counted}. {answer(frontier, best)}" if len(best) > 1 else f"{counted}.",
-        "proof": tables.table(_proof(proof, summary["points"]), "Shapes left", numbers=("shapes",)),
+        "proof": tables.table(_proof(proof, summary["points"]), "Shapes left"),
         "frontier": _frontier(frontier),
         "all": proof["kept"] == proof["solutions"],
         "kept": count(proof["kept"]),
@@ -48,7 +48,7 @@ def _frontier(frontier: pl.DataFrame) -> str:
         for i, row in enumerate(rows)
     ]
     more = f", every {every}th of {count(frontier.height)}" if every > 1 else ""
-    return tables.table(shown, f"The best shapes{more}", numbers=tuple(shown[0])[1:])
+    return tables.table(shown, f"The best shapes{more}")
 
 
 def _text(name: str, value) -> str | None:

@@ -1,17 +1,25 @@
 """HTML tables of the page, and the environment of its templates."""
 
 import re
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 import jinja2
+import polars as pl
 from markupsafe import Markup
 
+from modelbudget.report.charts import format as texts
 from modelbudget.report.terms_explained import terms
 
 TEMPLATES = Path(__file__).parent / "templates"
 SECTIONS = Path(__file__).parent / "sections"
 
+FILTERS = (
+    texts.count, texts.signed, texts.percent, texts.signed_percent, texts.short, texts.si_bytes,
+    terms,
+)  # fmt: skip
+"""Functions of one argument that templates use by their names."""
 _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 """The space between a number and its unit."""
 
@@ -26,8 +34,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    templates.filters["terms"] = terms
-    templates.filters["unbroken"] = unbroken
+    templates.filters |= {of.__name__: of for of in (*FILTERS, unbroken)}
     return templates
 
 
@@ -37,30 +44,34 @@ def unbroken(html: str) -> Markup:
 
 
 def table(
-    rows: list[dict],
+    rows: pl.DataFrame | Sequence[dict],
     caption: str,
-    numbers: tuple[str, ...] = (),
-    red: list[bool] | None = None,
-    whole: list[bool] | None = None,
+    numbers: Collection[str] | None = None,
+    red: Sequence[bool] | pl.Series = (),
+    whole: Sequence[bool] | pl.Series = (),
 ) -> Markup:
     """Return an HTML table with the keys of `rows` as columns; missing cells are dashes.
 
-    Text is escaped, markup is not. The columns `numbers` are right-aligned with thousands
-    separators. `red` and `whole` mark rows that disagree and totals.
+    Text is escaped, markup is not. The columns `numbers` (None: all but the first) are
+    right-aligned with thousands separators. `red` and `whole` mark rows that disagree and totals.
     """
+    rows = rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows
     names = list(dict.fromkeys(name for row in rows for name in row))
-    marks = {"red": red, "whole": whole}
-    marked = [
-        [mark for mark, where in marks.items() if where and where[i]] for i in range(len(rows))
-    ]
-    cells = [[(name, _cell(row.get(name))) for name in names] for row in rows]
-    template = environment().get_template("table.html.j2")
+    marks = {name: where for name, where in (("red", red), ("whole", whole)) if len(where)}
     return Markup(
-        template.render(
+        environment()
+        .get_template("table.html.j2")
+        .render(
             caption=caption,
             names=names,
-            numbers=numbers,
-            rows=list(zip(cells, marked, strict=True)),
+            numbers=names[1:] if numbers is None else numbers,
+            rows=[
+                (
+                    [(name, _cell(row.get(name))) for name in names],
+                    [mark for mark, where in marks.items() if where[i]],
+                )
+                for i, row in enumerate(rows)
+            ],
         )
     )
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
-from modelbudget.report.charts.format import count, percent, short, signed, signed_percent
+from modelbudget.report.charts.format import count, percent
 from modelbudget.report.charts.grouped_values import named_ends
 
 SOURCES = {
@@ -23,11 +23,11 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
-        "models": count(zoo.height),
+        "models": zoo.height,
         "answer": f"{count(status.count(AGREES))} of {count(zoo.height)} models agree with every "
         f"reference count; {count(status.count(EXPLAINED))} differ from one for a known reason.",
-        "unexplained": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
-        "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
+        "unexplained": zoo.filter(status=UNEXPLAINED)["label"].to_list(),
+        "recalled": zoo.filter(published_checked="recalled").height,
         "remarks": [  # each once, with its models
             {"models": rows["label"].to_list(), "remark": remark}
             for (remark,), rows in zoo.drop_nulls("remark").group_by("remark", maintain_order=True)
@@ -35,9 +35,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "heads": list(SOURCES.values()),
         "series": [
             {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
-            for (title,), rows in zoo.partition_by(
-                "series", as_dict=True, maintain_order=True
-            ).items()
+            for (title,), rows in zoo.group_by("series", maintain_order=True)
         ],
         "experts": _experts(zoo),
         "active": _shares_of_experts(zoo),
@@ -55,40 +53,27 @@ def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
 
 
 def _row(row: dict) -> dict:
-    """Return one row of the table; its `differences` are shown below its name."""
+    """Return a model with what its row shows by source; `differences` are below its name."""
     marks = {name: _MARKS.get(row[f"{name}_status"]) for name in COUNTS}
-    is_rounded = marks["published_value"] == "agrees" and row["published_value_difference"]
-    return {
-        "label": row["label"],
-        "model": row["model"],
-        "status": _MARKS[row["status"]],
-        "predicted": count(row["predicted"]) if row["predicted"] is not None else None,
-        "size": row["predicted"],
+    signs = {name: _SIGNS[mark] for name, mark in marks.items()}
+    if marks["published_value"] == "agrees" and row["published_value_difference"]:
+        signs["published_value"] = "≈"  # it agrees because of its rounding
+    of_class = SOURCES | {"reference": row["class"]}
+    return row | {
+        "mark": _MARKS[row["status"]],
         "cells": [
-            {"mark": marks[name], "sign": _SIGNS[marks[name]], "title": _title(row, name)}
-            for name in ("measured", "reference", "exact")
+            {"mark": marks[name], "sign": signs[name], "title": _title(row, name)}
+            for name in COUNTS
         ],
-        "printed": {
-            "mark": marks["published_value"],
-            # A size that agrees because of its rounding is not equal.
-            "sign": "≈" if is_rounded else _SIGNS[marks["published_value"]],
-            "text": row["published"],
-            "title": _title(row, "published_value"),
-            "recalled": row["published_checked"] == "recalled",
-            "value": row["published_value"],
-        },
         "differences": [
             {
-                "source": row["class"] if name == "reference" else SOURCES[name],
-                "difference": difference
-                and f"{signed(difference)} "
-                + f"({signed_percent(difference / row['predicted'])})".replace(" ", "\u00a0"),
+                "source": of_class[name],
+                "number": row[f"{name}_difference"],
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",
             }
             for name in COUNTS
             if row[f"{name}_reason"]
-            for difference in [row[f"{name}_difference"]]
         ],
     }
 
@@ -105,18 +90,12 @@ def _title(row: dict, name: str) -> str | None:
 
 def _experts(zoo: pl.DataFrame) -> list[dict]:
     """Return active parameters per token, predicted in both conventions and as printed."""
-    rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model", descending=True)
+    rows = zoo.drop_nulls("active").sort("predicted", "model", descending=True)
     return [
-        {
-            "label": row["label"],
-            "total": count(row["measured"]),
-            "counts": [{"text": count(n), "nearest": n == nearest} for n in counts],
-            "printed": printed and short(printed),
-        }
+        row | {"counts": counts, "nearest": printed and min(counts, key=lambda n: abs(n - printed))}
         for row in rows.iter_rows(named=True)
         for counts in [(row["active"], row["active_without_input_embedding"])]
         for printed in [row["published_active"]]
-        for nearest in [printed and min(counts, key=lambda n: abs(n - printed))]
     ]
 
 

@@ -12,7 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row
 from modelbudget.report import predicted_readings
 from modelbudget.report.predicted_readings import READINGS
-from modelbudget.report.sections.gpu_readings import _of_models
+from modelbudget.report.sections.gpu_readings import gpu_readings as section_of
 from modelbudget.report.tables import environment
 
 READ = gpu_readings(READINGS)
@@ -27,7 +27,7 @@ def test_no_row_is_dropped(found):
     written = re.findall(r"^  - base: (\S+)$", READINGS.read_text(encoding="utf-8"), re.MULTILINE)
     assert [row.reading.base for row in found] == written
     page = environment().get_template("gpu_readings.html.j2")
-    html = page.render(section=_of_models(found))
+    html = page.render(section=section_of(found))
     assert html.count("<tr>") - html.count("<thead>") == len(written)
     for row in found:
         assert f">{row.reading.gib:.2f}<" in html

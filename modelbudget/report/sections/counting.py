@@ -106,35 +106,28 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
 def _conventions(catalogue: Catalogue, unit: str) -> Markup:
     models, is_size = _models(catalogue, CHOSEN.shown), unit == PARAMETERS
     whole = {label: values["total"] if is_size else steps for label, values, steps in models}
-    rows = [
-        {
-            "convention": Markup("<code>{}</code> <small>{}. {}</small>").format(
+    if is_size:
+        first, caption = "all", "Parameters by convention, of all parameters"
+        amounts = {label: short(n) for label, n in whole.items()}
+    else:
+        first = "executed, FLOPs per token"
+        caption = "FLOPs per token of sequences of 2,048 tokens, by convention, of those executed"
+        amounts = {label: scientific(round(n)) for label, n in whole.items()}
+    rows = [{"convention": first} | amounts]
+    for convention in CONVENTIONS:
+        if convention.unit == unit:
+            name = Markup("<code>{}</code> <small>{}. {}</small>").format(
                 convention.name, convention.rule, convention.source
             )
-        }
-        | {
-            label: percent(float(values[convention.name] / whole[label]))
-            for label, values, _ in models
-        }
-        for convention in CONVENTIONS
-        if convention.unit == unit
-    ]
-    first = {"convention": "all" if is_size else "executed, FLOPs per token"} | {
-        label: short(n) if is_size else scientific(round(n)) for label, n in whole.items()
-    }
-    caption = "Parameters by convention, of all parameters"
-    if not is_size:
-        caption = "FLOPs per token of sequences of 2,048 tokens, by convention, of those executed"
-    return tables.table([first, *rows], caption, tuple(whole))
+            shares = {label: float(of[convention.name] / whole[label]) for label, of, _ in models}
+            rows.append({"convention": name} | {k: percent(v) for k, v in shares.items()})
+    return tables.table(rows, caption)
 
 
-def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
-    """Return label, 6·N·D with all parameters over that without embeddings, and 20 tokens each."""
-    rows = []
-    for label, values, _ in _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1])):
-        ratio = values["6n"] / values["6n_without_embeddings"]
-        rows.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
-    return rows
+def _ratios(catalogue: Catalogue) -> list[tuple[str, float]]:
+    """Return label, and 6·N·D with all parameters over that without embeddings, of two models."""
+    models = _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1]))
+    return [(label, of["6n"] / of["6n_without_embeddings"]) for label, of, _ in models]
 
 
 def _axes(catalogue: Catalogue) -> Markup:
@@ -171,8 +164,7 @@ def _exponents(catalogue: Catalogue) -> Markup:
                 ends = dict.fromkeys(f"{value:.2f}" for value in (min(slopes), max(slopes)))
                 row[f"{title}, {fit.title.split()[0]}"] = " to ".join(ends)
         rows.append(row)
-    columns = tuple(name for name in rows[0] if name != "size")
-    return tables.table(rows, "Exponent of the optimal size over compute", columns)
+    return tables.table(rows, "Exponent of the optimal size over compute")
 
 
 def _same_runs() -> Markup:
@@ -187,8 +179,7 @@ def _same_runs() -> Markup:
         }
         for size in of.COUNTS
     ]
-    columns = tuple(name for name in rows[0] if name != "size")
-    return tables.table(rows, "nanochat: three exponents of the same runs", columns)
+    return tables.table(rows, "nanochat: three exponents of the same runs")
 
 
 def _studies(printed: list[Row]) -> Markup:
@@ -201,7 +192,7 @@ def _studies(printed: list[Row]) -> Markup:
         study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
         rows.append({"study and convention": study, "printed numbers": _tally(of_ladder)})
     red = [DIFFERS in row["printed numbers"] for row in rows]
-    return tables.table(rows, "Printed numbers, by study", red=red)
+    return tables.table(rows, "Printed numbers, by study", (), red)
 
 
 def _no_counts(printed: list[Row]) -> Markup | None:
@@ -226,7 +217,7 @@ def _no_counts(printed: list[Row]) -> Markup | None:
     ]
     red = [row.verdict == DIFFERS for row in shown]
     caption = "Printed numbers that are not the count of their model"
-    return tables.table(rows, caption, ("printed", "counted"), red=red) if rows else None
+    return tables.table(rows, caption, ("printed", "counted"), red) if rows else None
 
 
 def _number(value: int | None) -> int | str | None:

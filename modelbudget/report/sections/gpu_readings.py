@@ -14,10 +14,10 @@ RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
 
 
 def _contents(page: Page) -> list[dict]:
-    return [_of_models(readings_of(page.results, page.catalogue).published)]
+    return [gpu_readings(readings_of(page.results, page.catalogue).published)]
 
 
-def _of_models(readings: list[Row]) -> dict:
+def gpu_readings(readings: list[Row]) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
     by_source: dict[str, list[Row]] = {}
     for row in readings:
@@ -44,15 +44,12 @@ def _answer(readings: list[Row]) -> str:
 def _source(readings: list[Row]) -> dict:
     source = readings[0].source
     return {
-        "title": source.title,
-        "rule": source.rule,
-        "source": source.source,
+        "source": source,
         "settings": _named(source.settings),
-        "simulator": source.simulator,
         "table": tables.table(
             [_cells(row) for row in readings],
             f"{source.title}: GiB of the GPU that held most",
-            numbers=("reported", "predicted", RATIO, SIMULATOR_RATIO),
+            ("reported", "predicted", RATIO, SIMULATOR_RATIO),
         ),
     }
 

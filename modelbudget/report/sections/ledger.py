@@ -36,30 +36,21 @@ def _numbers(ledger: pl.DataFrame) -> Markup:
     return tables.table(
         list(rows.values()),
         "Modules of the other sizes: measured; a number that differs has its prediction beside it",
-        numbers=tuple(ledger["model"].unique(maintain_order=True)),
         red=[module in wrong for module in rows],
         whole=[module == "total" for module in rows],
     )
 
 
 def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
+    sides = {"predicted": "expected", "measured": "true"}
     rows = [
-        {
-            "module": _module(row),
-            "each, predicted": row["each_expected"],
-            "each, measured": row["each_true"],
-            "all, predicted": row["expected"],
-            "all, measured": row["true"],
-        }
+        {"module": _module(row)}
+        | {f"each, {side}": row[f"each_{column}"] for side, column in sides.items()}
+        | {f"all, {side}": row[column] for side, column in sides.items()}
         for row in ledger.iter_rows(named=True)
     ]
-    return tables.table(
-        rows,
-        f"Modules of {name}",
-        numbers=("each, predicted", "each, measured", "all, predicted", "all, measured"),
-        red=(~ledger["agrees"].fill_null(False)).to_list(),
-        whole=(ledger["module"] == "total").to_list(),
-    )
+    red, whole = ~ledger["agrees"].fill_null(False), ledger["module"] == "total"
+    return tables.table(rows, f"Modules of {name}", red=red, whole=whole)
 
 
 def _module(row: dict) -> Markup:

@@ -119,19 +119,17 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
     if not failed:
         return None
     more = f", the first {MOST_FAILED} of {count(len(failed))} reasons"
-    return tables.table(
-        [
-            {
-                "models": len(failure.labels),
-                "names": failure.models,
-                "quantities": ", ".join(failure.quantities),
-                "reason": failure.reason,
-            }
-            for failure in failed[:MOST_FAILED]
-        ],
-        f"What could not be measured{more if len(failed) > MOST_FAILED else ''}",
-        numbers=("models",),
-    )
+    rows = [
+        {
+            "models": len(failure.labels),
+            "names": failure.models,
+            "quantities": ", ".join(failure.quantities),
+            "reason": failure.reason,
+        }
+        for failure in failed[:MOST_FAILED]
+    ]
+    caption = f"What could not be measured{more if len(failed) > MOST_FAILED else ''}"
+    return tables.table(rows, caption, ("models",))
 
 
 def _example(
@@ -205,7 +203,7 @@ def _formulas(model: dict) -> Markup:
         for name, term in formula_tables.formulas(point, varying=model["varying"]).items()
         if term.total != 0
     ]
-    return tables.table(rows, f"Formulas of {model['label']}")
+    return tables.table(rows, f"Formulas of {model['label']}", ())
 
 
 MOST_POINTS = 40
@@ -227,8 +225,7 @@ def points_table(sweep: SweepResult) -> Markup:
         for point, label in shown
     ]
     more = f", {len(shown)} of {count(len(labels))}" if len(shown) < len(labels) else ""
-    red = [point in wrong for point, _ in shown]
-    return tables.table(rows, f"Points{more}", tuple(quantities), red=red)
+    return tables.table(rows, f"Points{more}", red=[point in wrong for point, _ in shown])
 
 
 OURS = "our torch modules"

@@ -12,19 +12,15 @@ SURGERY = "tying-surgery/surgery.parquet"
 def _contents(page: Page) -> list[dict]:
     surgery, verdict = page.part(SURGERY), page.verdict_of("tying-surgery")
     wrong = surgery.filter(pl.col("tied") != pl.col("data_ptr_says_tied"))
-    rows = [
-        {
-            "device": row["device"],
-            "step": row["operation"],
-            "predicted": row["expected"],
-            "measured": row["parameters"],
-            "embedding": row["embedding_storage"],
-            "head": row["head_storage"],
-            "tied": _tied(row["tied"], row["tied"]),
-            "by data_ptr": _tied(row["data_ptr_says_tied"], row["tied"]),
-        }
-        for row in surgery.iter_rows(named=True)
+    answers = [
+        {"tied": _tied(tied, tied), "by data_ptr": _tied(by_pointer, tied)}
+        for tied, by_pointer in surgery.select("tied", "data_ptr_says_tied").rows()
     ]
+    columns = surgery.select(
+        "device", step="operation", predicted="expected", measured="parameters",
+        embedding="embedding_storage", head="head_storage",
+    )  # fmt: skip
+    rows = [row | answer for row, answer in zip(columns.to_dicts(), answers, strict=True)]
     keys = ["step", "operation", "parameters", "embedding_storage", "head_storage"]
     drawn = surgery.group_by(keys, maintain_order=True).agg("device")
     where = ", ".join(
@@ -44,8 +40,8 @@ def _contents(page: Page) -> list[dict]:
             "table": tables.table(
                 rows,
                 "Each step on each device",
-                numbers=("predicted", "measured"),
-                red=(~surgery["agrees"].fill_null(False)).to_list(),
+                ("predicted", "measured"),
+                red=~surgery["agrees"].fill_null(False),
             ),
         }
     ]
@@ -56,21 +52,11 @@ _TOP = {"A": 5, "B": 57}
 
 
 def _drawing(step: dict) -> dict:
-    """Return the storages of embedding and head after a step, and the devices with this result."""
-    storages = {"embedding": step["embedding_storage"], "head": step["head_storage"]}
-    starts = {"embedding": 22, "head": 74}
-    return {
-        "operation": step["operation"],
-        "count": f"{step['parameters']:,}",
-        "devices": ", ".join(step["device"]),
-        "storages": [
-            {"letter": fromkey, "top": _TOP[fromkey]}
-            for fromkey in dict.fromkeys(storages.values())
-        ],
-        "lines": [{"start": starts[k], "end": _TOP[letter] + 17} for k, letter in storages.items()],
-        "description": ", ".join(
-            f"{name} in storage {letter}" for name, letter in storages.items()
-        ),
+    """Return a step and its devices, with the tops of its storages and the ends of its lines."""
+    embedding, head = step["embedding_storage"], step["head_storage"]
+    return step | {
+        "storages": {letter: _TOP[letter] for letter in (embedding, head)},
+        "lines": {22: _TOP[embedding] + 17, 74: _TOP[head] + 17},
     }
 
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
-from modelbudget.report.charts.format import count, short, signed_percent
+from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import class_values, most_of_classes, of_all_sweeps
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered
@@ -41,15 +41,12 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "short": "How right is it?",
         **_agreement(verdicts),
         "whole": all(v.whole for v in verdicts),
-        "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in verdicts if v.failed],
+        "verdicts": verdicts,
         "failures": failures[:MOST_FAILURES],
         "more_failures": _beyond(failures, MOST_FAILURES),
-        "roomless": [
-            (v.source, f"{count(v.roomless)} of {v.title}") for v in verdicts if v.roomless
-        ],
         "trust": trust_section(ordered(results.sweeps)),
         "devices": [
-            (f"{count(n)} {'model' if n == 1 else 'models'}", verdict.device_text(device))
+            (n, verdict.device_text(device))
             for device, n in sorted(sum((Counter(v.models) for v in verdicts), Counter()).items())
         ],
         "implementations": of_all_sweeps(ordered(results.sweeps)),
@@ -107,9 +104,8 @@ def _by_section(verdicts: list[verdict.Verdict]) -> Markup:
         }
         for one in verdicts
     ]
-    numbers = tuple(rows[0])[1:-1]
     red = [not one.whole for one in verdicts]
-    return tables.table(rows, "Comparisons and models by section", numbers, red=red)
+    return tables.table(rows, "Comparisons and models by section", list(rows[0])[1:-1], red)
 
 
 def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
@@ -117,7 +113,7 @@ def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
     shown = [row | {"model": _link(where, row["model"])} for where, row in rows]
     shown = shown[:MOST_DISAGREEMENTS]
     numbers = ("predicted", "measured", "class", "difference")
-    return tables.table(shown, caption, numbers, red=[True] * len(shown)) if shown else None
+    return tables.table(shown, caption, numbers, [True] * len(shown)) if shown else None
 
 
 def _link(section: str, text: str) -> Markup:
@@ -132,7 +128,7 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
     published = next((sweep for sweep in sweeps if sweep.zoo is not None), None)
     if published is None or published.zoo is None:
         return None
-    tally = tallies(published.zoo)
+    tally, reason = tallies(published.zoo), pl.col("published_value_reason")
     witnesses, traced = PAGE["outsiders"], class_values(sweeps)
     outside = [tally[name] | {"witness": text} for name, text in witnesses.items() if name in tally]
     if traced:
@@ -147,24 +143,10 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
         + (f"; {count(unexplained)} are unexplained" if unexplained else ""),
         "outside": [tallied for tallied in outside if tallied["models"]],
         "section": published.name,
-        "open": _open(published.zoo),
+        "open": published.zoo.filter(reason.str.starts_with(NO_REASON))
+        .with_columns(reason=reason.str.strip_prefix(NO_REASON).str.strip_chars_start(": "))
+        .to_dicts(),
     }
-
-
-def _open(zoo: pl.DataFrame) -> list[dict]:
-    rows = zoo.filter(pl.col("published_value_reason").str.starts_with(NO_REASON))
-    return [
-        {
-            "label": row["label"],
-            "printed": row["published"],
-            "source": row["published_source"],
-            "predicted": count(row["predicted"]),
-            "short": short(row["predicted"]),
-            "difference": signed_percent(row["published_value"] / row["predicted"] - 1),
-            "reason": row["published_value_reason"].removeprefix(NO_REASON).lstrip(": "),
-        }
-        for row in rows.iter_rows(named=True)
-    ]
 
 
 SECTION = Section(70, _contents)
