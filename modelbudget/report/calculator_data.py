@@ -20,8 +20,15 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
-from modelbudget.report import calculator_choices as choices
-from modelbudget.report.calculator_choices import EXCHANGEABLE, NEW_EXPERTS, OF_RUN
+from modelbudget.report.calculator_choices import (
+    ALONE,
+    CHOICES,
+    OF_CLASSES,
+    OF_RUN,
+    OPTIONS,
+    PARTS,
+    plain,
+)
 from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_rules import kernels, rules
 from modelbudget.report.chart_specs import variable_of_group
@@ -44,9 +51,9 @@ def calculator_section(catalogue: Catalogue) -> dict:
     classes_of_runs = implementations()[TRANSFORMERS].classes
     known = {name: of_classes[name] for name in classes_of_runs if _is_compared(name)}
     with_peaks = _by_categories([*named.values(), *known.values()])
-    exchanges = list(dict.fromkeys(getattr(a, EXCHANGEABLE) for a in named.values()))
+    exchanges = list(dict.fromkeys(getattr(a, CHOICES.exchangeable) for a in named.values()))
     exchanged = [
-        tuple((dict(values) | {EXCHANGEABLE: exchange}).items())
+        tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
         for values in _by_categories(named.values())
         for exchange in exchanges
     ]
@@ -59,16 +66,16 @@ def calculator_section(catalogue: Catalogue) -> dict:
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     devices = [(accelerator.name, accelerator.bytes) for accelerator in accelerators(ACCELERATORS)]
-    constant = RunConfig.model_fields.keys() - {*OF_RUN, *choices.CHOICES_OF_RUN}
-    several = choices.OF_SEVERAL
+    constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
+    several = CHOICES.of_several
     return {
         "models": len(named),
-        "main": [fields[name] for name in choices.MAIN],
+        "main": [fields[name] for name in CHOICES.main],
         "run": _controls_of_run(of_run),
-        "others": [field for name, field in fields.items() if name not in choices.MAIN],
-        "exchangeable": {"name": EXCHANGEABLE, "choices": exchanges},
+        "others": [field for name, field in fields.items() if name not in CHOICES.main],
+        "exchangeable": {"name": CHOICES.exchangeable, "choices": exchanges},
         "quantities": {"parameters": "parameters"}
-        | {name: choices.QUANTITIES[name] for name in choices.PARTS},
+        | {name: CHOICES.quantities[name] for name in PARTS},
         "conventions": [
             (unit, [convention.name for convention in CONVENTIONS if convention.unit == unit])
             for unit in (PARAMETERS, FLOPS)
@@ -76,11 +83,11 @@ def calculator_section(catalogue: Catalogue) -> dict:
         "series": _by_series(bases),
         "devices": devices,
         "data": {
-            "start": choices.START,
-            "start_length": choices.START_LENGTH,
-            "run": {name: options[0] for name, (_, options) in choices.CHOICES_OF_RUN.items()},
-            "choices": [(name, options) for name, (_, options) in choices.CHOICES_OF_RUN.items()],
-            "quantities": list((choices.QUANTITIES | choices.PEAKS).items()),
+            "start": CHOICES.start,
+            "start_length": CHOICES.start_length,
+            "run": {name: options[0] for name, options in OPTIONS.items()},
+            "choices": list(OPTIONS.items()),
+            "quantities": list((CHOICES.quantities | CHOICES.peaks).items()),
             "conventions": [
                 (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
             ],
@@ -88,23 +95,19 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "devices": devices,
             "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
-            "constants": {
-                name: choices.plain(RunConfig.model_fields[name].default) for name in constant
-            },
+            "constants": {name: plain(RunConfig.model_fields[name].default) for name in constant},
             "of_run": OF_RUN,
             "meshes": list(dict.fromkeys(several.values())),
-            "of_several": [
-                (name, several[name], choices.plain(alone)) for name, alone in choices.ALONE.items()
-            ],
-            "brought": choices.BROUGHT,
-            "of_inference": choices.OF_INFERENCE,
+            "of_several": [(name, several[name], plain(alone)) for name, alone in ALONE.items()],
+            "brought": CHOICES.brought,
+            "of_inference": CHOICES.of_inference,
             "half": HALF,
             "switches": [name for name, field in (fields | of_run).items() if field["switch"]],
             "defaults": _defaults(),
             "exchangeable": {  # the fields to set with each choice; a name means that field's value
-                exchange: NEW_EXPERTS
+                exchange: CHOICES.new_experts
                 if "moe" in exchange.split()
-                else dict.fromkeys(NEW_EXPERTS, 0)
+                else dict.fromkeys(CHOICES.new_experts, 0)
                 for exchange in exchanges
             },
             "models": {base.name: _numbers(base, named[base.name]) for base in bases},
@@ -112,9 +115,9 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "memory": {group: variable_of_group(group) for group in MEMORY},
             "kernels": kernels(),
             "only": {  # where the peak of a class was compared
-                name: expression_in_vega(Expression(of.only[choices.OF_CLASSES]))
+                name: expression_in_vega(Expression(of.only[OF_CLASSES]))
                 for name, of in classes_of_runs.items()
-                if choices.OF_CLASSES in of.only
+                if OF_CLASSES in of.only
             },
             "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
             **formulas(
@@ -134,16 +137,13 @@ def _is_compared(class_name: str) -> bool:
     """Whether the training peak of a class, with its defaults, is that of formulas."""
     run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
     a = default_decoders()[class_name]
-    return not not_compared(choices.OF_CLASSES, class_name, {}, a, run)
+    return not not_compared(OF_CLASSES, class_name, {}, a, run)
 
 
 def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:
     """Return sizes and choices of a run, those of devices last, each after their number."""
-    by_name = sizes | {
-        name: {"name": name, "description": description, "choices": options}
-        for name, (description, options) in choices.CHOICES_OF_RUN.items()
-    }
-    several = choices.OF_SEVERAL
+    by_name = sizes | {name: {"name": name} | of for name, of in CHOICES.choices_of_run.items()}
+    several = CHOICES.of_several
     of_devices = [
         name
         for number in dict.fromkeys(several.values())
@@ -168,7 +168,7 @@ def _by_categories(architectures: Iterable[Architecture]) -> dict[Categories, li
 
 def _field(record, name: str) -> dict:
     info = record.model_fields[name]
-    of_run = choices.DESCRIPTIONS.get(name, info.description or "")
+    of_run = CHOICES.descriptions.get(name, info.description or "")
     title = field_title(name) if record is Decoder else of_run
     return {
         "name": name,

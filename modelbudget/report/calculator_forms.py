@@ -18,13 +18,10 @@ from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_choices import (
-    ABSENT,
-    BY_PROGRAM,
+    CHOICES,
     OF_CLASSES,
-    OF_INFERENCE,
-    OTHERS,
+    OF_PROGRAMS,
     PARTS,
-    PEAKS,
     STATES,
     Settings,
 )
@@ -105,7 +102,7 @@ class Formulas:
         `classes`: those of transformers whose run settings are known, which have peaks as well.
         """
         a = graph.namespace(Decoder, categories)
-        vars(a).update(ABSENT)
+        vars(a).update(CHOICES.absent)
         self.once = OnceForReadSettings()  # of these fields
         parameters, active = Decoder.parameters(a), Decoder.active_parameters(a)
         made = {
@@ -122,7 +119,7 @@ class Formulas:
             ],
             "others": self._others(a),
             "runs": self.columns.of(
-                self._runs(a, runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())])
+                self._runs(a, runs(categories, peaks), [*PARTS, *(CHOICES.peaks if peaks else ())])
             ),
             "classes": {
                 name: self.columns.of(self._runs(a, runs(categories), [OF_CLASSES], name))
@@ -137,19 +134,23 @@ class Formulas:
 
     def _others(self, a) -> list[tuple[str, str, int, int]]:
         """Return quantity, word, the node of its bytes, and that of whether these are known."""
+        words = [
+            ("parameter_bytes", "weights", word)
+            for word in (*CHOICES.formats_of_files, *CHOICES.other_formats)
+        ]
+        words += [("optimizer_bytes", "optimizer", word) for word in CHOICES.other_optimizers]
         sizes = []
-        for quantity, (name, words) in OTHERS.items():
-            for word in words:
-                r = _run_with(name, word)
-                is_format = name == "weights"
-                holds = self.graph.node(
-                    Decoder.stores_all(a, r)
-                    if is_format
-                    else Decoder.has_formula_for(quantity, a, r)
-                )
-                if self.graph.constant(holds) != 0:
-                    terms = getattr(Decoder, quantity)(a, r)
-                    sizes.append((quantity, word, self.graph.node(total(terms)), holds))
+        for quantity, setting, word in words:
+            r = _run_with(setting, word)
+            is_known = (
+                Decoder.stores_all(a, r)
+                if setting == "weights"
+                else Decoder.has_formula_for(quantity, a, r)
+            )
+            holds = self.graph.node(is_known)
+            if self.graph.constant(holds) != 0:
+                terms = getattr(Decoder, quantity)(a, r)
+                sizes.append((quantity, word, self.graph.node(total(terms)), holds))
         return sizes
 
     def _runs(
@@ -184,7 +185,7 @@ class Formulas:
         inference = run_of(*key, divided=False) if is_alone else None
         budgets, sums = {}, {}
         for quantity in quantities:
-            run = inference if quantity in OF_INFERENCE else training
+            run = inference if quantity in CHOICES.of_inference else training
             if run is None:
                 continue
             value = self._read(quantity, record, run.settings, sums)
@@ -220,7 +221,7 @@ class Formulas:
         The peak of inference: parameters, caches, and what its program has beyond. `sums`: of the
         quantities before.
         """
-        if quantity == BY_PROGRAM:
+        if quantity == OF_PROGRAMS:
             beyond, holds = self.programs.beyond(record, r)
             holds = holds * self._read("cache_bytes", record, r, sums).holds
             kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
@@ -234,7 +235,7 @@ class Formulas:
             terms = getattr(Decoder, quantity)(a, r)
         else:
             terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
-        if quantity in PEAKS:
+        if quantity in CHOICES.peaks:
             peak = largest(*(term.total for term in terms.values())) if terms else 0
             return _Value(peak, {}, holds)
         return _Value(total(terms), terms, holds)

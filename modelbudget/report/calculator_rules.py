@@ -6,7 +6,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import ABSENT, CHOICES_OF_RUN, OF_RUN
+from modelbudget.report.calculator_choices import CHOICES, OF_RUN, OPTIONS
 from modelbudget.sweeps.device_defaults import KERNEL, refused_kernels
 
 SWITCHES = [
@@ -23,7 +23,6 @@ def kernels() -> list[tuple[str, list[str]]]:
     The reasons are Vega expressions as those of `rules`, which have more of them.
     """
     refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
-    _, choices = CHOICES_OF_RUN[KERNEL]
     return [
         (
             name,
@@ -32,7 +31,7 @@ def kernels() -> list[tuple[str, list[str]]]:
                 for constraint in refused.get(name, ())
             ],
         )
-        for name in choices
+        for name in OPTIONS[KERNEL]
     ]
 
 
@@ -48,7 +47,7 @@ def rules() -> list[dict]:
     constraints = [check for check in checks if isinstance(check, Constraint)]
     absent = [
         Constraint(f"{n} == {value}", f"{n} = {{{n}}}: not computed on this page; allowed: {value}")
-        for n, value in ABSENT.items()
+        for n, value in CHOICES.absent.items()
     ]
     by_math = Constraint(
         f"attention_kernel == 'math' or position not in {MASKS} and not sinks",

@@ -12,16 +12,7 @@ from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import (
-    ALONE,
-    BROUGHT,
-    CHOICES_OF_RUN,
-    OF_RUN,
-    OF_SEVERAL,
-    ZERO_OF_OTHERS,
-    ZERO_OF_STAGES,
-    Settings,
-)
+from modelbudget.report.calculator_choices import ALONE, CHOICES, OF_RUN, OPTIONS, Settings
 from modelbudget.sweeps.device_defaults import device_defaults
 
 
@@ -39,10 +30,12 @@ def run_of(chosen: tuple, of_class: tuple, divided: bool) -> Run | None:
     With `divided`, of any number of devices that compute one model together, if that is known with
     the settings of the class.
     """
-    choices = dict(chosen)
-    shared = {OF_SEVERAL[name] for name in ALONE if choices.get(name, ALONE[name]) != ALONE[name]}
-    sizes = {"batch", "length", *shared, *(n for n in OF_RUN if OF_SEVERAL.get(n) in shared)}
-    brought = {k: v for name, of in BROUGHT.items() for k, v in of.get(choices[name], {}).items()}
+    choices, devices = dict(chosen), CHOICES.of_several
+    shared = {devices[name] for name in ALONE if choices.get(name, ALONE[name]) != ALONE[name]}
+    sizes = {"batch", "length", *shared, *(n for n in OF_RUN if devices.get(n) in shared)}
+    brought = {}
+    for name, settings in CHOICES.brought.items():
+        brought |= settings.get(str(choices[name]), {})
     several = choices | brought | dict(of_class) | dict.fromkeys(sizes, 2)
     together = {"tensor_parallel": 2, "sequence_parallel": True}
     if divided and (run := _known(several | together)):
@@ -73,7 +66,7 @@ def with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
 
 def alone() -> Settings:
     """Return the choices of a model that one device computes."""
-    return {name: value for name, value in ALONE.items() if name in CHOICES_OF_RUN}
+    return {name: value for name, value in ALONE.items() if name in OPTIONS}
 
 
 def _known(settings: Settings) -> RunConfig | None:
@@ -93,16 +86,14 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
     Others have no stages. Beside math there is flash, or in float32 efficient; of MLA both.
     """
     has_mla = "mla" in categories["mixers"].split()
-    dtypes, kernels, recompute, zeros, *of_stages = (
-        choices for _, choices in CHOICES_OF_RUN.values()
-    )
+    dtypes, kernels, recompute, zeros, *of_stages = OPTIONS.values()
     _, *whole = alone().values()
     stages = [tuple(whole), *(itertools.product(*of_stages) if published else ())]
     return [
-        dict(zip(CHOICES_OF_RUN, (dtype, kernel, again, zero, *stage), strict=True))
+        dict(zip(OPTIONS, (dtype, kernel, again, zero, *stage), strict=True))
         for dtype, kernel, again, zero, stage in itertools.product(
-            dtypes, kernels, recompute, zeros if published else ZERO_OF_OTHERS, stages
+            dtypes, kernels, recompute, zeros if published else CHOICES.zero_of_others, stages
         )
         if kernel in ("math", "flash" if dtype in HALF else "efficient", "efficient" * has_mla)
-        if stage == stages[0] or zero in ZERO_OF_STAGES
+        if stage == stages[0] or zero in CHOICES.zero_of_stages
     ]

@@ -23,11 +23,10 @@ from modelbudget.huggingface.classes import (
 )
 from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
 from modelbudget.huggingface.translate import BASIC_SIZES, fields_of
+from modelbudget.report.calculator_choices import CHOICES
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
-OF_FILES = ("bnb-4bit", "bnb-4bit-double", "bnb-8bit", "awq", "gptq-4bit", "gptq-8bit", "fp8-block")
-"""Formats that the page reads of a `quantization_config`, by `weights`."""
 AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
 """Keys of sizes that the page counts with, and their values there."""
 
@@ -83,7 +82,7 @@ def translation_data() -> dict:
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "formats": [
             {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
-            for word in OF_FILES
+            for word in CHOICES.formats_of_files
         ],
         "not_converted": quantization.NOT_CONVERTED.pattern,
         "skipped": quantization.SKIPPED,

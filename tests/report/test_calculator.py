@@ -31,21 +31,7 @@ from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.predict.prediction_or_reason import predicted
-from modelbudget.report.calculator_choices import (
-    ABSENT,
-    CHOICES_OF_RUN,
-    NEW_EXPERTS,
-    OF_CLASSES,
-    OF_INFERENCE,
-    OF_RUN,
-    OF_SEVERAL,
-    PEAKS,
-    QUANTITIES,
-    START,
-    STATES,
-    ZERO_OF_OTHERS,
-    ZERO_OF_STAGES,
-)
+from modelbudget.report.calculator_choices import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture, resolve, resolved, whole
@@ -53,7 +39,7 @@ from modelbudget.sweeps.device_defaults import device_defaults
 
 EXACT_BELOW = 2**53
 INFERENCE = "peak_inference_bytes"
-BY_PROGRAM = {QUANTITIES["cache_bytes"]: "cache_bytes", PEAKS[INFERENCE]: INFERENCE}
+BY_PROGRAM = {CHOICES.quantities["cache_bytes"]: "cache_bytes", CHOICES.peaks[INFERENCE]: INFERENCE}
 """Rows that the page has where no closed formula holds."""
 OTHERS = [
     ("parameter_bytes", "weights", "bnb-4bit-double"),
@@ -132,7 +118,7 @@ def opened(open_page, address):
     return open_at
 
 
-OF_MESH = [*OF_SEVERAL, *OF_SEVERAL.values(), "master_weights", "gradient_casts"]
+OF_MESH = [*CHOICES.of_several, *CHOICES.of_several.values(), "master_weights", "gradient_casts"]
 ONE_DEVICE = {name: RunConfig.model_fields[name].default for name in OF_MESH}
 
 
@@ -144,11 +130,11 @@ class Setting:
 
     def __init__(self, base: Base, settings: dict, changes: dict):
         self.name, self.settings, self.changes = base.name, settings, changes
-        first = {name: choices[0] for name, (_, choices) in CHOICES_OF_RUN.items()}
+        first = {name: choices[0] for name, choices in OPTIONS.items()}
         of_run = first | settings | {name: changes[name] for name in OF_RUN if name in changes}
         of_run |= {name: bool(of_run[name]) for name in SWITCHES if name in of_run}
         of_run.setdefault("length", min(decoder_of(base).n_ctx, 1024))
-        for name, devices in OF_SEVERAL.items():
+        for name, devices in CHOICES.of_several.items():
             if of_run.get(devices, 1) == 1:
                 of_run.pop(name, None)
         if of_run.get("zero") == 1:
@@ -191,7 +177,7 @@ class Setting:
         terms = {"parameters": Decoder.parameters(a)}
         terms |= {
             name: getattr(Decoder, name)(a, self.run_of(name))
-            for name in QUANTITIES.keys() - {STATES}
+            for name in CHOICES.quantities.keys() - {STATES}
             if self.is_known(name, a)
         }
         return {
@@ -212,12 +198,12 @@ class Setting:
         return max(term.total for term in getattr(Decoder, quantity)(a, run).values())
 
     def is_known(self, quantity: str, a: Decoder) -> bool:
-        in_page = self.of_page or quantity in OF_INFERENCE
+        in_page = self.of_page or quantity in CHOICES.of_inference
         return in_page and bool(Decoder.has_formula_for(quantity, a, self.run_of(quantity)))
 
     def run_of(self, quantity: str) -> RunConfig:
         """Return the run, of one device for inference: devices share the training alone."""
-        if quantity not in OF_INFERENCE:
+        if quantity not in CHOICES.of_inference:
             return self.run
         return self.run.model_copy(update=ONE_DEVICE)
 
@@ -230,9 +216,11 @@ class Setting:
             of_training = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
             sums[STATES] = sum(sums[name] for name in of_training)
         active = {ACTIVE: total(Decoder.active_parameters(self.a))}
-        rows = {QUANTITIES[name]: n for name, n in sums.items() if name in QUANTITIES}
+        rows = {
+            CHOICES.quantities[name]: n for name, n in sums.items() if name in CHOICES.quantities
+        }
         if peak := self.peak(OF_CLASSES):
-            rows[PEAKS[OF_CLASSES]] = peak
+            rows[CHOICES.peaks[OF_CLASSES]] = peak
         whole = {"all parameters": sums["parameters"], row_of(convention): counted}
         return budgets.get(by, {}) | whole | rows | active
 
@@ -271,7 +259,7 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     base = bases[dice.choice(list(bases))]
     model, changes = decoder_of(base), {}
-    on_one_device = [*(n for n in Decoder.numeric() if n not in ABSENT), "batch", "length"]
+    on_one_device = [*(n for n in Decoder.numeric() if n not in CHOICES.absent), "batch", "length"]
     for field in dice.sample(on_one_device, dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
@@ -279,7 +267,7 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     if dice.random() < 0.3:
         experts = model.mlps == "mlp"
         changes["mlps"] = "moe" if experts else "mlp"
-        for field, value in NEW_EXPERTS.items():
+        for field, value in CHOICES.new_experts.items():
             changes[field] = getattr(model, str(value), value) if experts else 0
     if dice.random() < 0.3:
         changes["n_kv_head"] = dice.randint(1, 64)
@@ -292,9 +280,9 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
         }
     elif dice.random() < 0.2:
         settings = {"dtype": "float32", "attention_kernel": "efficient"}
-    for name in CHOICES_OF_RUN:
+    for name in OPTIONS:
         if name not in settings:
-            settings[name] = dice.choice(CHOICES_OF_RUN[name][1])
+            settings[name] = dice.choice(OPTIONS[name])
     if dice.random() < 0.2:
         changes = {"n_vocab": 128 * dice.randint(1, 999)}  # what several devices divide
     if dice.random() < 0.3:
@@ -331,8 +319,8 @@ def difference(a: int, b: int) -> str:
 def in_page(run: RunConfig, is_published: bool) -> bool:
     """Whether the page has the formulas of training on these devices."""
     if run.pipeline_schedule != "none":
-        return is_published and run.zero in ZERO_OF_STAGES
-    return is_published or run.zero in ZERO_OF_OTHERS
+        return is_published and run.zero in CHOICES.zero_of_stages
+    return is_published or run.zero in CHOICES.zero_of_others
 
 
 def mesh_of(run: RunConfig) -> tuple[int, str, bool]:
@@ -354,7 +342,8 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     pairs = list(zip(settings[::2], settings[1::2], strict=True))
     # Caches of some models are of programs, whose components are not compared here.
     splits = [
-        dice.choice(["parameters", *QUANTITIES.keys() - {STATES, "cache_bytes"}]) for _ in pairs
+        dice.choice(["parameters", *CHOICES.quantities.keys() - {STATES, "cache_bytes"}])
+        for _ in pairs
     ]
     counted = [dice.choice(CONVENTIONS) for _ in pairs]
     tab = opened()
@@ -369,7 +358,12 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
         expected = [setting.numbers(by, one) if setting.a else None for setting in pair]
         split = [setting.budgets().get(by) if setting.a else None for setting in pair]
         components = {name for parts in split if parts for name in parts}
-        sums = {"all parameters", row_of(one), *QUANTITIES.values(), *PEAKS.values()}
+        sums = {
+            "all parameters",
+            row_of(one),
+            *CHOICES.quantities.values(),
+            *CHOICES.peaks.values(),
+        }
         assert set(answer["rows"]) - {ACTIVE} == components | sums, (
             by, [(setting.name, setting.settings, setting.changes) for setting in pair]
         )  # fmt: skip
@@ -380,7 +374,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
             ]
             if name not in components:
                 sides = [of and of.get(name, "no formula") for of in expected]
-            if name in PEAKS.values():
+            if name in CHOICES.peaks.values():
                 sides = [
                     value if setting.a is None or with_peaks(setting.a) else "no formula"
                     for setting, value in zip(pair, sides, strict=True)
@@ -392,7 +386,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
                     else value
                     for setting, value, text in zip(pair, sides, texts, strict=True)
                 ]
-            if name == PEAKS[INFERENCE]:
+            if name == CHOICES.peaks[INFERENCE]:
                 served += sum(isinstance(value, int) for value in sides)
                 asked += sum(bool(one.a and with_peaks(one.a)) for one in pair)
             assert texts == [shown(value) for value in sides], (
@@ -400,11 +394,11 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
             )  # fmt: skip
             numbers = [value for value in sides if isinstance(value, int)]
             past += any(value >= EXACT_BELOW for value in numbers)
-            if name == PEAKS["peak_training_bytes"]:
+            if name == CHOICES.peaks["peak_training_bytes"]:
                 peaks += len(numbers)
                 known = zip(pair, sides, strict=True)
                 meshes.update(mesh_of(one.run) for one, n in known if isinstance(n, int))
-            activations += name == QUANTITIES["activation_bytes"] and len(numbers)
+            activations += name == CHOICES.quantities["activation_bytes"] and len(numbers)
             assert change == (difference(*numbers) if len(numbers) == 2 else "–")
         uses_fewer = any(n and n[ACTIVE] != n["all parameters"] for n in expected)
         assert (ACTIVE in answer["rows"]) == uses_fewer
@@ -625,7 +619,7 @@ def test_controls_come_from_the_record(catalogue, static_parts):
         "n_microbatch", "pipeline_rank",
     ]  # fmt: skip
     choices = {one["name"]: one["choices"] for one in section["run"] if "choices" in one}
-    assert choices == {name: choices for name, (_, choices) in CHOICES_OF_RUN.items()}
+    assert choices == OPTIONS
 
 
 CONFIGS = (
@@ -741,7 +735,7 @@ def test_a_config_is_what_python_reads(opened, kinds, with_peaks, tmp_path):
             text = answer["rows"].get(name, "" if name == ACTIVE else None)
             if name == ACTIVE and not text:
                 assert value == expected["all parameters"]
-            elif name in PEAKS.values() and not with_peaks(a):
+            elif name in CHOICES.peaks.values() and not with_peaks(a):
                 assert text == "no formula", (kind, name)
             else:
                 assert text == shown(value), (kind, name)
@@ -785,11 +779,11 @@ NOT_COUNTED = [
 
 def test_formats_of_weights_and_optimizers(opened, models, tmp_path):
     """A file's format in bytes that Python reads from the same file; others are named."""
-    tab = opened(f"#what-if?A={START}")
+    tab = opened(f"#what-if?A={CHOICES.start}")
     said = tab.evaluate("document.querySelector('[data-answer=\"A\"]').textContent")
     for quantity, name, word in OTHERS:
         run = {"dtype": "bfloat16", "batch": 1, "length": 8192, name: word}
-        n = total(predicted(quantity, models[START], RunConfig(**run)))
+        n = total(predicted(quantity, models[CHOICES.start], RunConfig(**run)))
         assert f"{word} {n / 10**9:.3g}\N{NO-BREAK SPACE}GB" in said
     llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
              "dtype": "bfloat16", "num_key_value_heads": 8}  # fmt: skip
@@ -891,9 +885,7 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
         assert f" on each of {n:,} devices: " in answer
         given = dict(parse_qsl(tab.url.split("?", 1)[1]))
         moved = {key[2:]: value for key, value in given.items() if key.startswith("A.")}
-        choices = {
-            name: _choice(name, moved.pop(name)) for name in [*moved] if name in CHOICES_OF_RUN
-        }
+        choices = {name: _choice(name, moved.pop(name)) for name in [*moved] if name in OPTIONS}
         model = Setting(base, choices, {name: int(value) for name, value in moved.items()})
         needed = model.peak("peak_training_bytes")
         assert needed is not None
@@ -945,18 +937,18 @@ SHARED = (1, 2, 4, 8, 16)
 
 
 def _choice(name: str, text: str):
-    return next(one for one in CHOICES_OF_RUN[name][1] if str(one) == text)
+    return next(one for one in OPTIONS[name] if str(one) == text)
 
 
 def test_devices_share_a_model_in_three_ways_at_once(opened, bases):
     settings = {"dtype": "float32", "attention_kernel": "math"}
     written = urlencode({f"{side}.{name}": one for side in "AB" for name, one in settings.items()})
     tab = opened(f"#what-if?A=gpt-2-355m&B=gpt-2-355m&{written}")
-    for name in OF_SEVERAL:
+    for name in CHOICES.of_several:
         assert not tab.is_visible(f'[data-row="{name}"]'), name
     tab.fill("[aria-label='data_parallel of A']", "2")
     tab.fill("[aria-label='pipeline_parallel of A']", "4")
-    for name in OF_SEVERAL:
+    for name in CHOICES.of_several:
         assert tab.is_visible(f"[aria-label='{name} of A']") == (name != "sequence_parallel"), name
         assert not tab.is_visible(f"[aria-label='{name} of B']"), name
     reason = "it has one with zero: 0 or with data_parallel: 1 or with pipeline_parallel: 1."

@@ -9,19 +9,10 @@ import altair as alt
 import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
+from modelbudget.report.charts import format as texts
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import most_and_least
-from modelbudget.report.charts.format import (
-    UNITS,
-    amount,
-    brief,
-    capitalized,
-    count,
-    field_title,
-    percent,
-    times,
-    value_of,
-)
+from modelbudget.report.charts.format import UNITS, capitalized, count, percent, value_of
 from modelbudget.report.charts.grouped_values import (
     distinct,
     evenly_spaced,
@@ -29,16 +20,17 @@ from modelbudget.report.charts.grouped_values import (
     least_and_most,
     totals,
     values,
-)
+)  # fmt: skip
 
 MOST_VALUES = 40
 MARGIN, MARGIN_WITH_TITLE = 52, 70
 """Width in pixels of a vertical axis, without and with a title."""
+HEIGHT_OF_SHARES, HEIGHT_OF_LINES = 260, 220
 FEW = 8
 """Up to this number of values an axis of sizes has a mark at each."""
 SERIES = "series"
 """A column of lines that have names of their own."""
-COLUMNS, MOST_PANELS, MOST_LINES, MOST_POINTS = 3, 12, 12, 2_000
+MOST_PANELS, MOST_LINES, MOST_POINTS = 12, 12, 2_000
 LOGARITHMIC_FROM = 16
 """Ratio of the largest to the smallest amount from which on its axis is logarithmic."""
 
@@ -52,42 +44,40 @@ def shares_along(
     """
     panels = distinct(panels, axis, "group", "value")
     groups = groups_in(table)
-    columns = min(len(panels), 3)
-    drawn = [
-        stack(rows.filter(pl.col(axis).is_in(kept)), axis, title, groups, columns)
-        for title, rows in panels.items()
-        for kept in (evenly_spaced(values(rows, axis), MOST_VALUES),)
-    ]
-    return theme.framed(
-        theme.panels(drawn, columns),
-        f"{capitalized(UNITS[quantity])} by component along {axis}",
-        _where_the_vocabulary_dominates(panels, axis, quantity) + _largest_changes(panels, axis),
-        MARGIN,
-        columns,
-        groups,
-    )
+    drawn = []
+    for title, rows in panels.items():
+        kept = rows.filter(pl.col(axis).is_in(evenly_spaced(values(rows, axis), MOST_VALUES)))
+        drawn.append((title, stack(kept, axis, groups, len(panels))))
+    finding = _where_the_vocabulary_dominates(panels, axis, quantity)
+    return theme.panels(
+        drawn, HEIGHT_OF_SHARES, f"{capitalized(UNITS[quantity])} by component along {axis}",
+        finding + _largest_changes(panels, axis), MARGIN, groups,
+    )  # fmt: skip
 
 
-def stack(rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int) -> alt.Chart:
-    """Draw the shares of groups at each value of an axis.
+def stack(rows: pl.DataFrame, axis: str, groups: list[str], panels: int) -> alt.Chart:
+    """Draw the shares of groups at each value of an axis, in one of some panels.
 
     Columns: the axis, group, rank, share, and value and total if they are known.
     """
-    width = theme.panel_width(columns, MARGIN)
     y_axis = theme.vertical(format="%")
     exact = {name: name for name in ("value", "total") if name in rows.columns}
     return (
         alt.Chart(rows.select(axis, "group", "rank", "share", *exact))
         .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
-            x=in_order(axis, rows, field_title(axis) if columns < 3 else axis),
+            x=in_order(axis, rows, _title(axis, panels)),
             y=alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=y_axis),
             color=theme.colour(groups),
             order="rank:Q",
             tooltip=theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"}),
         )
-        .properties(title=theme.panel_title(title, width), width=width, height=260)
     )
+
+
+def _title(field: str, panels: int) -> str:
+    """Return the title of a horizontal axis: of narrow panels the name alone."""
+    return texts.field_title(field) if panels < theme.COLUMNS else field
 
 
 def in_order(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
@@ -142,54 +132,48 @@ def amounts_along(
         if facet
         else {"": kept}
     )
-    columns = min(COLUMNS, len(panels))
-    width = theme.panel_width(columns, MARGIN_WITH_TITLE)
     line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
-    x_title = field_title(x) if columns < 3 else x
     is_size = kept[x].dtype.is_integer()
     encoded: dict[str, Any] = {
-        "x": size(x, kept, x_title) if is_size else in_order(x, kept, x_title),
+        "x": (size if is_size else in_order)(x, kept, _title(x, len(panels))),
         "y": _amount(kept, quantity, reaches),
     }
     names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined
     if colour is not None:
-        texts = [_text(colour, one) for one in values(kept, colour)]
+        options = [_text(colour, one) for one in values(kept, colour)]
         name = None if colour == SERIES else colour
         legend = alt.Legend(title=name, columns=2, labelLimit=300, symbolSize=400)
         if is_size and not kept[colour].dtype.is_integer():
-            dashes = alt.StrokeDash("shade:N", sort=texts, legend=legend)
+            dashes = alt.StrokeDash("shade:N", sort=options, legend=legend)
         else:
-            scale = alt.Scale(domain=texts, range=[0.25, 1])
+            scale = alt.Scale(domain=options, range=[0.25, 1])
             legend = alt.Legend(title=name, columns=4, symbolFillColor=theme.INK)
             encoded["opacity"] = alt.Opacity("shade:O", scale=scale, legend=legend)
         shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
         panels = {name: table.with_columns(shade=shade) for name, table in panels.items()}
         names.append("shade")
-    drawn = [
-        alt.layer(
-            *marks, *_lines(table.with_columns(line=line), x, quantity, encoded, names, dashes)
-        ).properties(title=theme.panel_title(name, width), width=width, height=220)
-        for name, table in panels.items()
-    ]
+    drawn = []
+    for name, table in panels.items():
+        lines = _lines(table.with_columns(line=line), x, quantity, encoded, names, dashes)
+        drawn.append((name, alt.layer(*marks, *lines)))
     named = ", ".join(filter(None, (x, colour, facet)))
-    return theme.framed(
-        theme.panels(drawn, columns),
-        title or f"{capitalized(UNITS.get(quantity, quantity))} by {named}",
-        finding or most_and_least(rows, quantity),
-        MARGIN_WITH_TITLE,
-        columns,
-    )
+    return theme.panels(
+        drawn, HEIGHT_OF_LINES, title or f"{capitalized(_unit(quantity))} by {named}",
+        finding or most_and_least(rows, quantity), MARGIN_WITH_TITLE,
+    )  # fmt: skip
+
+
+def _unit(quantity: str) -> str:
+    return UNITS.get(quantity, quantity)
 
 
 def _lines(
     table: pl.DataFrame, x: str, quantity: str, encoded: dict, names: list[str], dashes: Any
 ) -> list[alt.Chart]:
     base = alt.Chart(table.select(x, "value", "line", *names)).encode(**encoded)
-    amounts = {"value": UNITS.get(quantity, quantity)}
-    texts = {name: {"label": "model", "shade": "line"}[name] for name in names}
-    tooltip = theme.tooltip(
-        texts | {x: x}, *((amounts, {}) if quantity in UNITS else ({}, amounts))
-    )
+    amounts = {"value": _unit(quantity)}
+    named = {name: {"label": "model", "shade": "line"}[name] for name in names} | {x: x}
+    tooltip = theme.tooltip(named, *((amounts, {}) if quantity in UNITS else ({}, amounts)))
     points = base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)
     if not table[x].dtype.is_integer():
         return [points]
@@ -217,7 +201,7 @@ def _amount(rows: pl.DataFrame, quantity: str, reaches: Sequence[float]) -> alt.
         nice=is_amount,
     )
     axis = theme.vertical(**text, **ticks)
-    return alt.Y("value:Q", title=UNITS.get(quantity, quantity), scale=scale, axis=axis)
+    return alt.Y("value:Q", title=_unit(quantity), scale=scale, axis=axis)
 
 
 def _text(field: str, option) -> str:
@@ -302,9 +286,10 @@ def first_and_last(panels: dict[str, pl.DataFrame], axis: str, quantity: str) ->
     (low, first), *_, (high, last) = lines[title] * 2
     where = f" ({title})" if title else ""
     if first == last:
-        return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
+        return f"{texts.amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
     grows = "grows" if last > first else "falls"
     return (
         f"From {axis} = {count(low)} to {count(high)}, the total {grows} from "
-        f"{brief(first, quantity)} to {amount(last, quantity)}, {times(ratio(title))}{where}."
+        f"{texts.brief(first, quantity)} to {texts.amount(last, quantity)}, "
+        f"{texts.times(ratio(title))}{where}."
     )

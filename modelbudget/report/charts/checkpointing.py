@@ -10,7 +10,7 @@ from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}
-MARGIN = 70
+MARGIN, HEIGHT = 70, 300
 MOST_PANELS = 2
 
 
@@ -29,10 +29,10 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
         for rows in parts
     }
     panels = dict(list(panels.items())[:MOST_PANELS])
-    drawn = [_panel(rows, title, table, len(panels)) for title, rows in panels.items()]
-    chart = theme.panels(drawn, len(drawn)).resolve_scale(shape="shared")
+    drawn = [(title, _panel(rows, table)) for title, rows in panels.items()]
     title = "Activation checkpointing: memory saved against FLOPs added"
-    return {"checkpointing": theme.framed(chart, title, _savings(panels), MARGIN, len(drawn))}
+    chart = theme.panels(drawn, HEIGHT, title, _savings(panels), MARGIN, shared=["shape"])
+    return {"checkpointing": chart}
 
 
 def _compares(tables: SweepTables) -> bool:
@@ -70,7 +70,7 @@ def _table(comparison: pl.DataFrame, axes: list[str]) -> pl.DataFrame:
     )
 
 
-def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) -> theme.Layers:
+def _panel(rows: pl.DataFrame, whole: pl.DataFrame) -> theme.Layers:
     low, high = least_and_most(whole, "saved")
     _, most = least_and_most(whole, "added")
     x = alt.X(
@@ -88,7 +88,6 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
     base = alt.Chart(rows.select("sizes", "recompute", "saved", "added", "dropped")).encode(
         x=x, y=y
     )
-    width = theme.panel_width(columns, MARGIN)
     kinds = [kind for kind in SHAPES if kind in whole["recompute"]]
     shape = alt.Shape(
         "recompute:N",
@@ -109,7 +108,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         base.transform_filter(f"datum.recompute == '{kinds[-1]}'")
         .mark_text(baseline="top", dy=8, color=theme.SOFT)
         .encode(text="sizes:N"),
-    ).properties(title=theme.panel_title(title, width), width=width, height=300)
+    )
 
 
 def _savings(panels: dict[str, pl.DataFrame]) -> str:

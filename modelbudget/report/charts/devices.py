@@ -134,13 +134,8 @@ def _bars(table: pl.DataFrame, devices: list[Accelerator], finding: str) -> them
         {"bytes": device.bytes, "device": f"{device.name} · {si_bytes(device.bytes)}"}
         for device in near(devices, table["peak"])
     ]
-    lines = alt.Chart(pl.DataFrame(named)).encode(x="bytes:Q")
-    capacity = [
-        lines.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
-        lines.mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11).encode(
-            y=alt.value(-5), text="device:N"
-        ),
-    ]
+    text = {"y": alt.value(-5), "text": "device:N"}
+    capacity = theme.thresholds(pl.DataFrame(named), {"x": "bytes:Q"}, text, angle=270, fontSize=11)
     return stacked_bars(
         table.with_columns(total="peak"), "bytes_at_peak", TITLE, f"{finding} {TEMPORARY}",
         marks=capacity if named else (),

@@ -8,14 +8,13 @@ import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.area_chart import in_order, stack
+from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
 from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
 
 MOST_VALUES = 40
-COLUMNS = 3
-MARGIN = 52
-"""Width in pixels of a vertical axis."""
+MARGIN, HEIGHT = 52, 200
+"""Width in pixels of a vertical axis, and height of a panel of ranges."""
 
 
 def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
@@ -42,7 +41,7 @@ def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, al
 
 def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
     """Draw the minimum and maximum of the totals, and the slice, along each axis."""
-    drawn = [_range(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
+    drawn = [(None, _range(_along(totals, axis), axis, quantity)) for axis in axes]
     first = totals.filter(pl.col("axis") == axes[0])
     low, high = least_and_most(first, "least", "most")
     finding = (
@@ -52,9 +51,8 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     )
     if totals["slice"].count():
         finding += f" Marks: all other axes have their middle value: {_held(totals)}."
-    columns = min(len(axes), COLUMNS)
     title = f"Predicted {UNITS[quantity]} along each axis"
-    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
+    return theme.panels(drawn, HEIGHT, title, finding, MARGIN)
 
 
 def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
@@ -63,14 +61,13 @@ def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
     ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
     ranked = shares.join(ranks, on="group").sort("rank")
     axes = shares["axis"].unique(maintain_order=True).to_list()
-    columns = min(len(axes), COLUMNS)
     drawn = [
-        stack(_along(ranked, axis).rename({"value": axis}), axis, "", groups, columns)
+        ("", stack(_along(ranked, axis).rename({"value": axis}), axis, groups, len(axes)))
         for axis in axes
     ]
     finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {middle}."
     title = "Predicted parameters by component along each axis"
-    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
+    return theme.panels(drawn, HEIGHT_OF_SHARES, title, finding, MARGIN, groups)
 
 
 def _held(totals: pl.DataFrame) -> str:
@@ -91,7 +88,7 @@ def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
     return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
 
 
-def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
+def _range(rows: pl.DataFrame, axis: str, quantity: str) -> theme.Layers:
     low, high = least_and_most(rows, "least", "most")
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
     marks = theme.vertical(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high))
@@ -108,7 +105,7 @@ def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.L
     return alt.layer(
         base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=least, y2="most:Q"),
         base.mark_tick(color=theme.INK, thickness=1.5).encode(y=on_slice),
-    ).properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
+    )
 
 
 def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:

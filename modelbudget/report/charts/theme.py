@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
+import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
@@ -15,8 +16,8 @@ Layers = alt.LayerChart | alt.FacetChart
 
 WIDTH = 720
 """Pixels from the left edge of the first panel to the right edge of the last."""
-GAP = 28
-"""Pixels between panels."""
+COLUMNS, GAP = 3, 28
+"""Panels in a row at most, and pixels between them."""
 
 CHARACTER = 6
 """Mean width of a character in pixels, in the title of a panel."""
@@ -74,24 +75,36 @@ def colour(titles: list[str], **legend) -> alt.Color:
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
 
 
-def panels(charts: Sequence[alt.Chart | Layers], columns: int) -> alt.ConcatChart:
-    """Concatenate charts that fill the width and share their colours, shades and dashes."""
-    return alt.concat(*charts, columns=columns).resolve_scale(
-        color="shared", opacity="shared", strokeDash="shared"
-    )
+def panels(
+    charts: Sequence[tuple[str | None, alt.Chart | Layers]],
+    height: int,
+    title: str,
+    finding: str,
+    margin: int,
+    groups: Sequence[str] = (),
+    shared: Sequence[str] = ("color", "opacity", "strokeDash"),
+) -> alt.ConcatChart:
+    """Return charts with the titles of their panels, in rows that fill the width.
 
-
-def panel_width(columns: int, margin: int) -> int:
-    """Return the pixels inside the axes of one panel in a row, each with a margin for its axis."""
-    return (WIDTH + GAP) // columns - GAP - margin
-
-
-def panel_title(text: str, width: int) -> alt.Title:
-    """Return the title of a panel, wrapped to its width but not within `field = value`.
-
-    The title has room on a narrow screen too.
+    They share the scales of the channels `shared`; each has a margin for its vertical axis.
     """
-    width = min(width, NARROW)
+    columns = min(len(charts), COLUMNS)
+    width = (WIDTH + GAP) // columns - GAP - margin
+    drawn = [
+        chart.properties(
+            width=width,
+            height=height,
+            **({} if name is None else {"title": _panel_title(name, min(width, NARROW))}),
+        )
+        for name, chart in charts
+    ]
+    scales: dict[str, Any] = dict.fromkeys(shared, "shared")
+    concatenated = alt.concat(*drawn, columns=columns).resolve_scale(**scales)
+    return framed(concatenated, title, finding, margin, columns, groups)
+
+
+def _panel_title(text: str, width: int) -> alt.Title:
+    """Return the title of a panel, wrapped to a width but not within `field = value`."""
     lines = textwrap.wrap(text.replace(" = ", "\u00a0=\u00a0"), width // CHARACTER)
     lines = [line.replace("\u00a0", " ") for line in lines]
     title = lines if len(lines) > 1 else text
@@ -111,6 +124,17 @@ def ticks(low: int, high: int) -> dict[str, Any]:
         if len(marks) >= 3:
             return {"values": marks}
     return {"tickCount": 5}
+
+
+def thresholds(
+    rows: pl.DataFrame, place: Mapping[str, Any], text: Mapping[str, Any], **style
+) -> list[alt.Chart]:
+    """Return a dashed line at the `place` of each row, and its text with a place and a style."""
+    base = alt.Chart(rows).encode(**place)
+    return [
+        base.mark_rule(color=DIFFERS, strokeDash=[4, 3]),
+        base.mark_text(color=DIFFERS, align="left", **style).encode(**text),
+    ]
 
 
 def vertical(extent: int = 42, **more) -> alt.Axis:

@@ -122,13 +122,8 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     if not crossings:
         return [], finding
     x = size("length", rows, field_title("length"))
-    base = alt.Chart(pl.DataFrame(crossings)).encode(x=x)
-    return [
-        base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
-        base.mark_text(color=theme.DIFFERS, align="left", dx=6, fontSize=12).encode(
-            text="text:N", y=alt.value(8)
-        ),
-    ], finding
+    text = {"text": "text:N", "y": alt.value(8)}
+    return theme.thresholds(pl.DataFrame(crossings), {"x": x}, text, dx=6, fontSize=12), finding
 
 
 def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
@@ -150,10 +145,6 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
             finding += (
                 f" {name} stays at {si_bytes(value)}, {percent(value / weights_of[name])} of them."
             )
-    base = alt.Chart(pl.DataFrame({"value": [1.0]})).encode(y="value:Q")
-    return [
-        base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
-        base.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=4).encode(
-            x=alt.value(0), text=alt.value("as large as the weights")
-        ),
-    ], finding
+    one = pl.DataFrame({"value": [1.0]})
+    text = {"x": alt.value(0), "text": alt.value("as large as the weights")}
+    return theme.thresholds(one, {"y": "value:Q"}, text, baseline="top", dx=4, dy=4), finding

@@ -11,7 +11,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.named_models import Base
 from modelbudget.components.groups import MEMORY
 from modelbudget.report import tables
-from modelbudget.report.calculator_choices import CHOICES_OF_RUN, OF_RUN, plain
+from modelbudget.report.calculator_choices import OF_RUN, OPTIONS, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
@@ -28,7 +28,7 @@ CHANGES, PEAK = PAGE["changes"], "peak_training_bytes"
 UNNAMED_FROM = 10
 """The line of a device has no name where a peak has this many times its memory."""
 NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
-OF_CALCULATOR = (*OF_RUN, *CHOICES_OF_RUN)
+OF_CALCULATOR = (*OF_RUN, *OPTIONS)
 """Settings that the calculator has."""
 
 
