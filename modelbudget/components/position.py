@@ -1,7 +1,7 @@
 """Positions except RoPE as programs: sinusoids, and biases added to scores."""
 
 from modelbudget.components import rope
-from modelbudget.operations.elementwise import compare, masked_fill, to, without_gradient
+from modelbudget.operations.elementwise import compare, to, without_gradient
 from modelbudget.operations.joining import cat, embedding, gather
 from modelbudget.operations.part import parameter
 from modelbudget.operations.tape import Tensor, empty
@@ -18,11 +18,18 @@ def sinusoids(length, d_model, dtype: str) -> Tensor:
 
 def causal_bias(length, dtype: str, window=0) -> Tensor:
     """Mask keys after a query, and those `window` or more tokens before it: (length, length)."""
-    distance = distances(length)
-    is_hidden = compare(distance)
+    seen = seen_keys(length, window)
+    return empty((length, length), dtype)
+
+
+def seen_keys(length, window=0) -> Tensor:
+    """Return where a query reads a key: (length, length). Positions are compared."""
+    keys = empty((length,), "int64")
+    seen = empty((length, length), "bool")
     if window:
-        is_hidden = compare(is_hidden, compare(distance))
-    return masked_fill(empty((length, length), dtype), is_hidden)
+        first = empty((length, 1), "int64")
+        near = empty((length, length), "bool")
+    return seen
 
 
 def distances(length) -> Tensor:

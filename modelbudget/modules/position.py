@@ -31,13 +31,23 @@ def distances(length: int, device):
     return places[:, None] - places[None, :]
 
 
+def seen_keys(length: int, device, window: int = 0):
+    """(length, length), true where a query reads a key: its own, and fewer than `window` before it.
+
+    A window of 0 is that of all tokens before. No distance, of 8 bytes, is there for each score.
+    """
+    keys = torch.arange(length, device=device)
+    queries = keys[:, None]
+    seen = keys <= queries
+    if window:
+        seen &= keys > queries - window
+    return seen
+
+
 def causal(length: int, like, window: int = 0):
     """Return the bias that masks keys after a query and keys `window` or more tokens before it."""
-    distance = distances(length, like.device)
-    hidden = distance < 0
-    if window:
-        hidden = hidden | (distance >= window)
-    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)
+    seen = seen_keys(length, like.device, window)
+    return torch.full_like(seen, -math.inf, dtype=like.dtype).masked_fill_(seen, 0)
 
 
 class Mask(NamedTuple):
@@ -50,16 +60,11 @@ class Mask(NamedTuple):
 
 
 def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
-    """Return the masks for states x (batch, length, d_model), by window.
-
-    A window of 0 is that of all tokens before.
-    """
+    """Return the masks for states x (batch, length, d_model), by window; see `seen_keys`."""
     batch, length, _ = x.shape
-    distance = distances(length, x.device)
     masks = {}
     for window in sorted(windows):
-        seen = (distance >= 0) & (distance < (window or length))
-        seen = seen.expand(batch, 1, length, length)
+        seen = seen_keys(length, x.device, window).expand(batch, 1, length, length)
         zero = torch.zeros((), dtype=x.dtype, device=x.device)
         masks[window] = Mask(torch.where(seen, zero, -math.inf))
     return masks

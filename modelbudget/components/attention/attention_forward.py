@@ -9,8 +9,8 @@ from modelbudget.components.attention.attention_saved import saved
 from modelbudget.components.contract import Place, valid_if
 from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times
 
-DISTANCE = 8 + 1
-"""Bytes of the distance from a query to a key (int64), and of whether it is outside the window."""
+PLACES = 8 + 8
+"""Bytes of the position of a query, and of the first token in its window (int64)."""
 
 
 @valid_if(*PEAK_IF)
@@ -27,10 +27,8 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     of_query, of_key, of_value = context_parallel.kept_inputs(heads(a, r), r)
     # Of queries, keys and values, those of which attention saves copies.
     freed = (1 - of_query) * query + (1 - of_key + 1 - of_value) * key
-    mask, distances = (
-        scaled_dot_product.mask_of_window(r, hides),
-        hides * DISTANCE * r.length * r.length,
-    )
+    mask = scaled_dot_product.mask_of_window(r, hides)
+    places, seen = hides * PLACES * r.length, hides * r.length * r.length
     freed += int(r.recompute != "selective") * math * mask  # other kernels save it
     gate = [
         Allocation("gate", query),
@@ -44,7 +42,8 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         ),
         *_rope_forward(a, r),
         Allocation("query and key before RoPE", 0, has_rope(a) * (query + key)),
-        Allocation("mask of the window", 2 * mask + distances, mask + distances),
+        Allocation("keys in the window", 2 * seen + places, seen + places),
+        Allocation("mask of the window", mask, seen),
         *context_parallel.forward(heads(a, r), r, hides),
         Allocation("result contiguous per token", copied, math * copied),
         *times(a.attention_gate, gate),

@@ -7,9 +7,9 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import parts_of_length
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components.layers import layer_program as layer
-from modelbudget.components.position import distances
+from modelbudget.components.position import seen_keys
 from modelbudget.operations.attention_kernels import zero_where
-from modelbudget.operations.elementwise import clone, compare, dropout, without_gradient
+from modelbudget.operations.elementwise import clone, dropout, without_gradient
 from modelbudget.operations.part import make_group, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import expand, narrow
@@ -116,11 +116,9 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
 def masks_of_sequences(windows: set, x: Tensor) -> dict:
     """Return masks (batch, 1, length, length) by window, each in a tuple."""
     batch, length, _ = x.shape
-    distance = distances(length)
     masks = {}
     for window in sorted(windows):
-        is_seen = compare(compare(distance), compare(distance))
-        is_seen = expand(is_seen, (batch, 1, length, length))
+        is_seen = expand(seen_keys(length, window), (batch, 1, length, length))
         zero = empty((), x.dtype)
         masks[window] = (zero_where(is_seen, x.dtype),)
     return masks
