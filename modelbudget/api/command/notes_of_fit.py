@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
+from modelbudget.api.command.options import repeated
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
 from modelbudget.architecture.constraint import first_mistake
@@ -51,30 +52,31 @@ def served_by_engine(
 ) -> list[str]:  # fmt: skip
     """Return how an engine has room where inference does not fit, if it has any.
 
-    With the same weights, since it reads a long prompt in parts, or with fewer bits: on several
-    devices, or of llama.cpp on a Mac.
+    With the same weights, since it reads a long prompt in parts, or with fewer bits if none are
+    set: on several devices, or of llama.cpp on a Mac.
     """
     fit = next((fit for fit in fits if fit.purpose == "inference" and not fit.fits), None)
-    if fit is None or settings.get("weights", "dtype") != "dtype":
+    chosen = settings.get("weights", "dtype")
+    is_mac = fit is not None and fit.accelerator.platform == "mps"
+    if fit is None or (is_mac and chosen != "dtype"):
         return []
-    engine, words, formats = "an engine", " --weights", ["dtype"]
-    if fit.accelerator.platform == "mps":
-        engine, words, formats = "llama.cpp", " --file gguf --format", [*GGUF]
-    elif fit.devices > 1:
+    engine, formats = ("llama.cpp", [*GGUF]) if is_mac else ("an engine", [chosen])
+    if fit.devices > 1 and chosen == "dtype" and not is_mac:
         released = model.base.model and model.base.model.released_weights
         formats += [released, *SERVED] if released else SERVED
-        words = f" --devices {fit.devices} --weights"
     for weights in formats:
-        run = settings if engine != "an engine" else {**settings, "weights": weights}
-        gguf = weights if run is settings else None
+        run = settings if is_mac or weights == chosen else {**settings, "weights": weights}
+        gguf = weights if is_mac else None
         with suppress(InputError):
             serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)
             if serving.requests >= settings.get("batch", 1):
-                same = {"length": settings.get("length"), "reserve": reserve}
-                others = "".join(f" --{key} {value}" for key, value in same.items() if value)
-                if weights == "dtype":
-                    how, words = "which reads a prompt in parts", words.removesuffix(" --weights")
-                    return [f"inference: fits {engine}, {how}: --serve {name}{words}{others}"]
-                how = f"--serve {name}{words} {weights}{others}"
-                return [f"inference: fits {engine} with fewer bits: {how}"]
+                by = ", which reads a prompt in parts" if weights == chosen else " with fewer bits"
+                file = {"file": "gguf", "format": gguf} if gguf else {}
+                of_device = {
+                    "devices": fit.devices,
+                    "reserve": reserve,
+                    "accelerators": accelerators,
+                }
+                words = repeated(run, serve=name, **file, **of_device)
+                return [f"inference: fits {engine}{by}:{words}"]
     return []

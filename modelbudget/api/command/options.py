@@ -1,6 +1,7 @@
 """Options that several subcommands share, and the run settings that they make."""
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -59,6 +60,29 @@ def settings(
     return settings_by_name
 
 
+def repeated(settings: Mapping[str, Any], **options: Any) -> str:
+    """Return the words that set the same fields, and options that have a value, in a command."""
+    named = {name: settings[name] for name in NAMED if name in settings}
+    words = [
+        f" --{name} {quoted(value)}"
+        for name, value in (options | named).items()
+        if value and (name, value) != ("devices", 1)
+    ]
+    fields = ", ".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in settings.items()
+        if name not in NAMED
+    )
+    return "".join(words) + (f" --set {quoted(fields)}" if fields else "")
+
+
+def quoted(text: Any) -> str:
+    """Return a word of a command, in quotes where it has a space."""
+    return f'"{text}"' if " " in str(text) else str(text)
+
+
+NAMED = ("batch", "length", "dtype", "implementation", "weights", "adapter", "optimizer")
+"""Fields that have an option of their name."""
 _SEVERAL = re.compile(r",\s*(?=\w+=)")
 """Between the fields of one `--set`, as the table of changes prints them."""
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")

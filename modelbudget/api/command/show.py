@@ -170,8 +170,13 @@ def run(
                     fit_to(model, fit, settings, devices, training, reserve, accelerators, known)
                 )
             except InputError as error:
-                others = {"not known": f"; of an engine: --serve {fit} --devices {devices}",
-                          "keeps no cache": f"; its training: --fit {fit} --train"}  # fmt: skip
+                same = {"devices": devices, "reserve": reserve, "accelerators": accelerators}
+                served, trained = (
+                    options.repeated(settings, **{option: fit}, **same)
+                    for option in ("serve", "fit")
+                )
+                others = {"not known": f"; of an engine:{served}",
+                          "keeps no cache": f"; its training:{trained} --train"}  # fmt: skip
                 more = [*others.items()][: 0 if training else 1 + inference]
                 refusals += [
                     line + "".join(text for part, text in more if part in line)
