@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
@@ -215,15 +216,16 @@ class Grid:
 
     def values(self, chunk: Chunk) -> dict[str, int | str | pl.Series]:
         """Return every field in the rows of a chunk; numbers that vary are columns."""
-        return {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
+        values = {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
+        return {n: pl.Series(v) if isinstance(v, np.ndarray) else v for n, v in values.items()}
 
     def _value(self, name: str, cells: Cells, chunk: Chunk):
         index = self._index(chunk.place, cells.axes)
         if not isinstance(index, int):
-            return self._columns[name].gather(index)
+            return self._columns[name][index]
         return as_number(cells.values[index])
 
-    def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | pl.Series]:
+    def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | np.ndarray]:
         """Return the fields among `names` that the axes of a chunk determine, in its rows."""
         cells = ((name, self.fields[name]) for name in names)
         return [self._value(n, cell, chunk) for n, cell in cells if {*cell.axes} <= {*chunk.place}]
@@ -244,7 +246,7 @@ class Grid:
         columns = {}
         for axis in self.sweep.axes():
             index = chunk.place.get(axis)  # None: of `base`
-            if isinstance(index, pl.Series):
+            if isinstance(index, np.ndarray):
                 columns[axis] = pl.Series(self.axes[axis]).gather(index)
             else:
                 value = self.name if index is None else self.axes[axis][index]
@@ -296,20 +298,18 @@ class Grid:
         """Return the rows of a chunk that pass; each check reads those still left."""
         for check in checks:
             index = self._index(chunk.place, check.axes)
-            passes = check.numbers.gather(index) == 0
+            passes = check.numbers[index] == 0
             if isinstance(index, int):
-                chunk = Chunk(chunk.place, chunk.rows * bool(passes[0]))
+                chunk = Chunk(chunk.place, chunk.rows * bool(passes))
             elif not passes.all():
                 chunk = chunk.where(passes)
             if not chunk.rows:
                 break
         return chunk.where(keeps(chunk)) if keeps and chunk.rows else chunk
 
-    def _numbers(self, check: CellMistakes, chunk: Chunk) -> pl.Series:
+    def _numbers(self, check: CellMistakes, chunk: Chunk) -> np.ndarray:
         index = self._index(chunk.place, check.axes)
-        if isinstance(index, int):
-            return pl.repeat(check.numbers[index], chunk.rows, dtype=pl.UInt32, eager=True)
-        return check.numbers.gather(index)
+        return np.broadcast_to(check.numbers[index], chunk.rows)
 
     def check(self, mistakes: Mistakes) -> bool:
         """Add the first mistake of each row. Returns whether there is none."""
@@ -317,7 +317,7 @@ class Grid:
             return True
         by_line: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
-            is_left = pl.repeat(True, chunk.rows, eager=True)
+            is_left = np.ones(chunk.rows, bool)
             for stage in self._stages:
                 passes = is_left
                 for check in stage:
@@ -333,11 +333,10 @@ class Grid:
             mistakes.add(line, where(self.settings(first)), times)
         return not by_line
 
-    def _counted(self, number: pl.Series, is_left: pl.Series, chunk: Chunk) -> list[tuple]:
+    def _counted(self, number: np.ndarray, is_left: np.ndarray, chunk: Chunk) -> list[tuple]:
         """Return for each index but 0 in the remaining rows its first row and its count."""
         table = pl.DataFrame({"number": number}).with_columns(row=self.numbers(chunk))
-        table = table.filter(is_left)
-        rejected = table.filter(pl.col("number") > 0).group_by("number")
+        rejected = table.filter(is_left & (number > 0)).group_by("number")
         return rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def numbers(self, chunk: Chunk):
@@ -367,7 +366,8 @@ class Grid:
             if name in self.categories:
                 categories[name] = [value for value in set(cells.values) if value is not NOTHING]
             elif len(cells.values) > 1:
-                numbers[name] = self._columns[name].min(), self._columns[name].max()
+                column = self._columns[name]
+                numbers[name] = int(column.min()), int(column.max())
             else:
                 numbers[name] = as_number(cells.values[0])
         for chosen in itertools.product(*categories.values()):

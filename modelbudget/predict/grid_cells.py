@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import polars as pl
+import numpy as np
 
 from modelbudget.sweeps.sweep_file import Value
 
@@ -23,7 +23,7 @@ class CellMistakes(NamedTuple):
     """Mistakes of combinations: an index of a mistake for each; 0 is none."""
 
     axes: tuple[str, ...]
-    numbers: pl.Series
+    numbers: np.ndarray
     mistakes: list[tuple[str, ...]]
 
 
@@ -46,12 +46,12 @@ def mistakes_of(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> Cell
     mistakes = list(dict.fromkeys(filter(None, lines)))
     numbers = {(): 0} | {mistake: k for k, mistake in enumerate(mistakes, start=1)}
     return CellMistakes(
-        axes, pl.Series([numbers[mistake] for mistake in lines], dtype=pl.UInt32), mistakes
+        axes, np.array([numbers[mistake] for mistake in lines], np.uint32), mistakes
     )
 
 
-def column_of(values: list) -> pl.Series:
-    return pl.Series(map(as_number, values), dtype=pl.Int64)
+def column_of(values: list) -> np.ndarray:
+    return np.array(list(map(as_number, values)), np.int64)
 
 
 def as_number(value):

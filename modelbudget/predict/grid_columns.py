@@ -91,9 +91,7 @@ class Rows:
     def __init__(self, grid: Grid, chunk: Chunk, values: dict):
         self.grid, self.chunk, self.values = grid, chunk, values
         self.axes = {
-            axis: index.to_numpy()
-            for axis, index in chunk.place.items()
-            if isinstance(index, pl.Series)
+            axis: index for axis, index in chunk.place.items() if isinstance(index, np.ndarray)
         }
         self.bits = {axis: 1 << i for i, axis in enumerate(self.axes)}
         every = np.arange(chunk.rows)

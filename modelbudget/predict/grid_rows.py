@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import polars as pl
+import numpy as np
 
 ROWS = 2**17
 """Rows of a chunk: few enough for its columns to stay in a processor's cache."""
@@ -12,12 +12,12 @@ ROWS = 2**17
 class Chunk(NamedTuple):
     """Consecutive rows: for each axis, the index of all rows, or one index for each row."""
 
-    place: dict[str, int | pl.Series]
+    place: dict[str, int | np.ndarray]
     rows: int
 
-    def where(self, passes: pl.Series) -> "Chunk":
+    def where(self, passes: np.ndarray) -> "Chunk":
         """Return the rows that pass."""
-        place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in self.place.items()}
+        place = {n: v if isinstance(v, int) else v[passes] for n, v in self.place.items()}
         return Chunk(place, int(passes.sum()))
 
     def slice(self, start: int, rows: int) -> "Chunk":
@@ -31,13 +31,12 @@ class Chunk(NamedTuple):
 
     def times(self, axis: str, size: int) -> "Chunk":
         """Return each row with each of the `size` indices of another axis, which varies fastest."""
-        number = pl.int_range(self.rows * size, eager=True)
-        row = number // size
-        place = {n: v if isinstance(v, int) else v.gather(row) for n, v in self.place.items()}
-        return Chunk(place | {axis: number % size}, len(number))
+        place = {n: v if isinstance(v, int) else np.repeat(v, size) for n, v in self.place.items()}
+        place[axis] = np.tile(np.arange(size), self.rows)
+        return Chunk(place, self.rows * size)
 
 
-Keeps = Callable[[Chunk], pl.Series] | None
+Keeps = Callable[[Chunk], np.ndarray] | None
 """Which rows of a chunk are kept, by the axes that it has so far; None: all."""
 
 
@@ -55,8 +54,8 @@ def filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 def _together(chunks: list[Chunk]) -> Chunk:
     first, *_ = chunks
-    place: dict[str, int | pl.Series] = {}
+    place: dict[str, int | np.ndarray] = {}
     for name, index in first.place.items():
-        parts = [part for chunk in chunks if isinstance(part := chunk.place[name], pl.Series)]
-        place[name] = index if isinstance(index, int) else pl.concat(parts)
+        parts = [chunk.place[name] for chunk in chunks]
+        place[name] = index if isinstance(index, int) else np.concatenate(parts)
     return Chunk(place, sum(chunk.rows for chunk in chunks))

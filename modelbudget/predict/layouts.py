@@ -270,15 +270,13 @@ def groups(grid: Grid, devices: Sequence[int]) -> Iterator[Group]:
     Raises ValueError if the bytes of a layout may exceed 64 bits.
     """
 
-    def keeps(chunk: Chunk) -> pl.Series:
+    def keeps(chunk: Chunk) -> np.ndarray:
         """Which meshes can become one of these numbers of devices; in the end, which are one."""
-        sizes = grid.known(MESH, chunk)
-        product = pl.repeat(1, chunk.rows, dtype=pl.Int64, eager=True)
-        for size in sizes:
-            product = product * size
+        sizes: list[Any] = grid.known(MESH, chunk)
+        product = reduce(operator.mul, sizes, np.ones(chunk.rows, np.int64))
         if len(sizes) == len(MESH):
-            return product.is_in(devices)
-        return pl.Series(np.any([n % product.to_numpy() == 0 for n in devices], axis=0))
+            return np.isin(product, devices)
+        return np.any([n % product == 0 for n in devices], axis=0)
 
     for i, chunk in enumerate(grid.allowed(keeps)):
         fields = grid.values(chunk)

@@ -221,7 +221,7 @@ def _part(grid: Grid, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
             break
         values = column(grid, name, chunk)
         unknown[name] = values.null_count()
-        chunk = chunk.where(values.is_between(*ends).fill_null(False))
+        chunk = chunk.where(values.is_between(*ends).fill_null(False).to_numpy())
         n_left[name] = chunk.rows
     if not chunk.rows:
         return _Part(n_left, unknown, None)
