@@ -92,11 +92,17 @@ def _experts(zoo: pl.DataFrame) -> list[dict]:
     """Return active parameters per token, predicted in both conventions and as printed."""
     rows = zoo.drop_nulls("active").sort("predicted", "model", descending=True)
     return [
-        row | {"counts": counts, "nearest": printed and min(counts, key=lambda n: abs(n - printed))}
+        row | {"counts": counts, "closest": _closest(*counts, row["published_active"])}
         for row in rows.iter_rows(named=True)
         for counts in [(row["active"], row["active_without_input_embedding"])]
-        for printed in [row["published_active"]]
     ]
+
+
+def _closest(first: int, second: int, printed: int | None) -> int | None:
+    """Return the place of the count that is closer to the printed one; None if neither is."""
+    if printed is None or abs(first - printed) == abs(second - printed):
+        return None
+    return int(abs(second - printed) < abs(first - printed))
 
 
 def _shares_of_experts(zoo: pl.DataFrame) -> str | None:

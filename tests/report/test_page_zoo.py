@@ -87,13 +87,17 @@ def test_marks_of_a_row():
     assert odd["differences"][0]["unexplained"]
 
 
-def test_active_parameters_name_the_nearest_convention():
+def test_active_parameters_name_the_convention_of_the_closest_count():
+    """Only here: two equal counts were both marked as the closest."""
     section = zoo_section(zoo(TIED, EXPERTS, EXPERTS | {"active": 8_000, "label": "B"}), "zoo")
     assert section["active"] == "33.3 % (Model 2) to 88.9 % (B)"
     assert zoo_section(zoo(TIED), "zoo")["active"] is None
     (row,) = zoo_section(TABLE, "zoo")["experts"]
-    assert (row["counts"], row["nearest"]) == ((3_000, 2_000), 2_000)
+    assert (row["counts"], row["closest"]) == ((3_000, 2_000), 1)
     assert row["published_active"] == 2_100
+    same = EXPERTS | {"active": 2_000, "active_without_input_embedding": 2_000}
+    (row,) = zoo_section(zoo(same), "zoo")["experts"]
+    assert row["closest"] is None
 
 
 def test_printed_sizes_are_a_row_of_the_plot_of_ratios():
