@@ -60,7 +60,11 @@ def find(name: str) -> Base:
     except ValueError:
         catalogue = named_models.Catalogue(CATALOGUE)
         models = [base for base in catalogue.bases.values() if base.model]
-        begun = [base for base in models if base.name.startswith(f"{name.casefold()}-")]
+        series = named_models.of_series(CATALOGUE, name)  # smollm3 is smollm-3, of one model
+        begun = [
+            base for base in models
+            if base.name in series or base.name.startswith(f"{name.casefold()}-")
+        ]  # fmt: skip
         if len(begun) != 1:  # mistral-7b is mistral-7b-v0.1
             raise InputError([f"MODEL = {show(name)}: {_allowed(name)}"]) from None
         return begun[0]

@@ -220,6 +220,7 @@ def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, b
         ("gpt-oss:20b", "gpt-oss 20B"),
         ("GPT_OSS 20B", "gpt-oss 20B"),
         ("mistral-7b", "Mistral 7B"),
+        ("smollm3", "SmolLM3 3B"),  # a series of one model
         ("phi-2", "Phi-2"),
         ("phi3:mini", "Phi-3 mini"),
         ("llama3.1:8b", "meta-llama/Llama-3.1-8B (shape of Llama 3 8B)"),
