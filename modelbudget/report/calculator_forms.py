@@ -1,10 +1,9 @@
 """The forms of the calculator: the formulas of the decoders with equal categorical fields."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
@@ -32,53 +31,12 @@ from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_programs import Categories, Programs
 
 
-@dataclass(eq=False, slots=True)
-class _Value:
-    """A quantity, its components, where it is known, and the number of its budget."""
+class _Value(NamedTuple):
+    """A quantity, its components, and where it is known."""
 
     whole: Any
     parts: Terms
     holds: Any
-    budget: int | None = None
-
-
-class _Noted:
-    """Settings of a run, of which those that are read become attributes; `vars` reads all."""
-
-    def __init__(self, settings: Mapping[str, Any]):
-        self.settings, self.names = settings, []
-
-    def __getattr__(self, name: str):
-        if name not in self.settings:
-            raise AttributeError(name)
-        self.names.append(name)
-        setattr(self, name, self.settings[name])
-        return self.settings[name]
-
-    @property
-    def __dict__(self):
-        self.names = list(self.settings)
-        return self.settings
-
-
-class OnceForReadSettings:
-    """Results by a name, the settings that were read for them, and the values of these."""
-
-    def __init__(self):
-        self._results: dict[str, dict[tuple[str, ...], dict[tuple, Any]]] = {}
-
-    def __call__(self, name: str, compute: Callable[[Any], Any], r: SimpleNamespace) -> Any:
-        """Return compute(r), or a result of this name for which equal settings were read."""
-        settings, results = vars(r), self._results.setdefault(name, {})
-        for names, by_values in results.items():
-            values = tuple(map(settings.__getitem__, names))
-            if values in by_values:
-                return by_values[values]
-        noted = _Noted(settings)
-        result = compute(noted)
-        names = tuple(noted.names)
-        results.setdefault(names, {})[tuple(map(settings.__getitem__, names))] = result
-        return result
 
 
 class Formulas:
@@ -94,7 +52,6 @@ class Formulas:
         self.columns = RunColumns()
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
-        self.once = OnceForReadSettings()
 
     def form(self, categories: dict[str, str], classes: list[str], peaks: bool) -> dict:
         """Return the nodes of the decoders with these categorical fields.
@@ -103,7 +60,6 @@ class Formulas:
         """
         a = graph.namespace(Decoder, categories)
         vars(a).update(CHOICES.absent)
-        self.once = OnceForReadSettings()  # of these fields
         parameters, active = Decoder.parameters(a), Decoder.active_parameters(a)
         made = {
             "categories": categories,
@@ -194,9 +150,7 @@ class Formulas:
             sums[quantity] = value.whole
             holds = self.graph.node(run.holds * value.holds)
             if self.graph.constant(holds) != 0:
-                if value.budget is None:
-                    value.budget = self._budget(value.whole, value.parts)
-                budgets[quantity] = [value.budget, holds]
+                budgets[quantity] = [self._budget(value.whole, value.parts), holds]
         if "optimizer_bytes" in budgets:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             budgets[STATES] = [self._budget(states, {}), budgets["optimizer_bytes"][1]]
@@ -226,10 +180,6 @@ class Formulas:
             holds = holds * self._read("cache_bytes", record, r, sums).holds
             kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
             return _Value(kept + beyond, {}, holds)
-        return self.once(quantity, lambda r: self._closed(quantity, record, r), r)
-
-    def _closed(self, quantity: str, record, r) -> _Value:
-        """Return what `_read` does of a quantity with closed formulas, or of caches."""
         a, holds = self._with_formula(quantity, record, r)
         if self.graph.constant(self.graph.node(holds)) != 0:
             terms = getattr(Decoder, quantity)(a, r)

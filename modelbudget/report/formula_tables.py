@@ -15,8 +15,6 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import percent
 from modelbudget.report.component_order import sort_key
 
-_COLUMNS = ("component", "formula", "predicted", "measured", "share")
-
 
 def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     """Return the terms of a quantity as SymPy expressions, for a row of points.parquet.
@@ -40,61 +38,52 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     }
 
 
-def component_rows(
-    point: dict, comparison: pl.DataFrame, quantity: str = "parameters", with_numbers: bool = False
-) -> list[dict]:
-    """Return one row for each component of a quantity, in the order of `component_order`.
+def component_table(
+    point: dict, comparison: pl.DataFrame, caption: str, with_numbers: bool = False
+) -> Markup | None:
+    """Return the table of a point's components with parameters, in the order of `component_order`.
 
-    `comparison` has the rows of this point. `with_numbers` adds each formula with its numbers.
+    `comparison` has the rows of this point. Several components have a row of totals. `with_numbers`
+    adds each formula with its numbers. None without components.
     """
     by_component = {
-        row["component"]: row
-        for row in comparison.filter(pl.col("quantity") == quantity).iter_rows(named=True)
+        row["component"]: row for row in comparison.filter(quantity="parameters").to_dicts()
     }
     known = any(row["prediction"] == FORMULA for row in by_component.values())
-    terms = formulas(point, quantity) if known else {}
-    order = [name for name in terms if name in by_component] + [
-        n for n in by_component if n not in terms
+    terms = formulas(point) if known else {}
+    order = [name for name in terms if name in by_component]
+    order += [name for name in by_component if name not in terms]
+    rows = [by_component[name] for name in sorted(order, key=sort_key)]
+    if not rows:
+        return None
+    totals = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "measured")}
+    values, whole = point if with_numbers else None, totals["measured"]
+    shown = [
+        {
+            "component": component_name(row["component"], row["shared_with"]),
+            "formula": _formula(terms.get(row["component"]), row["predicted"], values),
+            "predicted": row["predicted"],
+            "measured": row["measured"],
+            "share": percent((row["measured"] or 0) / whole) if whole else None,
+        }
+        for row in rows
     ]
-    order.sort(key=sort_key)
-    total = sum(row["measured"] or 0 for row in by_component.values())
-    return [
-        _row(by_component[name], terms.get(name), point if with_numbers else None, total)
-        for name in order
-    ]
-
-
-def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
-    text = ""
-    if term is not None and row["predicted"]:
-        text = symbols.to_mathml(term)
-        if values:
-            text += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
-    return {
-        "component": component_name(row["component"], row["shared_with"]),
-        "formula": Markup(text),
-        "predicted": row["predicted"],
-        "measured": row["measured"],
-        "share": percent((row["measured"] or 0) / total) if total else None,
-        "agrees": row["agrees"] is not False,  # None where it was not compared
-        "whole": False,
-    }
-
-
-def component_table(rows: list[dict], caption: str) -> Markup:
-    """Return the table of a model's rows, and of their totals if there are several."""
+    red = [row["agrees"] is False for row in rows]  # None where it was not compared
     if len(rows) > 1:
-        sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "measured")}
-        agrees = all(row["agrees"] for row in rows)
-        texts = {"component": "all", "formula": "", "share": "100 %", "whole": True}
-        rows = [*rows, texts | sums | {"agrees": agrees}]
-    return tables.table(
-        [{name: row[name] for name in _COLUMNS} for row in rows],
-        caption,
-        ("predicted", "measured", "share"),
-        red=[not row["agrees"] for row in rows],
-        whole=[row["whole"] for row in rows],
-    )
+        shown.append({"component": "all", "formula": ""} | totals | {"share": "100 %"})
+        red.append(any(red))
+    is_total = [row["component"] == "all" for row in shown]
+    return tables.table(shown, caption, ("predicted", "measured", "share"), red, is_total)
+
+
+def _formula(term: Term | None, predicted: int | None, values: dict | None) -> Markup:
+    """Return a formula, and the same with its numbers where they are given."""
+    if term is None or not predicted:
+        return Markup("")
+    text = symbols.to_mathml(term)
+    if values:
+        text += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
+    return Markup(text)
 
 
 def component_name(component: str, shared_with: str | None = None) -> Markup:

@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.report import tables
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import count, percent, short
+from modelbudget.report.charts.format import percent, short
 from modelbudget.report.page_data import PAGE
 
 VERBS: dict[str, str] = PAGE["verbs"]
@@ -64,6 +64,12 @@ class Stack(NamedTuple):
         """Return the share of a group in all parameters."""
         return sum(part.value for part in self.parts if part.group == group) / self.total
 
+    @property
+    def in_words(self) -> str:
+        """The shares of all groups above a thousandth."""
+        shares = {group: self.share(group) for group in VERBS}
+        return ", ".join(f"{percent(n)} {group}" for group, n in shares.items() if n > LEAST)
+
 
 def stack_of(point: dict, rows: pl.DataFrame) -> Stack:
     """Return the stack of a measured point: its record, and its rows of parameters."""
@@ -98,11 +104,21 @@ def _shape(name: str, point: dict) -> tuple[int, int] | None:
     return (point["n_vocab"], point["d_model"]) if name == "embedding.token" else None
 
 
-def bands(stack: Stack) -> list[dict]:
-    """Return the bands of a drawing, from the top: a part each, with its group and its text.
+class Band(NamedTuple):
+    """A band of a drawing: a vertical line as wide as its part, whose dashes are the layers."""
 
-    A band is a vertical line as wide as the part, whose dashes are the layers.
-    """
+    part: Part
+    path: str
+    width: str
+    dashes: str
+
+    @property
+    def css(self) -> str:
+        return variable_of_group(self.part.group)
+
+
+def bands(stack: Stack) -> list[Band]:
+    """Return the bands of a drawing, from the top."""
     lines, top = [], 0.0
     for parts in (*([part] for part in stack.above), stack.layers, *([p] for p in stack.below)):
         whole, x = sum(part.value for part in parts), 0.0
@@ -112,42 +128,11 @@ def bands(stack: Stack) -> list[dict]:
         dashes = f"{row - gap:.3f} {gap:.3f}" if parts is stack.layers else ""
         for part in parts:
             width = WIDE * part.value / whole
-            lines.append(_band(part, stack, x + width / 2, top, width, height, dashes))
+            path = f"M{x + width / 2:.3f} {top:.2f}v{height:.2f}"
+            lines.append(Band(part, path, f"{width:.3f}", dashes))
             x += width
         top += height
     return lines
-
-
-def _band(
-    part: Part, stack: Stack, x: float, y: float, width: float, height: float, dashes: str
-) -> dict:
-    shape = " × ".join(map(count, part.shape)) + ", " if part.shape else ""
-    each = f" in {stack.n_layer} layers" if dashes else ""
-    return {
-        "group": part.group,
-        "path": f"M{x:.3f} {y:.2f}v{height:.2f}",
-        "width": f"{width:.3f}",
-        "dashes": dashes,
-        "title": f"{part.name}: {shape}{count(part.value)} parameters{each}, "
-        f"{percent(part.value / stack.total)}; {part.group} {VERBS[part.group]}",
-    }
-
-
-def drawing(stack: Stack) -> dict:
-    """Return what the template draws of a stack."""
-    return {
-        "label": stack.label,
-        "total": count(stack.total),
-        "n_layer": count(stack.n_layer),
-        "bands": [band | {"class": variable_of_group(band["group"])} for band in bands(stack)],
-        "parts": parts_in_words(stack),
-    }
-
-
-def parts_in_words(stack: Stack) -> str:
-    """Return the shares of all groups above a thousandth."""
-    shares = {group: stack.share(group) for group in VERBS}
-    return ", ".join(f"{percent(n)} {group}" for group, n in shares.items() if n > LEAST)
 
 
 def data(stack: Stack) -> list:
@@ -158,17 +143,15 @@ def data(stack: Stack) -> list:
 
 def picture(stacks: Sequence[Stack]) -> str:
     """Return the stacks as one SVG file, with names, numbers and verbs."""
-    drawings = [drawing(stack) for stack in stacks]
-    used = {band["group"] for drawn in drawings for band in drawn["bands"]}
+    used = {part.group for stack in stacks for part in stack.parts}
     return (
         tables.environment()
         .get_template("picture.svg.j2")
         .render(
-            stacks=drawings,
+            stacks=[(stack, bands(stack)) for stack in stacks],
             title=f"What {short(stacks[-1].total)} parameters do",
-            verbs=[(group, GROUPS[group].light, verb) for group, verb in VERBS.items()
-                   if group in used],
-            colours={group: GROUPS[group].light for group in used},
+            verbs={group: verb for group, verb in VERBS.items() if group in used},
+            groups=GROUPS,
             scale={"x": PICTURE / WIDE, "y": 1},
         )
-    )  # fmt: skip
+    )

@@ -42,10 +42,10 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
         for name, record in sections().items()
         if results.parts.keys() >= {*record.needs} and (page.is_of_all or not record.of_all)
     }
-    shown = [
-        {"template": f"{name}.html.j2", "place": record.place} | section
+    shown: list[dict] = [
+        {"template": f"{name}.html.j2"} | section
         for name, record in chosen.items()
-        for section in record.contents(page)
+        for section in record.shown(page)
     ]
     story = [one for one in shown if one["place"] < APPENDIX]
     appendix = [one for one in shown if one["place"] >= APPENDIX]

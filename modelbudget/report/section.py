@@ -20,17 +20,25 @@ FIRST, APPENDIX = 0, 100
 class Section(NamedTuple):
     """A section of the page: `sections/NAME.py`, its template, and its style and script if any.
 
-    `place` is its position: sections from APPENDIX on are closed until a reader opens them.
-    `contents` returns what the template shows: `id` and `short`, the entry in the table of
-    contents, all else that it names, and `place` if it is elsewhere; several for a section of each
-    sweep, none if there is nothing to show. A section is left out of a page whose results lack a
-    file of `needs`, and, with `of_all`, of that of named sweeps: it depends on none.
+    `place` is its position: sections from APPENDIX on are closed until a reader opens them. `id` is
+    its anchor and `short` its entry in the table of contents. `contents` returns what the template
+    shows, which may have another `id`, `short` or `place`: None if there is nothing to show, and a
+    list for a section of each sweep. A section is left out of a page whose results lack a file of
+    `needs`, and, with `of_all`, of that of named sweeps: it depends on none.
     """
 
     place: int
-    contents: Callable[[Page], list[dict]]
+    id: str
+    short: str
+    contents: Callable[[Page], dict | list[dict] | None]
     needs: tuple[str, ...] = ()
     of_all: bool = False
+
+    def shown(self, page: Page) -> list[dict]:
+        """Return what the template shows, once for each section of the page."""
+        contents = self.contents(page)
+        shown = contents if isinstance(contents, list) else [contents] if contents else []
+        return [{"place": self.place, "id": self.id, "short": self.short} | one for one in shown]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ import inspect
 from collections import Counter
 
 import polars as pl
-from markupsafe import Markup
 
 from modelbudget.families import families
 from modelbudget.report import formula_tables
-from modelbudget.report.charts.format import count, signed, value_of
-from modelbudget.report.module_tree_html import could_not_be_built
+from modelbudget.report.charts.format import count, value_of
 from modelbudget.report.page_results import SweepResult
+from modelbudget.report.sections.module_trees import could_not_be_built
 
 
 def steps(
@@ -27,73 +26,45 @@ def steps(
     points = sweep.points.join(
         totals.select("point", "total"), on="point", how="left", maintain_order="left"
     )
-    rows = points.iter_rows(named=True)
-    return [
-        _step(sweep, number, point, printed[digest])
-        | _walkthrough(walkthroughs.get(digest, {}), point["total"])
-        for number, point in enumerate(rows, start=1)
-        for digest in [point["architecture"]]
-    ]
+    steps = []
+    for number, point in enumerate(points.iter_rows(named=True), start=1):
+        module, table = printed[point["architecture"]], None
+        if point["total"] is not None:
+            rows = sweep.of_point(point)
+            caption = f"Components of {point['label']}"
+            table = formula_tables.component_table(point, rows, caption, with_numbers=True)
+        description = inspect.getdoc(families()[point["family"]]) or ""
+        step = {
+            "id": f"{sweep.name}-{number}",
+            "label": point["label"],
+            "total": point["total"],
+            "description": description.partition("\n")[0],
+            "module": module if isinstance(module, str) else could_not_be_built(module),
+            "table": table,
+        }
+        steps.append(step | _walkthrough(walkthroughs.get(point["architecture"], {})))
+    return steps
 
 
-def _step(sweep: SweepResult, number: int, point: dict, module: str | dict) -> dict:
-    measured = point["total"] is not None
-    return {
-        "id": f"{sweep.name}-{number}",
-        "label": point["label"],
-        "count": count(point["total"]) if measured else "not measured",
-        "description": (inspect.getdoc(families()[point["family"]]) or "").partition("\n")[0],
-        "module": module if isinstance(module, str) else could_not_be_built(module),
-        "table": _table(sweep, point) if measured else None,
-    }
-
-
-def _walkthrough(walkthrough: dict, total: int | None) -> dict:
+def _walkthrough(walkthrough: dict) -> dict:
     """Return the shapes, the real size and torch's modules; empty where the model failed."""
     if not walkthrough or "failure" in walkthrough:
         return {"shapes": None, "real": None, "torch": None}
-    model, *parts = walkthrough["shapes"]
-    inner = [part["name"] for part in parts]
-    leaves = [one for one in parts if not any(name.startswith(f"{one['name']}.") for name in inner)]
+    names = [part["name"] for part in walkthrough["shapes"][1:]]
+    shapes = [
+        part | {"inputs": _shapes(part["inputs"]), "outputs": _shapes(part["outputs"])}
+        for part in walkthrough["shapes"]
+        if not part["name"] or not any(name.startswith(f"{part['name']}.") for name in names)
+    ]
+    real = walkthrough["real"]
     return {
-        "shapes": {
-            "input": _shapes(model["inputs"]),
-            "output": _shapes(model["outputs"]),
-            "parts": [
-                {"name": leave["name"], "kind": leave["kind"], "input": _shapes(leave["inputs"]),
-                 "output": _shapes(leave["outputs"])}
-                for leave in leaves
-            ],
-        },
-        "real": {
-            "fields": ", ".join(value_of(*size) for size in walkthrough["real"]["fields"].items()),
-            "parameters": count(walkthrough["real"]["parameters"]),
-        },
-        "torch": [_of_torch(call, total) for call in walkthrough["torch"]] if total else None,
-    }  # fmt: skip
-
-
-def _of_torch(module: dict, total: int) -> dict:
-    difference = module["parameters"] - total
-    return {
-        "call": module["call"],
-        "why": module["why"],
-        "parameters": count(module["parameters"]),
-        "difference": signed(difference) if difference else "equal",
-        "tensors": [(name, _shape(shape)) for name, shape in module["tensors"]],
+        "shapes": shapes,
+        "real": real | {"fields": ", ".join(value_of(*size) for size in real["fields"].items())},
+        "torch": walkthrough["torch"],
     }
 
 
 def _shapes(shapes: list[list[int]]) -> str:
     """Format shapes, equal ones once with their number: `3 of 2 × 1 × 3 × 5`."""
-    numbers = Counter(map(_shape, shapes))
+    numbers = Counter(" × ".join(map(count, shape)) for shape in shapes)
     return ", ".join(f"{n} of {shape}" if n > 1 else shape for shape, n in numbers.items())
-
-
-def _shape(shape: list[int]) -> str:
-    return " × ".join(map(count, shape))
-
-
-def _table(sweep: SweepResult, point: dict) -> Markup:
-    rows = formula_tables.component_rows(point, sweep.of_point(point), with_numbers=True)
-    return formula_tables.component_table(rows, f"Components of {point['label']}")

@@ -24,7 +24,7 @@ def ladders(catalogue):
 
 def section(catalogue, sweeps):
     page = Page.of(Results(sweeps), catalogue, Assets({}, ""))
-    (contents,) = sections()["counting"].contents(page)
+    contents = sections()["counting"].contents(page)
     html = environment().get_template("counting.html.j2").render(section=contents)
     return html, str(Text(html)), page.charts
 

@@ -3,10 +3,10 @@
 from modelbudget.report.section import Page, Section
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict:
     calculator = page.static.calculator or {}
     page.packed.update(calculator=calculator["packed"], nodes=calculator["nodes"])
-    return [{"id": "what-if", "short": "Your model"} | calculator]
+    return calculator
 
 
-SECTION = Section(60, _contents, of_all=True)
+SECTION = Section(60, "what-if", "Your model", _contents, of_all=True)

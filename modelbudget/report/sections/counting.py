@@ -49,22 +49,19 @@ VERDICTS = (
 )  # fmt: skip
 
 
-def _contents(page: Page) -> list[dict]:
-    """Return tables and chart; nothing with a catalogue that has not their models."""
+def _contents(page: Page) -> dict | None:
+    """Return tables and chart; None with a catalogue that has not their models."""
     if not {*CHOSEN.ladder, *CHOSEN.shown, CHOSEN.shapes} <= page.catalogue.bases.keys():
-        return []
+        return None
     sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
     printed = scaling_studies.rows(PUBLISHED, sweeps)
     spec, parts = _of_models(page.catalogue)
-    more = {
-        "id": "counting",
-        "short": "Counting conventions",
+    return parts | {
         "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
         "studies": _studies(printed),
         "no_counts": _no_counts(printed),
     }
-    return [parts | more]
 
 
 @cache  # takes seconds, and is the same for all pages of a process
@@ -258,4 +255,4 @@ def departures(rows: pl.DataFrame) -> alt.ConcatChart:
     )
 
 
-SECTION = Section(150, _contents, of_all=True)
+SECTION = Section(150, "counting", "Counting conventions", _contents, of_all=True)

@@ -4,9 +4,9 @@ from modelbudget.report.section import Page, Section
 from modelbudget.report.terms_explained import GLOSSARY, anchor
 
 
-def _contents(_: Page) -> list[dict]:
+def _contents(_: Page) -> dict:
     terms = [(anchor(term), term, GLOSSARY[term]) for term in sorted(GLOSSARY, key=str.casefold)]
-    return [{"id": "glossary", "short": "Glossary", "terms": terms}]
+    return {"terms": terms}
 
 
-SECTION = Section(170, _contents)
+SECTION = Section(170, "glossary", "Glossary", _contents)

@@ -13,8 +13,8 @@ RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
 """Heads of columns: our prediction as a multiple of the reading, and the source's simulator's."""
 
 
-def _contents(page: Page) -> list[dict]:
-    return [gpu_readings(readings_of(page.results, page.catalogue).published)]
+def _contents(page: Page) -> dict:
+    return gpu_readings(readings_of(page.results, page.catalogue).published)
 
 
 def gpu_readings(readings: list[Row]) -> dict:
@@ -22,12 +22,7 @@ def gpu_readings(readings: list[Row]) -> dict:
     by_source: dict[str, list[Row]] = {}
     for row in readings:
         by_source.setdefault(row.source.title, []).append(row)
-    return {
-        "id": "gpu-readings",
-        "short": "GPUs that others measured",
-        "answer": _answer(readings),
-        "sources": list(map(_source, by_source.values())),
-    }
+    return {"answer": _answer(readings), "sources": list(map(_source, by_source.values()))}
 
 
 def _answer(readings: list[Row]) -> str:
@@ -80,4 +75,4 @@ def _shown(value: str | int | bool) -> str:
     return count(value) if isinstance(value, int) else value
 
 
-SECTION = Section(160, _contents, of_all=True)
+SECTION = Section(160, "gpu-readings", "GPUs that others measured", _contents, of_all=True)

@@ -6,22 +6,20 @@ from markupsafe import Markup
 from modelbudget.report import tables
 from modelbudget.report.section import Page, Section
 
+ID = "gpt-2-ledger"
 LEDGER = "gpt-2-ledger/ledger.parquet"
 
 
-def _contents(page: Page) -> list[dict]:
-    verdict = page.verdict_of("gpt-2-ledger")
+def _contents(page: Page) -> dict:
+    verdict = page.verdict_of(ID)
     ledger = page.part(LEDGER)
     first, *larger = ledger["model"].unique(maintain_order=True)
-    return [
-        {
-            "id": verdict.source,
-            "short": verdict.title,
-            "verdict": verdict,
-            "table": _ledger_table(ledger.filter(model=first), first),
-            "others": _numbers(ledger.filter(pl.col("model").is_in(larger))) if larger else None,
-        }
-    ]
+    return {
+        "short": verdict.title,
+        "verdict": verdict,
+        "table": _ledger_table(ledger.filter(model=first), first),
+        "others": _numbers(ledger.filter(pl.col("model").is_in(larger))) if larger else None,
+    }
 
 
 def _numbers(ledger: pl.DataFrame) -> Markup:
@@ -63,4 +61,4 @@ def _module(row: dict) -> Markup:
     )
 
 
-SECTION = Section(130, _contents, (LEDGER,))
+SECTION = Section(130, ID, "", _contents, (LEDGER,))

@@ -7,18 +7,18 @@ import polars as pl
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import percent, short
-from modelbudget.report.model_stack import VERBS, Stack, drawing, picture, stack_of
+from modelbudget.report.model_stack import VERBS, Stack, bands, picture, stack_of
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section
 
 _TENTHS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "all")
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict | None:
     """Return the smallest model of the sweep that has a headline, and the model of that name."""
     stacks = two_stacks(page.sweeps)
     if stacks is None:
-        return []
+        return None
     small, large = stacks
     finding = (
         f"{percent(_of_vocabulary(small))} of {small.label} is a table of tokens, which is only "
@@ -29,21 +29,18 @@ def _contents(page: Page) -> list[dict]:
         "verbs": [(group, variable_of_group(group), verb) for group, verb in VERBS.items()],
         "picture": picture(stacks),
     }
-    return [
-        {
-            "id": "what-they-do",
-            "short": "What they do",
-            "page_title": f"What {short(large.total)} parameters do",
-            "title": title(large),
-            "finding": finding,
-            "stacks": [drawing(stack) for stack in stacks],
-            "verbs": [
-                (group, variable_of_group(group), verb)
-                for group, verb in VERBS.items()
-                if any(stack.share(group) for stack in stacks)
-            ],
-        }
-    ]
+    return {
+        "page_title": f"What {short(large.total)} parameters do",
+        "title": title(large),
+        "finding": finding,
+        "stacks": [(stack, bands(stack)) for stack in stacks],
+        "verbs_of": VERBS,
+        "verbs": [
+            (group, variable_of_group(group), verb)
+            for group, verb in VERBS.items()
+            if any(stack.share(group) for stack in stacks)
+        ],
+    }
 
 
 def title(stack: Stack) -> str:
@@ -84,4 +81,4 @@ def stacks_of(sweep: SweepResult) -> list[Stack]:
     return [stack for stack in stacks if stack.is_plain]
 
 
-SECTION = Section(10, _contents)
+SECTION = Section(10, "what-they-do", "What they do", _contents)

@@ -9,7 +9,7 @@ PROVENANCE = "provenance.json"
 TITLE, AUTHOR = "modelbudget: where the budget of sequence models goes", "The modelbudget authors"
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict:
     provenance = page.part(PROVENANCE)
     versions, commit = provenance["versions"], provenance["commit"]
     version = versions["modelbudget"]
@@ -24,7 +24,7 @@ def _contents(page: Page) -> list[dict]:
         f"  author = {{{{{AUTHOR}}}}},\n  version = {{{version}}},\n"
         f"  note = {{commit {commit}}},\n}}",
     }
-    return [{"id": "provenance", "short": "Provenance", "facts": facts, "cite": cite}]
+    return {"facts": facts, "cite": cite}
 
 
-SECTION = Section(180, _contents, (PROVENANCE,))
+SECTION = Section(180, "provenance", "Provenance", _contents, (PROVENANCE,))

@@ -20,11 +20,11 @@ UNKNOWN = "temporary"
 """What is not known of an optimizer that no package here runs."""
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict | None:
     """Return the table of the first sweep whose points differ in the recipe alone."""
     sweep = next(filter(is_of_recipes, page.sweeps), None)
     if sweep is None:
-        return []
+        return None
     parts = _parts(sweep).filter(pl.col("phase") == "optimizer")
     n = int(sweep.comparison.filter(quantity="parameters", point=sweep.points["point"][0])[
         "measured"].sum())  # fmt: skip
@@ -34,27 +34,23 @@ def _contents(page: Page) -> list[dict]:
     ]
     rows = [row for row in rows if row]
     if len(rows) < 2:
-        return []
+        return None
     page.drawn[sweep.name] = "cost"
     rows += _predicted_alone(sweep, n)
     most = max(row["bytes"] for row in rows)
     for row in rows:
         row["pieces"] = bar(row["parts"], most, lambda value: f", {each(value, n)} a parameter")
     first = sweep.points.row(0, named=True)
-    return [
-        {
-            "id": "cost",
-            "short": "What it costs to train",
-            "title": _title(rows),
-            "finding": _finding(rows),
-            "states": [(name, variable_of_group(name)) for name in STATES],
-            "rows": rows,
-            "run": recipe(page.catalogue[sweep.summary["base"]].label, first),
-            "model": page.catalogue[sweep.summary["base"]].label,
-            "tokens": f"{first['batch']} × {first['length']:,}",
-            "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
-        }
-    ]
+    return {
+        "title": _title(rows),
+        "finding": _finding(rows),
+        "states": [(name, variable_of_group(name)) for name in STATES],
+        "rows": rows,
+        "run": recipe(page.catalogue[sweep.summary["base"]].label, first),
+        "model": page.catalogue[sweep.summary["base"]].label,
+        "tokens": f"{first['batch']} × {first['length']:,}",
+        "sweep": sweep,
+    }
 
 
 def _predicted_alone(sweep: SweepResult, n: int) -> list[dict]:
@@ -132,4 +128,4 @@ def _finding(rows: list[dict]) -> str:
     )
 
 
-SECTION = Section(30, _contents)
+SECTION = Section(30, "cost", "What it costs to train", _contents)

@@ -32,14 +32,14 @@ OF_CALCULATOR = (*OF_RUN, *OPTIONS)
 """Settings that the calculator has."""
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict | None:
     """Return the bars of the first sweep that lists changes of one run of one model.
 
     For the script, the same of other models with these changes, all predicted.
     """
     sweep = next(filter(is_of_changes, page.sweeps), None)
     if sweep is None:
-        return []
+        return None
     page.drawn[sweep.name] = "what-to-do"
     points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
     alone = predicted_parts(sweep.points, CHANGES["predicted"])
@@ -56,17 +56,12 @@ def _contents(page: Page) -> list[dict]:
     if others:
         page.acts["what-to-do"] = [_in_html(other) for other in others]
     used, first = parts["group"].unique(), points[0]
-    return [
-        act
-        | {
-            "id": "what-to-do",
-            "short": "What to do",
-            "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
-            "models": [act["label"], *(other["label"] for other in others)],
-            "sequences": count(first["batch"] * first["data_parallel"]),
-            "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
-        }
-    ]
+    return act | {
+        "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
+        "models": [act["label"], *(other["label"] for other in others)],
+        "sequences": count(first["batch"] * first["data_parallel"]),
+        "sweep": sweep,
+    }
 
 
 def _in_html(model: dict) -> list[str]:
@@ -158,4 +153,4 @@ def _finding(peaks: dict[str, int]) -> str:
     return f"{text} Least of all takes {least[0]}: {si_bytes(least[1])}." if best != least else text
 
 
-SECTION = Section(50, _contents)
+SECTION = Section(50, "what-to-do", "What to do", _contents)

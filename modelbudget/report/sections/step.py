@@ -27,21 +27,19 @@ SHARES = {"forward": 0.32, "backward": 0.42, "optimizer": 0.26}
 """Width of each phase; its operations are evenly spaced in it."""
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict | None:
     """Return the second traced step, in which the optimizer states are there from the start.
 
     Also that of one of several devices.
     """
     if not page.has_story:
-        return []
+        return None
     whole, shard = (_Step(*map(page.part, files)) for files in (STEP, SHARED))
     page.acts["step"] = whole.data() | {"shared": list(map(sum, shard.columns))}
     label = whole.about["label"]
     part = max(whole.worst.parts, key=whole.worst.parts.__getitem__)
     share = percent(whole.worst.parts[part] / whole.most)
-    act = {
-        "id": "step",
-        "short": "One training step",
+    return {
         "title": f"A training step of {label} peaks at {si_bytes(whole.most)}, in the "
         f"{whole.worst.where}: {share} are {part}",
         "finding": _finding(whole),
@@ -51,7 +49,6 @@ def _contents(page: Page) -> list[dict]:
         "shard": shard,
         "shared": _on_one_device(shard, whole),
     }
-    return [act]
 
 
 class _Phase(NamedTuple):
@@ -270,4 +267,4 @@ def _finding(step: _Step) -> str:
     return f"{text}."
 
 
-SECTION = Section(40, _contents, (*STEP, *SHARED))
+SECTION = Section(40, "step", "One training step", _contents, (*STEP, *SHARED))

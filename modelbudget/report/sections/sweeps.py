@@ -147,16 +147,13 @@ def _example(
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
-    rows = formula_tables.component_rows(point, sweep.of_point(point))
+    table = formula_tables.component_table(point, sweep.of_point(point), f"Components of {label}")
     of_point = sweep.of_point(point).filter(pl.col("measured") > 0, quantity="parameters")
     groups = {group_of(name) for name in of_point["component"]}
-    if not rows or groups <= shown:
+    if table is None or groups <= shown:
         return None
     shown |= groups
-    return {
-        "title": f"{label}: {count(point['total'])} parameters",
-        "table": formula_tables.component_table(rows, f"Components of {label}"),
-    }
+    return {"title": f"{label}: {count(point['total'])} parameters", "table": table}
 
 
 SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
@@ -279,4 +276,4 @@ def _bound(bound: list[int] | str) -> str:
     return bound if isinstance(bound, str) else " to ".join(map(count, bound))
 
 
-SECTION = Section(120, _contents)
+SECTION = Section(120, "", "", _contents)

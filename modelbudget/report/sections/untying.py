@@ -6,11 +6,12 @@ from markupsafe import Markup
 from modelbudget.report import tables
 from modelbudget.report.section import Page, Section
 
+ID = "tying-surgery"
 SURGERY = "tying-surgery/surgery.parquet"
 
 
-def _contents(page: Page) -> list[dict]:
-    surgery, verdict = page.part(SURGERY), page.verdict_of("tying-surgery")
+def _contents(page: Page) -> dict:
+    surgery, verdict = page.part(SURGERY), page.verdict_of(ID)
     wrong = surgery.filter(pl.col("tied") != pl.col("data_ptr_says_tied"))
     answers = [
         {"tied": _tied(tied, tied), "by data_ptr": _tied(by_pointer, tied)}
@@ -27,24 +28,18 @@ def _contents(page: Page) -> list[dict]:
         f"{operation} on {device}"
         for operation, device in wrong.select("operation", "device").rows()
     )
-    return [
-        {
-            "id": verdict.source,
-            "short": verdict.title,
-            "verdict": verdict,
-            "warning": "Comparing data_ptr() of the two tensors gives the wrong answer for: "
-            f"{where}. Tensors on meta have no memory: data_ptr() is 0 for all of them."
-            if where
-            else None,
-            "drawings": [_drawing(step) for step in drawn.iter_rows(named=True)],
-            "table": tables.table(
-                rows,
-                "Each step on each device",
-                ("predicted", "measured"),
-                red=~surgery["agrees"].fill_null(False),
-            ),
-        }
-    ]
+    warning = (
+        f"Comparing data_ptr() of the two tensors gives the wrong answer for: {where}. Tensors on "
+        "meta have no memory: data_ptr() is 0 for all of them."
+    )
+    red = ~surgery["agrees"].fill_null(False)
+    return {
+        "short": verdict.title,
+        "verdict": verdict,
+        "warning": warning if where else None,
+        "drawings": [_drawing(step) for step in drawn.iter_rows(named=True)],
+        "table": tables.table(rows, "Each step on each device", ("predicted", "measured"), red),
+    }
 
 
 _TOP = {"A": 5, "B": 57}
@@ -65,4 +60,4 @@ def _tied(tied: bool, truth: bool) -> Markup:
     return Markup(answer if tied == truth else f'<span class="disagrees">{answer}: wrong</span>')
 
 
-SECTION = Section(140, _contents, (SURGERY,))
+SECTION = Section(140, ID, "", _contents, (SURGERY,))

@@ -20,12 +20,12 @@ MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict:
     shown = verdict_section(page.results, page.verdicts)
     if not (shown["trust"] and page.is_of_all):
-        return [shown | {"ratios": None}]
+        return shown | {"ratios": None}
     readings = readings_of(page.results, page.catalogue)
-    return [shown | {"ratios": ratios(readings.published, page.sweeps, readings.recorded)}]
+    return shown | {"ratios": ratios(readings.published, page.sweeps, readings.recorded)}
 
 
 def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
@@ -37,8 +37,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
     of_class = verdict.class_disagreements(results)
     shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
     return {
-        "id": "verdict",
-        "short": "How right is it?",
         **_agreement(verdicts),
         "whole": all(v.whole for v in verdicts),
         "verdicts": verdicts,
@@ -149,4 +147,4 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
     }
 
 
-SECTION = Section(70, _contents)
+SECTION = Section(70, "verdict", "How right is it?", _contents)

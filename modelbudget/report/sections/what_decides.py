@@ -9,7 +9,7 @@ import polars as pl
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts.format import count, percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced
-from modelbudget.report.model_stack import VERBS, Stack, data, parts_in_words
+from modelbudget.report.model_stack import VERBS, Stack, data
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
@@ -40,10 +40,10 @@ class Model(NamedTuple):
         return self.stack.share("MLP")
 
 
-def _contents(page: Page) -> list[dict]:
+def _contents(page: Page) -> dict | None:
     models, stacks = models_of(page), two_stacks(page.sweeps)
     if len(models) < 2 or stacks is None:
-        return []
+        return None
     sizes = [math.log10(model.stack.total) for model in models]
     low, high = math.floor(2 * sizes[0]) / 2, math.ceil(2 * sizes[-1]) / 2
     dots = [
@@ -62,33 +62,29 @@ def _contents(page: Page) -> list[dict]:
     first = labels.index(stacks[1].label) if stacks[1].label in labels else len(models) - 1
     page.acts["what-decides"] = {"models": [data(model.stack) for model in models], "first": first}
     of_kind, of_size = explained(models)
-    return [
-        {
-            "id": "what-decides",
-            "short": "What decides it",
-            "title": f"Above {short(LARGE)} parameters, "
-            + (
-                "the kind of attention and gating decide more than size"
-                if of_kind > of_size
-                else "size decides the MLP’s share"
-            ),
-            "finding": finding(models),
-            "n": count(len(models)),
-            "kinds": [(kind.lower(), kind, text) for kind, text in PAGE["attention"].items()],
-            "high": HIGH,
-            "dots": dots,
-            "names": _names(dots),
-            "columns": [
-                {"x": f"{100 * (power - low) / (high - low):.2f}", "text": short(10**power)}
-                for power in range(math.ceil(low), math.floor(high) + 1)
-            ],
-            "rows": [{"y": f"{HIGH * (1 - n / 100):.0f}", "text": f"{n} %"} for n in (25, 50, 75)],
-            "first": first,
-            "last": len(models) - 1,
-            "label": labels[first],
-            "parts": parts_in_words(models[first].stack),
-        }
-    ]
+    return {
+        "title": f"Above {short(LARGE)} parameters, "
+        + (
+            "the kind of attention and gating decide more than size"
+            if of_kind > of_size
+            else "size decides the MLP’s share"
+        ),
+        "finding": finding(models),
+        "n": count(len(models)),
+        "kinds": [(kind.lower(), kind, text) for kind, text in PAGE["attention"].items()],
+        "high": HIGH,
+        "dots": dots,
+        "names": _names(dots),
+        "columns": [
+            {"x": f"{100 * (power - low) / (high - low):.2f}", "text": short(10**power)}
+            for power in range(math.ceil(low), math.floor(high) + 1)
+        ],
+        "rows": [{"y": f"{HIGH * (1 - n / 100):.0f}", "text": f"{n} %"} for n in (25, 50, 75)],
+        "first": first,
+        "last": len(models) - 1,
+        "label": labels[first],
+        "parts": models[first].stack.in_words,
+    }
 
 
 def models_of(page: Page) -> list[Model]:
@@ -220,4 +216,4 @@ def _box(name: dict, width: int) -> tuple[float, float, float, float]:
     return left, left + wide, baseline - 12, baseline + 4
 
 
-SECTION = Section(20, _contents)
+SECTION = Section(20, "what-decides", "What decides it", _contents)
