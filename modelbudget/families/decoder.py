@@ -39,7 +39,7 @@ from modelbudget.components import (
     tensor_parallel,
 )
 from modelbudget.components.contract import flops_backward_of
-from modelbudget.components.decoder import decoder_program, decoder_training_peaks
+from modelbudget.components.decoder import decoder_program, decoder_step
 from modelbudget.components.decoder.decoder_conditions import (
     OF_ONE_DEVICE,
     OF_STEP,
@@ -146,7 +146,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if is_sharded(r):
             holds = holds * knows_shards(quantity, a, r)
             if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
-                lower = decoder_training_peaks.forward_of_shards_is_lower
+                lower = decoder_step.forward_of_shards_is_lower
                 holds = holds if is_nothing(holds) else holds * lower(cls, whole, r)
         return holds
 
@@ -345,7 +345,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
-        return decoder_training_peaks.peaks(cls, a, r)
+        return decoder_step.peaks(cls, a, r)
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import scaled_dot_product
-from modelbudget.components.attention.attention_conditions import (
+from modelbudget.components.attention.attention_step import (
     PEAK_IF,
     SAVED_IF,
     no_mask_on_scores,

@@ -1,0 +1,276 @@
+"""Layers in a training step, by closed formulas: states between parts, saved bytes, timelines."""
+
+from modelbudget.architecture.arithmetic import positive
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
+from modelbudget.architecture.run_values import bytes_of, computed_again, divides, of_states, tokens
+from modelbudget.architecture.terms import Term, Terms, merged
+from modelbudget.components import embedding_step, norm
+from modelbudget.components.attention.model_tables import model_positions, model_tables
+from modelbudget.components.contract import Place
+from modelbudget.components.layers.layer_values import (
+    AFTER,
+    BEFORE,
+    NORM_OF_OUTPUT,
+    all_parts,
+    in_layers,
+    parts,
+    shared_norm,
+    sublayer,
+)
+from modelbudget.components.mixers import mixers
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    accumulate,
+    all_gather,
+    all_reduce,
+    change,
+    times,
+    within,
+)
+from modelbudget.memory.training_peak import Layers
+
+
+def place_of(a: Fields, r: Run, name: str) -> Place:
+    """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
+    shared = a.parallel * a.shared_norm
+    alone = 1 - is_summed(r, name)  # over devices, before it meets another
+    # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
+    straight = int(a.norm_placement not in BEFORE)
+    _, given = output_backward(a, r, name)
+    if name in mixers():
+        return Place(given=given, others=alone * (shared + straight), is_first=straight)
+    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER))
+    # Divided over the length, each gathers a copy, and saves it.
+    own = 1 - shared * (1 - r.sequence_parallel)
+    return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
+
+
+def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
+    """Return the timeline from the gradient of the residual stream to that of a part's output.
+
+    Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
+    own.
+    """
+    s = of_states(r)
+    normed = {
+        "pre": [],
+        "post": norm.backward(a, s),
+        "output": norm.backward(a, s, given=0),
+        "both": norm.backward(a, s, given=0),
+    }[a.norm_placement]
+    output = states_bytes(a, r)
+    own = int(a.norm_placement in ("output", "both"))
+    whole, gathers = whole_states_bytes(a, r), r.sequence_parallel * is_summed(r, name)
+    at_first = gathers_first(a, r, name)
+    gathered = times((1 - at_first) * gathers, all_gather(r, whole, own))
+    return [*normed, *gathered], gathers * whole + (1 - gathers) * own * output
+
+
+def is_summed(r: Run, name: str):
+    """1 where devices each compute a term of a part's output, and of its input's gradient."""
+    return divides(r) * (1 - int(getattr(all_parts()[name], "OF_OWN_TOKENS", False)))
+
+
+def gathers_first(a: Fields, r: Run, name: str):
+    """1 where a layer's backward pass begins with gathering the length of the output's gradient.
+
+    That reads nothing saved, and comes before a repeated forward pass; a norm reads.
+    `name`: of the part. A layer without a second one gathers for the first.
+    """
+    is_second = int(name not in mixers()) * is_summed(r, name)
+    return is_second * r.sequence_parallel * int(a.norm_placement == "pre")
+
+
+def states_bytes(a: Fields, r: Run):
+    """Bytes of the residual stream: with sequence parallelism, of a device's part of the length."""
+    return whole_states_bytes(a, of_states(r))
+
+
+def whole_states_bytes(a: Fields, r: Run):
+    return bytes_of(r.dtype) * tokens(r) * a.d_model
+
+
+def saved_of_second_norm(a: Fields, r: Run):
+    """Return the bytes saved by the norm before a feed-forward part.
+
+    In a parallel layer, the mixer's norm has saved the input, unless each saves a copy of its own.
+    """
+    r = of_states(r)
+    return norm.saved(a, r) - a.parallel * (1 - norm.copies_input(a, r)) * states_bytes(a, r)
+
+
+def saved(a: Fields, r: Run) -> Terms:
+    """Bytes saved for backward by all layers, without full checkpointing."""
+    of_parts = {
+        name: component.saved(a, r, place_of(a, r, name)) for name, component in parts(a).items()
+    }
+    terms = in_layers(a, of_parts, norm.saved(a, of_states(r)), saved_of_second_norm(a, r))
+    tables = model_tables(a, r)
+    return merged(terms, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else terms
+
+
+def held_in_forward(a: Fields, r: Run):
+    """Bytes of positions and embeddings that only the forward pass holds."""
+    positions = (1 - computed_again(r)) * model_positions(a, r, r.length)
+    return positions + embedding_step.held_apart(a, r)
+
+
+def first_input_held(a: Fields, r: Run):
+    """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
+    unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * states_bytes(a, r)
+    return (1 - computed_again(r)) * embedding_step.is_held_input(a, r) * unsaved
+
+
+def held(a: Fields, r: Run):
+    """Return the bytes that layers hold through forward and backward and that no operation saves.
+
+    Arguments of layers that are computed again: tables of RoPE, and the positions.
+    """
+    return computed_again(r) * read_by_all(a, r)
+
+
+def read_by_all(a: Fields, r: Run):
+    """Return the bytes that all layers read: tables of RoPE and positions, made before them."""
+    return model_tables(a, r) + model_positions(a, r, r.length)
+
+
+def _saved_by(a: Fields, r: Run, group: LayerGroup):
+    """Bytes saved by one layer of a group, without full checkpointing."""
+    s = of_states(r)
+    of_parts = [
+        sublayer(a, "", all_parts()[name].saved(a, r, place_of(a, r, name)), of_norm)
+        for name, of_norm in (
+            (group.mixer, norm.saved(a, s)),
+            (group.feed_forward, saved_of_second_norm(a, r)),
+        )
+    ]
+    of_parts.append(shared_norm(a, norm.saved(a, s)))
+    return sum(sum(values.values()) for values in of_parts)
+
+
+def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
+    """From the input, which is live, to all that is saved.
+
+    The mixer with its sum, and the end of the layer, may take more than backward does later.
+    Everything else is one allocation of the bytes that stay.
+    """
+    mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
+    s = of_states(r)
+    states = states_bytes(a, r)
+    before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
+    n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
+    again = computed_again(r)
+    # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
+    unsaved, temporary = (
+        before * n_bytes
+        for n_bytes in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
+    )
+    is_first = 1 - positive(group.last)
+    held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
+    own_held = (1 - a.parallel) * is_first * first_input_held(a, r)
+    input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
+    # Divided over the length, parts save what they gather of a norm's output, which is live until
+    # they are done.
+    gathers = r.sequence_parallel
+    normed = gathers * before * (1 - a.parallel) * states
+    gathered = gathers * whole_states_bytes(a, r)
+    second_gathers = is_summed(r, group.feed_forward) * gathers
+    second_normed = second_gathers * before * (1 - a.parallel) * states
+    of_output = int(a.norm_placement in NORM_OF_OUTPUT)
+    # The norm of an output is live with what it saves, which includes as much as itself.
+    in_sum = of_output * norm.saved(a, s)
+    mixed = [
+        Allocation("positions and embeddings", held),
+        Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
+        Allocation("gathered over the length", gathered),
+        *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
+        Allocation("normalised states, freed", 0, normed),
+        Allocation("residual sum", states + in_sum, states + in_sum + input_freed),
+    ]
+    place = place_of(a, r, group.feed_forward)
+    then = second.forward(a, r, place)
+    # At the end are live: the output, what the part still holds, and in a parallel layer the
+    # mixer's output; then the layer's output. A repeated forward pass ends with what a norm saves
+    # of it, or else with what is read last.
+    at_end = after * norm.saved(a, s)
+    outputs = (1 - place.stops) * states + a.parallel * states
+    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
+    residual = (1 - a.parallel * again) * unsaved + held + own_held
+    residual += gathers * a.parallel * n_norm * states
+    between = kept - at_end - change(then) + outputs + residual
+    of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
+    ended = (1 - again) * states + in_sum
+    return [
+        *mixed,
+        Allocation("saved by norms, parallel output", between),
+        Allocation("norm of the second part", of_norm, of_norm),
+        Allocation("normalised states", second_normed),
+        *within(group.feed_forward, then),
+        Allocation("normalised states, freed", 0, second_normed),
+        Allocation("norm and residual sum", ended, outputs + residual + ended - at_end),
+    ]
+
+
+def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
+    """From the gradient of the layer's output to that of its input."""
+    two_norms = a.parallel * (1 - a.shared_norm)
+    before = int(a.norm_placement in BEFORE)
+    of_mixer, of_second = (
+        output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
+    )
+    again, unsaved = computed_again(r), before * norm.copies_input(a, r) * states_bytes(a, r)
+    mixer, second = (
+        within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
+        for name in (group.mixer, group.feed_forward)
+    )
+    # The last reader of the output's gradient frees it.
+    stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
+    is_post = int(a.norm_placement == "post")
+    straight = int(a.norm_placement not in BEFORE)
+    summed = all_reduce(r, whole_states_bytes(a, r))
+    met = accumulate(states_bytes(a, r))
+    second_summed = is_summed(r, group.feed_forward)
+    has_first = 1 - positive(group.first)
+    of_all = has_first * read_by_all(a, r)  # freed by the last layer that reads them
+    mixer = [
+        allocation._replace(freed_once=has_first * allocation.freed_once) for allocation in mixer
+    ]
+    return [
+        *of_second,
+        *times(is_post, stays),
+        *second,
+        *times(second_summed, [*summed, *times(straight, met)]),
+        *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
+        *of_mixer,
+        *mixer,
+        *summed,
+        *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
+        *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
+        *_input_backward(a, r),
+        *times(a.parallel, stays),
+        *times(again, [Allocation("layer's input", 0, unsaved, of_all)]),
+    ]
+
+
+def _input_backward(a: Fields, r: Run) -> Timeline:
+    """Return the backward timeline of the norm before a part; empty if there is none."""
+    return norm.backward(a, of_states(r), residual=1) if a.norm_placement in BEFORE else []
+
+
+def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
+    """Return the timelines of one layer of each group, for the peak of training.
+
+    `received` 1: the gradient of the output is in a buffer that stays.
+    """
+    gathered = all_gather(r, whole_states_bytes(a, r))
+    return [
+        Layers(
+            group,
+            forward(a, r, group),
+            backward(a, r, group, received),
+            times(gathers_first(a, r, group.feed_forward), gathered),
+        )
+        for group in layer_groups(a)
+    ]
