@@ -79,10 +79,6 @@ class Part(Protocol):
         """Parameters that one token uses; all, if missing."""
         ...
 
-    def trained_parameters(self, a: Fields) -> Values:
-        """Parameters that get a gradient; all, if missing."""
-        ...
-
     def tensors(self, a: Fields) -> list[Tensor]:
         """Parameter tensors that get a gradient, in the order of the torch module.
 

@@ -96,21 +96,6 @@ def width(a: Fields):
     return a.d_emb + (1 - positive(a.d_emb)) * a.d_model
 
 
-def factorised(a: Fields) -> dict:
-    """Count the parameters of token embedding, LM head and their projections.
-
-    Embedding and head have width d_emb; projections lead to d_model and back (Lan et al. 2020,
-    §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
-    """
-    projection = a.d_emb * a.d_model
-    return {
-        "embedding.token": table(a),
-        "embedding.projection": projection,
-        "head": head(a, width(a)),
-        "head.projection": projection,
-    }
-
-
 def learned(a: Fields, width):
     """Count the parameters of learned positions: one row of `width` for each position.
 
@@ -130,7 +115,11 @@ def position(a: Fields):
 
 
 def tensors(a: Fields) -> list[Tensor]:
-    """Parameter tensors of the embedding, in the order of the module."""
+    """Parameter tensors of the embedding, in the order of the module.
+
+    Factorised, embedding and head have width d_emb; projections lead to d_model and back (Lan et
+    al. 2020, §3.1; both projections: OPT-350M).
+    """
     is_learned = a.position == "learned"
     has_table = int(a.position in ("learned", "buckets"))
     places = a.n_ctx + a.position_offset, a.d_model

@@ -3,7 +3,7 @@
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import stack
@@ -32,34 +32,28 @@ class StateSpaceDualFields(Architecture):
     d_convolution: Count = 4
 
 
-def parameters(a) -> dict:
+def tensors(a: Fields) -> list[Tensor]:
     """Dao & Gu 2024, §7.1.
 
     `input` gives a gate, the recurrence's input, B and C, and the steps, all at once; the
     convolution runs over input, B and C and has a bias; `step` is the bias of the steps; `decay`
-    the logarithm of −A; `skip` is D; `norm` an RMSNorm before the
-    output, within each group.
+    the logarithm of −A; `skip` is D; `norm` an RMSNorm before the output, within each group.
     """
     d_convolved = a.d_inner + 2 * a.n_group * a.d_state
-    return {
+    by_name = {
         "input": a.d_model * (a.d_inner + d_convolved + a.n_head),
-        "convolution": d_convolved * a.d_convolution + d_convolved,
+        "convolution": d_convolved * a.d_convolution,
         "step": a.n_head,
         "decay": a.n_head,
         "skip": a.n_head,
         "norm": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
+    biases = Tensor("convolution", d_convolved)
+    return [*(Tensor(name, numbers) for name, numbers in by_name.items()), biases]
 
 
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor, and the bias of the convolution another."""
-    d_convolved = a.d_inner + 2 * a.n_group * a.d_state
-    numbers_by_name = parameters(a) | {"convolution": d_convolved * a.d_convolution}
-    return [
-        *(Tensor(name, numbers) for name, numbers in numbers_by_name.items()),
-        Tensor("convolution", d_convolved),
-    ]
+parameters = counted(tensors)
 
 
 def program(a, r: Run, has_norm: bool = True):

@@ -3,6 +3,7 @@
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import cat, stack
@@ -24,21 +25,26 @@ class MambaFields(Architecture):
     inner_norm: bool = False
 
 
-def parameters(a) -> dict:
+def tensors(a) -> list[Tensor]:
     """Gu & Dao 2023, §3.2 (Algorithm 2), §3.4 and §3.6.
 
     `input` gives the recurrence its input and a gate; `selection` a token's step (low rank), B and
     C; `decay` is the logarithm of −A; `skip` is D. Convolution and step have biases.
     """
-    return {
+    by_name = {
         "input": a.d_model * 2 * a.d_inner,
-        "convolution": a.d_inner * a.d_convolution + a.d_inner,
+        "convolution": a.d_inner * a.d_convolution,
         "selection": a.d_inner * (a.d_step + 2 * a.d_state),
-        "step": a.d_step * a.d_inner + a.d_inner,
+        "step": a.d_step * a.d_inner,
         "decay": a.d_inner * a.d_state,
         "skip": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
+    biases = [Tensor(name, a.d_inner) for name in ("convolution", "step")]
+    return [*(Tensor(name, numbers) for name, numbers in by_name.items()), *biases]
+
+
+parameters = counted(tensors)
 
 
 def program(a, r: Run, norms_of_selected=None, n_head=0):

@@ -167,7 +167,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @staticmethod
     def trained_parameters(a: Fields) -> Terms:
         """Count the parameters that get a gradient."""
-        return parameters_of(a, "trained_parameters")
+        return of_tensors(a, lambda tensor: tensor.numbers)
 
     @classmethod
     @pipeline_stages.by_stage

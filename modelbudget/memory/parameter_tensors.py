@@ -48,6 +48,22 @@ def counts(tensors: list[Tensor]) -> dict[str, Any]:
     return sums(tensors, lambda tensor: 1)
 
 
+def numbers(tensors: list[Tensor]) -> dict[str, Any]:
+    """Count the numbers of each component, of those that some model of these words has."""
+    present = [tensor for tensor in tensors if not is_absent(tensor)]
+    return sums(present, lambda tensor: tensor.numbers)
+
+
+def counted(tensors: Callable[..., list[Tensor]]) -> Callable[..., dict[str, Any]]:
+    """Return the function that counts the parameters of a part, of the one that lists tensors."""
+
+    def parameters(*arguments) -> dict[str, Any]:
+        return numbers(tensors(*arguments))
+
+    parameters.__doc__ = tensors.__doc__
+    return parameters
+
+
 def sums(tensors: list[Tensor], value: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Sum a value of each parameter tensor, by component."""
     by_name: dict[str, Any] = {}

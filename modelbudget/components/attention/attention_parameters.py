@@ -3,37 +3,8 @@
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import d_gate, n_normalised, position_of
-from modelbudget.components.contract import Values
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, vector
-
-
-def parameters(a: Fields) -> Values:
-    """Four projections (Vaswani et al. 2017, §3.2.2; grouped heads: Ainslie et al. 2023, §2.2).
-
-    Queries and output have n_head heads of d_head, keys and values n_kv_head of them. One matrix
-    or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
-    §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
-    OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
-    code has it in the query's matrix. One for each head: LFM3's code. Norm of the result: Wang et
-    al. 2022 (Magneto), §2.
-    """
-    d_query = a.n_head * a.d_head
-    d_key = a.n_kv_head * a.d_head
-    n_norm = int(a.qk_norm != "none") * (a.norm_scale + a.qk_norm_bias) * a.d_head
-    n_query, n_key = _normalised_heads(a)
-    return {
-        "query": a.d_model * d_query + a.query_bias * d_query,
-        "gate": a.attention_gate * (a.d_model + a.query_bias) * d_gate(a),
-        "key": a.d_model * d_key + a.key_bias * d_key,
-        "value": a.d_model * d_key + a.value_bias * d_key,
-        "output": d_query * a.d_model + a.output_bias * a.d_model,
-        "query_norm": n_norm * n_query,
-        "key_norm": n_norm * n_key,
-        "norm": a.inner_norm * norm.parameters(a, norm.whole_width(a, d_query)),
-        "sinks": a.sinks * a.n_head,
-        **_relative_positions(a),
-    }
+from modelbudget.memory.parameter_tensors import Tensor, counted, linear_tensors, matrix, vector
 
 
 def _normalised_heads(a: Fields) -> tuple:
@@ -43,20 +14,17 @@ def _normalised_heads(a: Fields) -> tuple:
     return n_normalised(a, a.n_head), n_normalised(a, a.n_kv_head)
 
 
-def _relative_positions(a: Fields) -> Values:
-    """Count the parameters of Transformer-XL's relative positions, if the family has them.
-
-    A fifth matrix, from sinusoids of the distance to keys, and two query biases, u for content and
-    v for position (Dai et al. 2019, §3.3).
-    """
-    if position_of(a) != "relative":
-        return {}
-    d_query = a.n_head * a.d_head
-    return {"position": a.d_model * d_query, "content_bias": d_query, "position_bias": d_query}
-
-
 def tensors(a: Fields) -> list[Tensor]:
-    """Biases of queries and sinks; weights and biases of the projections; norms; positions."""
+    """Four projections (Vaswani et al. 2017, §3.2.2; grouped heads: Ainslie et al. 2023, §2.2).
+
+    Queries and output have n_head heads of d_head, keys and values n_kv_head of them. One matrix
+    or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
+    §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
+    OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
+    code has it in the query's matrix. One for each head: LFM3's code. Norm of the result: Wang et
+    al. 2022 (Magneto), §2. Relative positions: a fifth matrix, from sinusoids
+    of the distance to keys, and two biases of queries (Dai et al. 2019, §3.3).
+    """
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     relative = int(position_of(a) == "relative")
     all_tensors = [
@@ -79,6 +47,9 @@ def tensors(a: Fields) -> list[Tensor]:
             ]
     all_tensors += norm.tensors(a, "norm", a.inner_norm, norm.whole_width(a, query))
     return [*all_tensors, Tensor("position", a.d_model * query, relative)]
+
+
+parameters = counted(tensors)
 
 
 def matrices(a: Fields) -> list[Matrix]:

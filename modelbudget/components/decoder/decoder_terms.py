@@ -9,12 +9,12 @@ from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, embedding_step, layer, multi_token_prediction, norm
 from modelbudget.components.contract import Part, Values, tensors_of
 from modelbudget.memory import parameter_tensors, shards
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, numbers
 
 
 def parameters_of(a: Fields, function: str) -> Terms:
     """Count parameters by a function of the parts, or all of those that do not have it."""
-    ends = {"embedding.position": embedding.position(a), **embedding.factorised(a)}
+    ends = numbers([*embedding.tensors(a), *embedding.head_tensors(a)])
     projection = multi_token_prediction.projection(a).numbers
 
     def of_part(component: Part) -> Values:

@@ -10,7 +10,7 @@ from modelbudget.architecture.run_values import bytes_of, computed_again, fuses_
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, vector
+from modelbudget.memory.parameter_tensors import Tensor, counted, linear_tensors, vector
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -86,28 +86,11 @@ def is_packed(r: Run) -> int:
     return int(r.gate_and_up == "packed")
 
 
-def parameters(a: Fields, d_ff=None) -> Values:
+def tensors(a: Fields, d_ff=None) -> list[Tensor]:
     """Plain: Vaswani et al. 2017, §3.3, eq. 2. Gated: Shazeer 2020, eq. 5 and 6.
 
     `d_ff`: the hidden width (a.d_ff); experts have their own.
     """
-    d_ff = a.d_ff if d_ff is None else d_ff
-    up = a.d_model * d_ff + a.up_bias * d_ff
-    return {
-        "gate": a.gated * up,
-        "up": up,
-        "down": d_ff * a.d_model + a.down_bias * a.d_model,
-        **(
-            {"norm": a.inner_norm * norm.parameters(a, norm.whole_width(a, d_ff))}
-            if knows_norm(a)
-            else {}
-        ),
-        **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
-    }
-
-
-def tensors(a: Fields, d_ff=None) -> list[Tensor]:
-    """Weights and biases."""
     d_ff = a.d_ff if d_ff is None else d_ff
     up = linear_tensors("up", a.d_model, d_ff, a.up_bias)
     return [
@@ -121,6 +104,9 @@ def tensors(a: Fields, d_ff=None) -> list[Tensor]:
         ),
         *(vector(name, 1) for name in LEARNED if is_learned(a)),
     ]
+
+
+parameters = counted(tensors)
 
 
 def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:

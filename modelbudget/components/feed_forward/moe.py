@@ -17,7 +17,7 @@ from modelbudget.components.expert_changes import Change, changed
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers
 from modelbudget.operations.collectives import gathered as of_all_devices
 from modelbudget.operations.collectives import summed
 from modelbudget.operations.dequantised_product import dequantised
@@ -66,32 +66,12 @@ def parameters(a: Fields) -> Values:
     Router and routed experts: Shazeer et al. 2017, §2; Fedus et al. 2022, §2.1. Shared experts:
     Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE.
     """
-    return _parameters(a, expert_parallel.own_experts(a))
+    return numbers(_tensors(a, expert_parallel.own_experts(a)))
 
 
 def active_parameters(a: Fields) -> Values:
     """Those that one token uses: of the routed experts, n_expert_per_token."""
-    return _parameters(a, a.n_expert_per_token)
-
-
-def _parameters(a: Fields, n_expert) -> Values:
-    routed = mlp.parameters(a, a.d_expert)
-    return {
-        "router": a.d_model * a.n_expert + int(a.router_bias != "none") * a.n_expert,
-        **{name: n_expert * value for name, value in routed.items()},
-        **moe_step.of_shared(a, mlp.parameters(a, a.d_shared)),
-        "shared_gate": a.shared_gate * a.d_model,
-    }
-
-
-def trained_parameters(a: Fields) -> Values:
-    """Count the parameters that get a gradient.
-
-    A bias that only changes the selection of experts gets none.
-    """
-    counts = parameters(a)
-    no_gradient = int(a.router_bias == "selection") * a.n_expert
-    return counts | {"router": counts["router"] - no_gradient}
+    return numbers(_tensors(a, a.n_expert_per_token))
 
 
 def shards_have_gradients(a: Fields, r: Run):
@@ -101,17 +81,19 @@ def shards_have_gradients(a: Fields, r: Run):
 
 @valid_if(shards_have_gradients)
 def tensors(a: Fields) -> list[Tensor]:
-    """Return the parameter tensors in the order of the modules.
+    """Return the parameter tensors that get a gradient, in the order of the modules.
 
-    The router, the stacked matrices of all routed experts, the shared experts, their gate.
+    A bias that only changes the selection of experts gets none.
     """
+    return _tensors(a, expert_parallel.own_experts(a), ("logit",))
+
+
+def _tensors(a: Fields, n_expert, biases=("logit", "selection")) -> list[Tensor]:
+    """List router, with one of `biases`, stacks of routed experts, shared experts, their gate."""
     shared = positive(a.d_shared)
     return [
-        *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
-        *(
-            _stacked(tensor, expert_parallel.own_experts(a))
-            for tensor in mlp.tensors(a, a.d_expert)
-        ),
+        *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias in biases)),
+        *(_stacked(tensor, n_expert) for tensor in mlp.tensors(a, a.d_expert)),
         *(
             tensor._replace(name=join("shared", tensor.name), is_there=shared * tensor.is_there)
             for tensor in mlp.tensors(a, a.d_shared)

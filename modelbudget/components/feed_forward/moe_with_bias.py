@@ -23,11 +23,6 @@ def active_parameters(a: Fields) -> Values:
     return moe.active_parameters(a) | {"": a.d_model}
 
 
-def trained_parameters(a: Fields) -> Values:
-    """Count the parameters that get a gradient."""
-    return moe.trained_parameters(a) | {"": a.d_model}
-
-
 def tensors(a: Fields) -> list[Tensor]:
     """Return the bias, and the tensors of the mixture."""
     return [Tensor("", a.d_model), *moe.tensors(a)]

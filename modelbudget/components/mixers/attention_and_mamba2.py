@@ -6,10 +6,9 @@ after the part.
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import join
-from modelbudget.components.contract import Values
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import NoProgramError, make_part
 
@@ -19,26 +18,17 @@ GROUP = "attention"
 TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
-def _both(of_attention: Values, of_mamba2: Values) -> Values:
-    parts = {"attention": of_attention, "mamba2": of_mamba2}
-    return {
-        join(part, name): value for part, values in parts.items() for name, value in values.items()
-    }
-
-
-def parameters(a: Fields) -> Values:
-    """Sum both parts; the norm before them is the layer's."""
-    return _both(attention.parameters(a), mamba2.parameters(a))
-
-
 def tensors(a: Fields) -> list[Tensor]:
-    """Those of attention, then those of Mamba-2's mixer."""
+    """Those of attention, then those of Mamba-2's mixer; the norm before them is the layer's."""
     parts = {"attention": attention.tensors(a), "mamba2": mamba2.tensors(a)}
     return [
         tensor._replace(name=join(part, tensor.name))
         for part, of_part in parts.items()
         for tensor in of_part
     ]
+
+
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

@@ -8,9 +8,8 @@ factor weighs the second half of the heads against the first.
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
-from modelbudget.components.contract import Values
 from modelbudget.components.mixers import attention
-from modelbudget.memory.parameter_tensors import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, counted, matrix
 from modelbudget.operations.elementwise import add, exp, mul, sub
 from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear
@@ -23,14 +22,12 @@ SIZES = ()
 FIELDS = AttentionFields
 
 
-def parameters(a: Fields) -> Values:
-    """Count those of attention, and the four vectors that make the factor (§2.1, eq. 2)."""
-    return attention.parameters(a) | {"factor": 4 * a.d_head}
-
-
 def tensors(a: Fields) -> list[Tensor]:
-    """Return the factor's vectors as one matrix, and the tensors of attention."""
+    """Return four vectors that make the factor (§2.1, eq. 2) as one matrix; those of attention."""
     return [matrix("factor", 4, a.d_head), *attention.tensors(a)]
+
+
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

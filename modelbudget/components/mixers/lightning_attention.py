@@ -23,21 +23,18 @@ TOKENS_PER_STEP = 1
 FIELDS = AttentionFields
 
 
-def _matrices(a: Fields) -> Values:
-    inner = a.n_head * a.d_head
-    return {
-        "query_key_value": 3 * a.d_model * inner,
-        "gate": a.d_model * inner,
-        "output": inner * a.d_model,
-    }
-
-
 def parameters(a: Fields) -> Values:
     """Count the projections, and an RMSNorm of the result over all heads; decays are not learned.
 
     The gate multiplies the norm's output (MiniMax 2025, figure 3).
     """
-    return _matrices(a) | {"norm": a.n_head * a.d_head}
+    inner = a.n_head * a.d_head
+    return {
+        "query_key_value": 3 * a.d_model * inner,
+        "gate": a.d_model * inner,
+        "output": inner * a.d_model,
+        "norm": inner,
+    }
 
 
 def program(a: Fields, r: Run):

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba2_block
-from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, counted
 
 GROUP = "state space"
 SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_mamba_convolution")
@@ -39,19 +38,16 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
     )
 
 
-def parameters(a: Fields) -> Values:
-    """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
-    counts = mamba2_block.parameters(as_mamba2(a))
-    return counts | {"norm": a.mamba_norm * counts["norm"]}
-
-
 def tensors(a: Fields) -> list[Tensor]:
-    """As of Mamba-2's own family, with or without the norm."""
+    """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
     all_tensors = mamba2_block.tensors(as_mamba2(a))
     return [
         tensor._replace(is_there=a.mamba_norm) if tensor.name == "norm" else tensor
         for tensor in all_tensors
     ]
+
+
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

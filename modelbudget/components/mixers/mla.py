@@ -8,7 +8,7 @@ from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.position import causal_bias
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.parameter_tensors import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, counted, matrix, vector
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -71,7 +71,7 @@ def own_tables(a: Fields, r: Run):
     return int(r.rope_tables == "layer")
 
 
-def parameters(a: Fields) -> Values:
+def _tensors(a: Fields) -> list[Tensor]:
     """DeepSeek-V2 (DeepSeek-AI 2024), §2.1: down to a latent, a norm, up to the heads.
 
     The rotary key is shared by all heads and projected from the states. Without a latent
@@ -80,32 +80,8 @@ def parameters(a: Fields) -> Values:
     The indexer (DeepSeek-V3.2-Exp, §1) has queries from the latent of the queries, one key with a
     LayerNorm that its heads share, and a weight for each head.
     """
-    d_query, indexed = a.n_head * (a.d_nope + a.d_rope), positive(a.n_index_head)
-    return {
-        "query": (1 - positive(a.q_lora_rank)) * a.d_model * d_query,
-        "query_down": a.d_model * a.q_lora_rank,
-        "query_norm": norm.parameters(a, a.q_lora_rank),
-        "query_up": a.q_lora_rank * d_query,
-        "kv_down": a.d_model * (a.kv_lora_rank + a.d_rope),
-        "kv_norm": norm.parameters(a, a.kv_lora_rank),
-        "kv_up": a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value),
-        "output": a.n_head * a.d_value * a.d_model,
-        "index_query": a.q_lora_rank * a.n_index_head * a.d_index,
-        "index_key": indexed * a.d_model * a.d_index,
-        "index_norm": indexed * 2 * a.d_index,
-        "index_weight": a.d_model * a.n_index_head,
-    }
-
-
-def trained_parameters(a: Fields) -> Values:
-    """All but the indexer's, through which no gradient flows (`_indexer`)."""
-    return {name: n for name, n in parameters(a).items() if not name.startswith("index_")}
-
-
-@valid_if(no_indexer)
-def tensors(a: Fields) -> list[Tensor]:
-    """One matrix for the queries, or two and a norm; then the others in the order of parameters."""
     in_two, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    indexed, d_indexed = positive(a.n_index_head), a.n_index_head * a.d_index
     return [
         matrix("query", d_query, a.d_model, 1 - in_two),
         matrix("query_down", a.q_lora_rank, a.d_model, in_two),
@@ -115,7 +91,20 @@ def tensors(a: Fields) -> list[Tensor]:
         *norm.tensors(a, "kv_norm", 1, a.kv_lora_rank),
         matrix("kv_up", a.n_head * (a.d_nope + a.d_value), a.kv_lora_rank),
         matrix("output", a.d_model, a.n_head * a.d_value),
+        matrix("index_query", d_indexed, a.q_lora_rank, indexed),
+        matrix("index_key", a.d_index, a.d_model, indexed),
+        *(vector("index_norm", a.d_index, indexed) for _ in ("scale", "bias")),
+        matrix("index_weight", a.n_index_head, a.d_model, indexed),
     ]
+
+
+parameters = counted(_tensors)
+
+
+@valid_if(no_indexer)
+def tensors(a: Fields) -> list[Tensor]:
+    """All but the indexer's, through which no gradient flows (`_indexer`)."""
+    return [tensor for tensor in _tensors(a) if not tensor.name.startswith("index_")]
 
 
 def matrices(a: Fields) -> list[Matrix]:

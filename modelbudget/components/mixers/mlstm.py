@@ -3,8 +3,7 @@
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
-from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor, sums
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
     absolute,
@@ -63,9 +62,7 @@ def tensors(a: Fields) -> list[Tensor]:
     ]
 
 
-def parameters(a: Fields) -> Values:
-    """Sum the tensors of each component."""
-    return sums(tensors(a), lambda tensor: tensor.numbers)
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

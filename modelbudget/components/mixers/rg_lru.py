@@ -6,8 +6,7 @@ RG-LRU: a real-gated linear recurrent unit, one state for each channel.
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
-from modelbudget.components.contract import Values
-from modelbudget.memory.parameter_tensors import Tensor, sums
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import (
     add,
     contiguous,
@@ -67,9 +66,7 @@ def tensors(a: Fields) -> list[Tensor]:
     return [Tensor("decay", _d_lru(a)), *pairs]
 
 
-def parameters(a: Fields) -> Values:
-    """Sum the tensors of each component."""
-    return sums(tensors(a), lambda tensor: tensor.numbers)
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

@@ -7,7 +7,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba_block
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.part import make_part
 
 GROUP = "state space"
@@ -41,34 +41,25 @@ def _as_mamba(a: Fields) -> SimpleNamespace:
 
 
 def _norms(a: Fields) -> Values:
-    """Widths of the norms of step, write and read weights (Lieber et al. 2024, §6.3), if any."""
+    """Widths of the norms of step, write and read weights (Lieber et al. 2024, §6.3)."""
     return {
-        "step_norm": a.scan_norm * a.d_scan_step,
-        "write_norm": a.scan_norm * a.d_scan_state,
-        "read_norm": a.scan_norm * a.d_scan_state,
+        "step_norm": a.d_scan_step,
+        "write_norm": a.d_scan_state,
+        "read_norm": a.d_scan_state,
     }
 
 
-def parameters(a: Fields) -> Values:
+def tensors(a: Fields) -> list[Tensor]:
     """Gu & Dao 2023, §3.2, §3.4 and §3.6, with a norm for each of the selected weights.
 
     Heads select from their own channels and have steps for these alone, so that their number makes
     no difference to the count (Glorioso et al. 2024, Zamba's code).
     """
-    return mamba_block.parameters(_as_mamba(a)) | _norms(a)
+    norms = (Tensor(name, width, a.scan_norm) for name, width in _norms(a).items())
+    return [*mamba_block.tensors(_as_mamba(a)), *norms]
 
 
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor, and the biases of convolution and step two more."""
-    weights = {"convolution": a.d_scan * a.d_scan_convolution, "step": a.d_scan_step * a.d_scan}
-    all_tensors = [
-        *(Tensor(name, numbers) for name, numbers in (parameters(a) | weights).items()),
-        *(Tensor(name, a.d_scan) for name in weights),
-    ]
-    return [
-        tensor._replace(is_there=a.scan_norm) if tensor.name in _norms(a) else tensor
-        for tensor in all_tensors
-    ]
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):

@@ -3,9 +3,8 @@
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
-from modelbudget.components.contract import Values
 from modelbudget.components.mixers.mlstm import norm_of_heads
-from modelbudget.memory.parameter_tensors import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import (
     add,
     div,
@@ -50,7 +49,7 @@ class SLSTMFields(Architecture):
 FIELDS = SLSTMFields
 
 
-def parameters(a: Fields) -> Values:
+def tensors(a: Fields) -> list[Tensor]:
     """Beck et al. 2024 (arXiv 2405.04517), §2.2; code of NX-AI/xlstm, blocks/slstm/.
 
     All matrices are square within each head: those of the token, for two gates after a convolution
@@ -58,22 +57,17 @@ def parameters(a: Fields) -> Values:
     of each head has a scale for each channel. There is no output projection.
     """
     square = a.d_model * a.d_slstm_head
-    return {
-        "convolution": a.d_model * a.d_slstm_convolution + a.d_model,
-        **dict.fromkeys(GATES, square),
-        "hidden": 4 * square,
-        "": 4 * a.d_model,
-        "norm": a.d_model,
-    }
+    return [
+        Tensor("", 4 * a.d_model),
+        Tensor("convolution", a.d_model * a.d_slstm_convolution),
+        Tensor("convolution", a.d_model),
+        *(Tensor(name, square) for name in GATES),
+        Tensor("hidden", 4 * square),
+        Tensor("norm", a.d_model),
+    ]
 
 
-def tensors(a: Fields) -> list[Tensor]:
-    """Each component is one tensor, and the bias of the convolution another."""
-    by_name = parameters(a) | {"convolution": a.d_model * a.d_slstm_convolution}
-    convolution = by_name.pop("convolution")
-    biases = Tensor("", by_name.pop(""))
-    of_convolution = [Tensor("convolution", convolution), Tensor("convolution", a.d_model)]
-    return [biases, *of_convolution, *(Tensor(name, numbers) for name, numbers in by_name.items())]
+parameters = counted(tensors)
 
 
 def program(a: Fields, r: Run):
