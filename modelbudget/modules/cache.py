@@ -104,6 +104,44 @@ def exact(x) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+class KeepsKeys(nn.Module):
+    """A part that keeps keys and values of all tokens, or of those in its window."""
+
+    cache: Any = None
+    n_kv_head: int
+    d_head: int
+    window = 0
+
+    def make_cache(self, batch: int, length: int, like) -> Cache:
+        widths = [(self.n_kv_head, self.d_head)] * 2
+        if self.window:
+            return Window(widths, batch, length, like, self.window)
+        return Cache(widths, batch, length, like)
+
+
+class KeepsStates(nn.Module):
+    """A part that keeps states from one token to the next: a tensor (batch, …) of each shape."""
+
+    cache: Any = None
+    shapes: list[tuple[int, ...]]
+    exact_state = False
+    """Whether they are in at least single precision."""
+    follows_run = False
+    """Whether the run's `state_dtype` decides that."""
+
+    def make_cache(self, batch: int, length: int, like) -> State:
+        return State(self.shapes, batch, like, exact(like) if self.exact_state else None)
+
+    def states(self, x) -> list:
+        """Return the states before the first token of x (batch, …)."""
+        return self.cache.tensors if self.cache else [x.new_zeros(len(x), *s) for s in self.shapes]
+
+    def keep(self, *new) -> None:
+        """Overwrite the states, in inference, with those after the last token."""
+        if self.cache:
+            self.cache.keep(*new)
+
+
 @contextmanager
 def caching(
     model: nn.Module, batch: int, length: int, dtype: torch.dtype | None = None

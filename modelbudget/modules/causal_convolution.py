@@ -4,22 +4,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import KeepsStates
 
 
-class CausalConvolution(nn.Conv1d):
+class CausalConvolution(KeepsStates, nn.Conv1d):
     """(batch, length, n_channel) to the same shape, over a token and the span − 1 before it."""
 
     def __init__(self, n_channel: int, span: int, bias: bool = True):
         super().__init__(n_channel, n_channel, span, groups=n_channel, bias=bias)
-        self.cache = None
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the cache of the last `span` tokens.
-
-        One more than the next token needs, as in the code of Mamba's authors.
-        """
-        return State([(self.in_channels, self.kernel_size[0])], batch, like)
+        # One more than the next token needs, as in the code of Mamba's authors.
+        self.shapes = [(n_channel, span)]
 
     def forward(self, x):
         span, x = self.kernel_size[0], x.transpose(1, 2)

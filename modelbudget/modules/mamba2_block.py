@@ -4,12 +4,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 
-class StateSpaceDualMixer(nn.Module):
+class StateSpaceDualMixer(KeepsStates):
     """States (batch, length, d_model) to states of the same shape."""
+
+    follows_run = True
 
     def __init__(self, a):
         super().__init__()
@@ -25,13 +27,7 @@ class StateSpaceDualMixer(nn.Module):
         self.n_head, self.n_group = a.n_head, a.n_group
         self.from_input = [a.d_inner, d_convolved, a.n_head]
         self.from_convolution = [a.d_inner, d_shared, d_shared]
-        self.shape_of_state = (a.n_head, a.d_head, a.d_state)
-        self.cache, self.exact_state = None, False
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the recurrent state: d_head × d_state for each head."""
-        dtype = exact(like) if self.exact_state else None
-        return State([self.shape_of_state], batch, like, dtype)
+        self.shapes = [(a.n_head, a.d_head, a.d_state)]
 
     def reset_parameters(self):
         """Initialise A = −1, −2, … from head to head, and steps near softplus(0)."""
@@ -46,10 +42,9 @@ class StateSpaceDualMixer(nn.Module):
         x, write, read = F.silu(self.convolution(x)).split(self.from_convolution, -1)
         x = x.unflatten(-1, (self.n_head, -1))
         write, read = (self.by_head(y) for y in (write, read))
-        state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.shape_of_state)
+        (state,) = self.states(x)
         y, state = scan(x, F.softplus(step + self.step), -self.decay.exp(), write, read, state)
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         y = (y + self.skip.unsqueeze(-1) * x).flatten(2)
         return self.output(self.norm(y * F.silu(gate)))
 

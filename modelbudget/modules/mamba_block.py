@@ -4,14 +4,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 EPSILON = 1e-6
 
 
-class SelectiveScanMixer(nn.Module):
+class SelectiveScanMixer(KeepsStates):
     """States (batch, length, d_model) to states of the same shape."""
+
+    follows_run = True
 
     def __init__(self, a):
         super().__init__()
@@ -24,12 +26,7 @@ class SelectiveScanMixer(nn.Module):
         self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
         self.sizes = [a.d_step, a.d_state, a.d_state]
         self.inner_norm = a.inner_norm
-        self.cache, self.exact_state = None, False
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """d_state numbers for each channel."""
-        dtype = exact(like) if self.exact_state else None
-        return State([tuple(self.decay.shape)], batch, like, dtype)
+        self.shapes = [(a.d_inner, a.d_state)]
 
     def reset_parameters(self):
         """Initialise A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
@@ -41,10 +38,9 @@ class SelectiveScanMixer(nn.Module):
     def forward(self, x):
         x, gate = self.input(x).chunk(2, -1)
         x = F.silu(self.convolution(x))
-        state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.decay.shape)
+        (state,) = self.states(x)
         y, state = self.scanned(x, state)
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         return self.output((y + self.skip * x) * F.silu(gate))
 
     def scanned(self, x, state):

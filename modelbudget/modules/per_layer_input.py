@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import Cache, Window
+from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP, activation
 from modelbudget.modules.lm_head import make_head
@@ -45,7 +45,7 @@ class QueryAttention(nn.Module):
         return (x if norm is None else norm(x)).transpose(1, 2)
 
 
-class OwnAttention(QueryAttention):
+class OwnAttention(KeepsKeys, QueryAttention):
     """Attention with keys and values of its own; values are normalised without a scale."""
 
     def __init__(self, a, d_head: int, window: int):
@@ -56,7 +56,6 @@ class OwnAttention(QueryAttention):
         self.value = nn.Linear(a.d_model, width, bias=a.value_bias) if has_value else None
         self.key_norm = head_norm(a, d_head)
         self.normalises = a.qk_norm != "none"
-        self.cache: Cache | None = None
 
     def forward(self, x, _):
         """Return the output, and the keys and values of the same states."""
@@ -72,13 +71,6 @@ class OwnAttention(QueryAttention):
         if self.cache:
             k, v = self.cache.append(k, v)
         return k, v, start
-
-    def make_cache(self, batch: int, length: int, like) -> Cache:
-        """Keys and values, of all tokens or of those in the window."""
-        widths = [(self.n_kv_head, self.d_head)] * 2
-        if self.window:
-            return Window(widths, batch, length, like, self.window)
-        return Cache(widths, batch, length, like)
 
 
 def head_norm(a, d_head: int) -> nn.Module | None:

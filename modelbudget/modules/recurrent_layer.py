@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import KeepsStates
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(KeepsStates):
     """(batch, length, width below) to (batch, length, d_projection if projected, else n_cell).
 
     The order of the gates and the place of the biases are torch.nn.RNN's, GRU's and LSTM's, so
@@ -25,22 +25,17 @@ class RecurrentLayer(nn.Module):
         self.hidden = nn.Linear(width, gates * n_cell, bias=a.hidden_bias)
         self.projection = nn.Linear(n_cell, width, bias=False) if a.projected else None
         self.width, self.n_cell, self.cell = width, n_cell, a.cell
-        self.cache = None
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the layer's last output and, in an LSTM, its cell state."""
-        n_cell = self.n_cell if self.cell == "lstm" else 0
-        return State([(self.width,), (n_cell,)], batch, like)
+        # Its last output and, in an LSTM, its cell state.
+        self.shapes = [(width,), (n_cell if a.cell == "lstm" else 0,)]
 
     def forward(self, x):
-        state, cells = (self.cache or self.make_cache(len(x), 1, x)).tensors
+        state, cells = self.states(x)
         step = getattr(self, self.cell)
         states = []
         for below in self.input(x).unbind(1):
             state, cells = step(below, state, cells)
             states.append(state)
-        if self.cache:
-            self.cache.keep(state, cells)
+        self.keep(state, cells)
         return torch.stack(states, dim=1)
 
     def rnn(self, below, state, cells):

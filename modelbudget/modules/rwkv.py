@@ -4,23 +4,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import KeepsStates, State
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 
 
-class Mixer(nn.Module):
+class Mixer(KeepsStates):
     """Token shift, common to both mixers: mix each token with the previous one, per channel."""
 
     def __init__(self, d_model: int, n_mix: int):
         super().__init__()
         self.mix = nn.Parameter(torch.empty(n_mix, d_model))
-        self.cache = None
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the previous token's state."""
-        return State([(self.mix.shape[1],)], batch, like)
+        self.shapes = [(d_model,)]
 
     def reset_parameters(self):
         nn.init.uniform_(self.mix)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import Cache
+from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.feed_forward.mlp import activation
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.rope import rotate
@@ -42,7 +42,7 @@ class AdaptedMLP(nn.Module):
         return self.down(self.activation(gate) * up)
 
 
-class BlockUse(nn.Module):
+class BlockUse(KeepsKeys):
     """One use of a shared block: its adapters, its keys and values, and a matrix behind it.
 
     States (batch, length, d_model) and token embeddings of that shape to states of that shape.
@@ -56,14 +56,10 @@ class BlockUse(nn.Module):
             self.add_module(name, adapter(joined, a.d_adapter, heads) if has_adapter else None)
         self.mlp = adapter(a.d_model, a.d_adapter, 2 * a.d_ff) if a.d_adapter else None
         self.linear = nn.Linear(a.d_model, a.d_model, bias=False)
-        self.n_head, self.d_head, self.rotary = a.n_head, a.d_head, a.position == "rotary"
+        self.n_head = self.n_kv_head = a.n_head
+        self.d_head, self.rotary = a.d_head, a.position == "rotary"
         # As if the head had half of the channels, those of the states (Zamba's code).
         self.scale = (a.d_head / 2) ** -0.5
-        self.cache: Cache | None = None
-
-    def make_cache(self, batch: int, length: int, like) -> Cache:
-        """Keys and values of all tokens."""
-        return Cache([(self.n_head, self.d_head)] * 2, batch, length, like)
 
     def forward(self, x, embedded, block: SharedBlock):
         x = block.norm["attention"](torch.cat((x, embedded), dim=-1))

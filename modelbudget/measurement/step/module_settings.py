@@ -5,6 +5,7 @@ from torch import nn
 from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.adapters import adapt
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding, RotaryPositions
 from modelbudget.modules.feed_forward.mlp import MLP
@@ -60,5 +61,5 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")
                 mlp.fuses_gate = run.activation_kernel == "fused_gate"
-        elif hasattr(module, "exact_state"):
-            module.exact_state = run.state_dtype == "float32"  # pyright: ignore[reportArgumentType]
+        elif isinstance(module, KeepsStates) and module.follows_run:
+            module.exact_state = run.state_dtype == "float32"

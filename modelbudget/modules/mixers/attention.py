@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import Cache, Window
+from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import Mask, causal, shift, sinusoids
@@ -14,7 +14,7 @@ from modelbudget.modules.rope import complex_table, rotate, rotate_complex, rota
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
 
-class Attention(nn.Module):
+class Attention(KeepsKeys):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask, or
@@ -43,7 +43,6 @@ class Attention(nn.Module):
         self.sliced = self.copied = self.rope_by_head = self.casts_rope_back = False
         self.register_buffer("rope_table", None, persistent=False)
         self.core = ScaledDotProductAttention()
-        self.cache: Cache | None = None
         self.qk_norm = a.qk_norm
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
@@ -157,13 +156,6 @@ class Attention(nn.Module):
         distance = distance.unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
         scores = (q + self.position_bias) @ distance.transpose(-1, -2)
         return shift(scores) * self.d_head**-0.5
-
-    def make_cache(self, batch: int, length: int, like) -> Cache:
-        """Keys and values, of all tokens or of those in the window."""
-        widths = [(self.n_kv_head, self.d_head)] * 2
-        if self.window:
-            return Window(widths, batch, length, like, self.window)
-        return Cache(widths, batch, length, like)
 
     def with_sinks(self, q, k, v, bias):
         """One more key that every query of a head scores the same, and whose value is zero."""

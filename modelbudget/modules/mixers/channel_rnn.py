@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import KeepsStates
 
 
-class ChannelRNN(nn.Module):
+class ChannelRNN(KeepsStates):
     """d_model independent Elman cells, each with one input and d_hidden states.
 
     (batch, length, d_model) to the same shape: a channel's output is the mean of its cell's states.
@@ -21,11 +21,7 @@ class ChannelRNN(nn.Module):
         self.input = nn.Parameter(torch.empty(a.d_model, a.d_hidden))
         self.hidden = nn.Parameter(torch.empty(a.d_model, a.d_hidden, a.d_hidden))
         self.biases = nn.Parameter(torch.empty(2, a.d_model, a.d_hidden))
-        self.cache = None
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the state of each cell."""
-        return State([tuple(self.input.shape)], batch, like)
+        self.shapes = [(a.d_model, a.d_hidden)]
 
     def reset_parameters(self):
         bound = self.input.shape[1] ** -0.5  # as torch.nn.RNN
@@ -33,15 +29,14 @@ class ChannelRNN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x):
-        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
+        (state,) = self.states(x)
         bias = self.biases.sum(0)
         outputs = []
         for step in x.unbind(1):
             carried = torch.einsum("bdj,dij->bdi", state, self.hidden)
             state = torch.tanh(step.unsqueeze(-1) * self.input + carried + bias)
             outputs.append(state.mean(-1))
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         return torch.stack(outputs, dim=1)
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import Cache
+from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.rope import rotate
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 
@@ -12,7 +12,7 @@ INITIAL = 0.8
 """What is added to the learned factor; the code of the paper lets it grow with the layer."""
 
 
-class DifferentialAttention(nn.Module):
+class DifferentialAttention(KeepsKeys):
     """States (batch, length, d_model) to states of the same shape."""
 
     def __init__(self, a):
@@ -26,7 +26,6 @@ class DifferentialAttention(nn.Module):
         self.core = ScaledDotProductAttention()
         self.n_kv_head, self.d_head = a.n_kv_head, a.d_head
         self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-        self.cache: Cache | None = None
 
     def reset_parameters(self):
         nn.init.normal_(self.factor, std=0.1)
@@ -49,10 +48,6 @@ class DifferentialAttention(nn.Module):
     def split(self, x):
         """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
         return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
-
-    def make_cache(self, batch: int, length: int, like) -> Cache:
-        """Keys and values of all tokens."""
-        return Cache([(self.n_kv_head, self.d_head)] * 2, batch, length, like)
 
 
 make = DifferentialAttention

@@ -3,13 +3,11 @@
 The algorithm is that of `torch_chunk_gated_delta_rule` in transformers (Qwen3-Next).
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates, exact
 
 CHUNK = 64
 """Tokens of a chunk, computed in parallel; a shorter chunk is padded."""
@@ -23,12 +21,14 @@ def reset_decay(rate: nn.Parameter, step: nn.Parameter) -> None:
     nn.init.ones_(step)
 
 
-class GatedDeltaNet(nn.Module):
+class GatedDeltaNet(KeepsStates):
     """States (batch, length, d_model) to states of the same shape.
 
     Each of n_linear_head heads has a state of d_linear_key × d_linear_value. Heads share queries
     and keys in groups. All but the projections is computed in at least single precision.
     """
+
+    exact_state = True
 
     def __init__(self, a):
         super().__init__()
@@ -45,18 +45,10 @@ class GatedDeltaNet(nn.Module):
         self.gate = nn.Linear(a.d_model, d_values, bias=False)
         self.norm = nn.RMSNorm(self.d_value)
         self.output = nn.Linear(d_values, a.d_model, bias=False)
-        self.cache: Any = None
+        self.shapes = [(self.n_head, self.d_key, self.d_value)]
 
     def reset_parameters(self):
         reset_decay(self.rate, self.step)
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the recurrent state in at least single precision.
-
-        d_linear_key × d_linear_value for each head.
-        """
-        shape = (self.n_head, self.d_key, self.d_value)
-        return State([shape], batch, like, exact(like))
 
     def forward(self, x):
         length = x.shape[1]
@@ -123,8 +115,7 @@ class GatedDeltaNet(nn.Module):
                 writing = key[:, :, i] * (last - decay[:, :, i]).exp().unsqueeze(-1)
                 written = writing.transpose(-1, -2) @ values
                 state = written if state is None else state * last.exp().unsqueeze(-1) + written
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         return torch.stack([y.transpose(1, 2) for y in outputs], dim=1).flatten(1, 2)
 
     def by_token(self, query, key, value, beta, decay):
@@ -136,7 +127,7 @@ class GatedDeltaNet(nn.Module):
         return (query @ state).transpose(1, 2)
 
 
-class Convolution(nn.Module):
+class Convolution(KeepsStates):
     """A causal depthwise convolution.
 
     (batch, length, n_channel) to (batch, n_channel, length + padding).
@@ -148,15 +139,11 @@ class Convolution(nn.Module):
     def __init__(self, n_channel: int, span: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_channel, span))
-        self.cache: Any = None
+        self.shapes = [(n_channel, span)]
 
     def reset_parameters(self):
         bound = self.weight.shape[1] ** -0.5  # as torch.nn.Conv1d
         nn.init.uniform_(self.weight, -bound, bound)
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the cache of the last `span` tokens."""
-        return State([tuple(self.weight.shape)], batch, like)
 
     def forward(self, x, padding: int):
         x, span = x.transpose(1, 2), self.weight.shape[1]

@@ -1,21 +1,21 @@
 """Kimi Delta Attention, its recurrence written out step by step."""
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates, exact
 from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised, reset_decay
 
 
-class KimiDelta(nn.Module):
+class KimiDelta(KeepsStates):
     """States (batch, length, d_model) to states of the same shape.
 
     Each of n_linear_head heads has a state of d_linear_key × d_linear_key, whose rows decay each at
     a rate of its own. All but the projections is computed in at least single precision.
     """
+
+    exact_state = True
 
     def __init__(self, a):
         super().__init__()
@@ -34,14 +34,10 @@ class KimiDelta(nn.Module):
         self.gate_up = nn.Linear(self.d_key, inner, bias=False)
         self.norm = nn.RMSNorm(self.d_key)
         self.output = nn.Linear(inner, a.d_model, bias=False)
-        self.cache: Any = None
+        self.shapes = [(self.n_head, self.d_key, self.d_key)]
 
     def reset_parameters(self):
         reset_decay(self.rate, self.step)
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the recurrent state in at least single precision."""
-        return State([(self.n_head, self.d_key, self.d_key)], batch, like, exact(like))
 
     def forward(self, x):
         mixed = torch.cat((self.query(x), self.key(x), self.value(x)), dim=-1)
@@ -53,11 +49,9 @@ class KimiDelta(nn.Module):
         step = self.by_head((self.decay_up(self.decay_down(x)) + self.step).to(exact(x)))
         decay = (-self.rate.to(exact(x)).exp()[:, None, None] * F.softplus(step)).exp()
         beta = self.beta(x).sigmoid().to(exact(x)).transpose(1, 2)
-        shape = len(x), self.n_head, self.d_key, self.d_key
-        state = self.cache.tensors[0] if self.cache else query.new_zeros(shape)
+        (state,) = self.states(query)
         y, state = scan(query, key, value, beta, decay, state)
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         gate = self.gate_up(self.gate_down(x)).unflatten(2, (self.n_head, -1))
         return self.output((self.norm(y.to(x.dtype)) * gate.sigmoid()).flatten(2))
 

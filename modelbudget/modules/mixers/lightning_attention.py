@@ -1,15 +1,13 @@
 """Lightning attention, its recurrence written out step by step."""
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import KeepsStates
 
 
-class LightningAttention(nn.Module):
+class LightningAttention(KeepsStates):
     """States (batch, length, d_model) to states of the same shape.
 
     Each head has a state of d_head × d_head, with the decay that the first layer of MiniMax-01 has;
@@ -24,11 +22,7 @@ class LightningAttention(nn.Module):
         self.gate = nn.Linear(a.d_model, inner, bias=False)
         self.norm = nn.RMSNorm(inner)
         self.output = nn.Linear(inner, a.d_model, bias=False)
-        self.cache: Any = None
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate the state of each head."""
-        return State([(self.n_head, self.d_head, self.d_head)], batch, like)
+        self.shapes = [(a.n_head, a.d_head, a.d_head)]
 
     def decay(self, like):
         """Return exp(−2^(−8 h / n_head)) for the heads h = 1, 2, … (Press et al. 2022, §3)."""
@@ -38,14 +32,12 @@ class LightningAttention(nn.Module):
     def forward(self, x):
         mixed = F.silu(self.query_key_value(x)).unflatten(2, (self.n_head, -1))
         query, key, value = mixed.split(self.d_head, dim=-1)
-        shape = len(x), self.n_head, self.d_head, self.d_head
-        state = self.cache.tensors[0] if self.cache else x.new_zeros(shape)
+        (state,) = self.states(x)
         decay, outputs = self.decay(x), []
         for q, k, v in zip(query.unbind(1), key.unbind(1), value.unbind(1), strict=True):
             state = decay * state + k.unsqueeze(-1) * v.unsqueeze(-2)
             outputs.append((q.unsqueeze(-2) @ state).squeeze(-2))
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         y = self.norm(torch.stack(outputs, 1).flatten(2))
         return self.output(self.gate(x).sigmoid() * y)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from modelbudget.modules.cache import Cache
+from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.feed_forward.moe import ExpertLinear, loads_of
 from modelbudget.modules.rope import rotate
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
@@ -26,7 +26,7 @@ class LargestLogits(nn.Linear):
         return largest.softmax(-1).to(tokens.dtype), chosen
 
 
-class MixtureOfAttentionHeads(nn.Module):
+class MixtureOfAttentionHeads(KeepsKeys):
     """States (batch, length, d_model) to states of the same shape."""
 
     def __init__(self, a):
@@ -41,7 +41,6 @@ class MixtureOfAttentionHeads(nn.Module):
         self.output = ExpertLinear(self.n_expert, inner, a.d_model, bias=False)
         self.core = ScaledDotProductAttention()
         self.d_rotary = a.d_head if a.position == "rotary" else 0
-        self.cache: Cache | None = None
 
     def reset_parameters(self):
         nn.init.zeros_(self.bias)
@@ -75,10 +74,6 @@ class MixtureOfAttentionHeads(nn.Module):
     def by_head(self, y):
         """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
         return y.unflatten(2, (-1, self.d_head)).transpose(1, 2)
-
-    def make_cache(self, batch: int, length: int, like) -> Cache:
-        """Keys and values of all tokens."""
-        return Cache([(self.n_kv_head, self.d_head)] * 2, batch, length, like)
 
 
 make = MixtureOfAttentionHeads

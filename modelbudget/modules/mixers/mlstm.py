@@ -4,15 +4,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.norm import HeadNorm
 
 CAP = 15.0
 """Largest argument of input and forget gate (Beck et al. 2025, xLSTM 7B, §3.2)."""
 
 
-class MLSTM(nn.Module):
+class MLSTM(KeepsStates):
     """States (batch, length, d_model) to states of the same shape."""
+
+    follows_run = True
 
     def __init__(self, a):
         super().__init__()
@@ -26,16 +28,9 @@ class MLSTM(nn.Module):
         self.gate = nn.Linear(a.d_model, value, bias=False)
         self.norm = HeadNorm(self.n_head * self.d_value, bias=False)
         self.output = nn.Linear(value, a.d_model, bias=False)
-        self.cache, self.exact_state = None, False
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate matrix, normaliser and stabiliser of each head."""
-        dtype = exact(like) if self.exact_state else None
-        return State(self.shapes(), batch, like, dtype)
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        n, key = self.n_head, self.d_key
-        return [(n, key, self.d_value), (n, key), (n,)]
+        self.shapes = [  # matrix, normaliser and stabiliser of each head
+            (self.n_head, self.d_key, self.d_value), (self.n_head, self.d_key), (self.n_head,)
+        ]  # fmt: skip
 
     def forward(self, x):
         query, key, value = (
@@ -43,12 +38,9 @@ class MLSTM(nn.Module):
             for projection in (self.query, self.key, self.value)
         )
         write, keep = (capped(gate(x)) for gate in (self.input_gate, self.forget_gate))
-        state = (
-            self.cache.tensors if self.cache else [x.new_zeros(len(x), *s) for s in self.shapes()]
-        )
+        state = self.states(x)
         y, state = scan(query * self.d_key**-0.5, key, value, write, F.logsigmoid(keep), state)
-        if self.cache:
-            self.cache.keep(*state)
+        self.keep(*state)
         return self.output(self.gate(x).sigmoid() * self.norm(y))
 
 

@@ -4,15 +4,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 SHARPNESS = 8
 """c in a = exp(−c · softplus(decay) · r) (De et al. 2024, §2.4 and appendix A)."""
 
 
-class RecurrentBlock(nn.Module):
+class RecurrentBlock(KeepsStates):
     """States (batch, length, d_model) to states of the same shape (De et al. 2024, §2.3)."""
+
+    follows_run = True
 
     def __init__(self, a):
         super().__init__()
@@ -24,12 +26,7 @@ class RecurrentBlock(nn.Module):
         self.recurrence_gate = BlockDiagonal(a.n_lru_block, a.d_lru_block)
         self.decay = nn.Parameter(torch.empty(width))
         self.output = nn.Linear(width, a.d_model)
-        self.cache, self.exact_state = None, False
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate one state for each channel."""
-        dtype = exact(like) if self.exact_state else None
-        return State([tuple(self.decay.shape)], batch, like, dtype)
+        self.shapes = [(width,)]
 
     def reset_parameters(self):
         """Initialise so that a is uniform between 0.9 and 0.999 where r = 1 (§2.4)."""
@@ -43,10 +40,9 @@ class RecurrentBlock(nn.Module):
         rate = -SHARPNESS * F.softplus(self.decay)
         kept = torch.exp(rate * torch.sigmoid(self.recurrence_gate(x)))
         written = torch.sqrt(1 - kept.square()) * (torch.sigmoid(self.input_gate(x)) * x)
-        state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), x.shape[-1])
+        (state,) = self.states(x)
         y, state = scan(kept, written, state)
-        if self.cache:
-            self.cache.keep(state)
+        self.keep(state)
         return self.output(y * gate)
 
 

@@ -4,17 +4,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State, exact
+from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.causal_convolution import CausalConvolution
 from modelbudget.modules.head_linear import HeadLinear
 from modelbudget.modules.norm import HeadNorm
 
 
-class SLSTM(nn.Module):
+class SLSTM(KeepsStates):
     """States (batch, length, d_model) to states of the same shape.
 
     The bias has a row for each of `GATES`.
     """
+
+    follows_run = True
 
     def __init__(self, a):
         super().__init__()
@@ -28,15 +30,10 @@ class SLSTM(nn.Module):
         self.hidden = HeadLinear(*sizes, 4 * self.d_head)
         self.bias = nn.Parameter(torch.empty(4, a.d_model))
         self.norm = HeadNorm(self.n_head * self.d_head, bias=False)
-        self.cache, self.exact_state = None, False
+        self.shapes = [(a.d_model,)] * 4  # hidden state, cell, normaliser, stabiliser
 
     def reset_parameters(self):
         nn.init.zeros_(self.bias)
-
-    def make_cache(self, batch: int, length: int, like) -> State:
-        """Allocate hidden state, cell, normaliser and stabiliser of each channel."""
-        dtype = exact(like) if self.exact_state else None
-        return State([(self.n_head * self.d_head,)] * 4, batch, like, dtype)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -51,8 +48,7 @@ class SLSTM(nn.Module):
         for new in (of_tokens + self.bias[:, None, None]).unbind(2):
             states = step(new + self.of_state(states[0].to(new.dtype)), *states)
             outputs.append(states[0].to(new.dtype))
-        if self.cache:
-            self.cache.keep(*states)
+        self.keep(*states)
         return self.norm(torch.stack(outputs, 1).unflatten(2, (self.n_head, self.d_head)))
 
     def by_head(self, x):
