@@ -39,10 +39,10 @@ def _count(point: ClassOfPoint) -> Witness:
     from modelbudget.measurement.reference.class_run import whole_class
 
     try:
-        whole_class(point.kind, point.run)
-        return witnesses([(point.kind, point.keys_of_config())], 1)[0]
+        whole_class(point.class_name, point.run)
+        return witnesses([(point.class_name, point.keys_of_config())], 1)[0]
     except ValueError as error:
-        return Witness(point.kind, None, None, str(error))
+        return Witness(point.class_name, None, None, str(error))
 
 
 def _table(point: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
@@ -61,13 +61,15 @@ def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFra
 
     try:
         wanted = Wanted(
-            point.kind, point.keys_of_config(), [(class_run(point.kind, run), quantities)]
+            point.class_name,
+            point.keys_of_config(),
+            [(class_run(point.class_name, run), quantities)],
         )
     except ValueError as error:
-        refused = refused_table(point.kind, dict.fromkeys(sorted(quantities), str(error)))
+        refused = refused_table(point.class_name, dict.fromkeys(sorted(quantities), str(error)))
         return refused.with_columns(_about(point))
     ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
-    return traced_table(point.kind, quantities, outcome).with_columns(_about(point))
+    return traced_table(point.class_name, quantities, outcome).with_columns(_about(point))
 
 
 def _about(point: ClassOfPoint) -> list[pl.Expr]:

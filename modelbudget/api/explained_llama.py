@@ -6,7 +6,7 @@ from modelbudget.api.explained import Line, judged
 from modelbudget.api.log_context import LogContext
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.files.log_lines import Number
-from modelbudget.predict.cache_bytes import kinds
+from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import cache_formats, state_numbers
 
 LLAMA_TYPES = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
@@ -23,7 +23,7 @@ def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
     cells = context.number("cells") or context.number("length")
     widths = [context.number(f"{side}_width") for side in ("k", "v")]
     if context.pair and not all(widths):
-        (first, *_) = kinds(*context.pair)
+        (first, *_) = layer_caches(*context.pair)
         n = sum(heads * width for heads, width, _ in first.vectors)
         widths = [n // 2, n - n // 2]
         n_layer = n_layer or first.n_layer

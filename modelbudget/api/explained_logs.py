@@ -13,7 +13,7 @@ from modelbudget.api.log_context import LogContext
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import Number, read_log
-from modelbudget.predict.cache_bytes import kinds
+from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.engine_weights import rank_of, rotary_bytes, scales_bytes, weight_bytes
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
@@ -92,14 +92,14 @@ def _weights(context: LogContext, number: Number, printed: str) -> Line:
 def _pages(context: LogContext) -> Pages:
     a, run = _pair(context)
     rank = rank_of(a, run.tensor_parallel, 1)
-    return pages_of(kinds(rank, run.model_copy(update={"tensor_parallel": 1})), run)
+    return pages_of(layer_caches(rank, run.model_copy(update={"tensor_parallel": 1})), run)
 
 
 def _token_bytes(context: LogContext) -> int:
     a, run = _pair(context)
     rank = rank_of(a, run.tensor_parallel, 1)
-    of_layers = kinds(rank, run.model_copy(update={"tensor_parallel": 1}))
-    return sum(kind.n_layer * kind.token_bytes(run) for kind in of_layers)
+    caches = layer_caches(rank, run.model_copy(update={"tensor_parallel": 1}))
+    return sum(cache.n_layer * cache.token_bytes(run) for cache in caches)
 
 
 def _cache_room(context: LogContext, number: Number, printed: str) -> Line:

@@ -120,13 +120,13 @@ def _model(vector: Vector) -> Model:
 def _of_pages(model: Model, vector: Vector) -> int:
     """Return what vLLM allocates of its cache: bytes of a block, blocks of all, or their tokens."""
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.predict.cache_bytes import kinds
+    from modelbudget.predict.cache_bytes import layer_caches
     from modelbudget.serving.cache_layouts import pages_of
 
     fields = RunConfig.model_fields
     settings = {name: value for name, value in vector.run.items() if name in fields}
     a, run = model.with_run(settings)
-    pages = pages_of(kinds(a, run), run)
+    pages = pages_of(layer_caches(a, run), run)
     if vector.quantity == "block_bytes":
         return pages.block_bytes
     blocks = vector.run["cache_memory"] // pages.block_bytes

@@ -17,11 +17,11 @@ def by_reading(of_integers: Callable) -> Any:
     every = singledispatch(of_integers)
     chosen: dict[type, Callable] = {}
 
-    def operation(first, *others):
+    def operation(first, *operands):
         implementation = chosen.get(first.__class__)
         if implementation is None:
             implementation = chosen[first.__class__] = every.dispatch(first.__class__)
-        return implementation(first, *others)
+        return implementation(first, *operands)
 
     def register(*arguments):
         chosen.clear()
@@ -44,9 +44,9 @@ def positive(x) -> Any:
 
 
 @by_reading
-def largest_of(first, *others):
+def largest_of(first, *values):
     """Return the maximum; if any value is an expression, the first must be one."""
-    return max((first, *others))
+    return max((first, *values))
 
 
 def largest(*values):
@@ -55,9 +55,9 @@ def largest(*values):
 
 
 @by_reading
-def highest_of(first, *others):
+def highest_of(first, *values):
     """Return the maximum of the moments of a run, of which a reading may keep several."""
-    return max((first, *others))
+    return max((first, *values))
 
 
 def highest(*values):

@@ -56,7 +56,7 @@ def _is_at(names: list[str], name: str, index):
     if n == 1:
         return 1
     rest = index - n * ceil_div(index + 1 - n, n)
-    return sum(_is_zero(rest - i) for i, other in enumerate(names) if other == name)
+    return sum(_is_zero(rest - i) for i, name_at_i in enumerate(names) if name_at_i == name)
 
 
 def _is_zero(x):

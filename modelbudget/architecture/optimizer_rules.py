@@ -29,8 +29,8 @@ def step_in_backward_is_known(values: Mapping[str, Any]) -> str | None:
     """Refuse a step inside of the backward pass whose temporary tensors are not known."""
     name = values["optimizer"]
     kernel = "fused" if values["fused"] else "foreach" if values["foreach"] else "single"
-    of_one = optimizers.optimizer_named(name)
-    if not values["optimizer_in_backward"] or of_one.has_kernel(kernel):
+    optimizer = optimizers.optimizer_named(name)
+    if not values["optimizer_in_backward"] or optimizer.has_kernel(kernel):
         return None
     return (
         f"optimizer_in_backward = true: optimizer = {name}: the temporary tensors of its step were "

@@ -196,8 +196,8 @@ class OptimizerData(Strict):
     @property
     def follows_numbers(self) -> bool:
         """Whether all states follow from the number of parameters and of tensors alone."""
-        (first, *others) = self.parts
-        every = first.of == Condition() and not others and first.as_in is None and not first.once
+        (first, *more) = self.parts
+        every = first.of == Condition() and not more and first.as_in is None and not first.once
         return every and all(state.numbers in OF_NUMBERS for state in first.states)
 
     def choices(self, t: Sizes) -> Iterator[tuple["OptimizerData", OptimizerPart, Any]]:
@@ -214,8 +214,8 @@ class OptimizerData(Strict):
             if part.as_in is None:
                 yield self, part, holds
             else:
-                for optimizer, choice, is_one in optimizer_named(part.as_in).choices(t):
-                    yield optimizer, choice, holds * is_one
+                for optimizer, choice, has_part in optimizer_named(part.as_in).choices(t):
+                    yield optimizer, choice, holds * has_part
 
     @property
     def copies_gradients(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
-from modelbudget.common.byte_sizes import EXAMPLES, GIVEN, size
+from modelbudget.common.byte_sizes import AS_GIVEN, EXAMPLES, size
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.strict import Strict, read_strict
@@ -148,7 +148,7 @@ def named_or_sized(text: str, known: Sequence[Accelerator]) -> Accelerator:
         if not n_bytes or n_bytes > MAX_COUNT:
             names = str(error).replace("(allowed: ", f"(allowed: {EXAMPLES}, ")
             raise ValueError(_meant(text, known) or names) from None
-    return Accelerator(name=f"a device of {text}", bytes=n_bytes, source=GIVEN)
+    return Accelerator(name=f"a device of {text}", bytes=n_bytes, source=AS_GIVEN)
 
 
 def _meant(text: str, known: Sequence[Accelerator]) -> str | None:

@@ -70,26 +70,27 @@ class Implementation(Strict):
             yield name, of_class.settings
             yield from _by_key(f"{name}.", of_class.by_key)
 
-    def of_class(self, kind: str | None, config: Mapping[str, Any] = {}) -> Settings:
+    def of_class(self, class_name: str | None, config: Mapping[str, Any] = {}) -> Settings:
         """Return the settings for a class, or for a model without one. Raises ValueError.
 
         `config` has the keys of its config.json; the class has defaults for all others.
         """
-        if self.compared and kind is None:
+        if self.compared and class_name is None:
             raise ValueError(
                 f"implementation: {self.title} has no class that is this model; allowed: "
                 f"{', '.join(name for name in IMPLEMENTATIONS if name != self.title)}"
             )
-        if self.classes and kind is not None and kind not in self.classes:
+        if self.classes and class_name is not None and class_name not in self.classes:
             known = ", ".join(self.classes)
             raise ValueError(
-                f"implementation: {self.title} has not been compared with {kind}; known: {known}"
+                f"implementation: {self.title} has not been compared with {class_name}; "
+                f"known: {known}"
             )
-        of_class = self.classes.get(kind or "")
-        if of_class is None or kind is None:
+        of_class = self.classes.get(class_name or "")
+        if of_class is None or class_name is None:
             return self.settings
         settings = self.settings | of_class.settings
-        by_key, aliases = self.by_key | of_class.by_key, translations()[kind].aliases
+        by_key, aliases = self.by_key | of_class.by_key, translations()[class_name].aliases
         for key, value in config.items():
             for case in by_key.get(aliases.get(key, key), ()):
                 settings |= case.fields if is_same(case.value, value) else {}
@@ -153,11 +154,12 @@ class Setting:
     def __init__(
         self,
         name: str,
-        kind: str | None,
+        class_name: str | None,
         config: Mapping[str, Any],
         otherwise: Otherwise | None = None,
     ):
-        self.name, self.kind, self.config, self.otherwise = name, kind, config, otherwise
+        self.name, self.class_name = name, class_name
+        self.config, self.otherwise = config, otherwise
         self.names = frozenset({"implementation"}) | (otherwise.names if otherwise else set())
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
@@ -165,7 +167,7 @@ class Setting:
         name = values["implementation"]
         implementation = implementations().get(name) if isinstance(name, str) else None
         settings = (
-            implementation.of_class(self.kind, self.config) if implementation else {}
+            implementation.of_class(self.class_name, self.config) if implementation else {}
         )  # the field itself refuses the name
         if self.name in settings:
             return settings[self.name]
@@ -173,7 +175,7 @@ class Setting:
 
 
 @cache
-def settings(kind: str | None, file: str | None = None) -> dict[str, Setting]:
+def settings(class_name: str | None, file: str | None = None) -> dict[str, Setting]:
     """Return all run settings that depend on the implementation, for a class or for None.
 
     `file` is the config.json of the model, as JSON.
@@ -181,4 +183,4 @@ def settings(kind: str | None, file: str | None = None) -> dict[str, Setting]:
     config = json.loads(file) if file else {}
     all_of = (implementation.all_settings() for implementation in implementations().values())
     names = {name for settings in all_of for _, fields in settings for name in fields}
-    return {name: Setting(name, kind, config) for name in sorted(names)}
+    return {name: Setting(name, class_name, config) for name in sorted(names)}

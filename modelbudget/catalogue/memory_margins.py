@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from modelbudget.architecture.base import Size
-from modelbudget.common.byte_sizes import GIVEN
+from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
@@ -39,7 +39,7 @@ class Margins(Strict):
         """Return the margins with another reserve, if one is given; it may be 0."""
         if n_bytes is None:
             return self
-        reserve = Reserve(bytes=n_bytes, source=GIVEN)
+        reserve = Reserve(bytes=n_bytes, source=AS_GIVEN)
         return self.model_copy(update={"reserve": reserve})
 
     def room(self, memory: int) -> int:

@@ -117,7 +117,7 @@ class Catalogue:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
+        self.bases = {name: Base(name, name, family, {}, {}) for name, family in families().items()}
         mistakes = []
         for path in yaml_files(folder):
             try:
@@ -228,15 +228,15 @@ def _shared(path: Path, series: Series) -> list[Base]:
     """Return the base of a whole series, if its models have one family."""
     if series.family is None:
         return []
-    family, kind = families()[series.family], series.transformers
-    return [Base(path.stem, series.title, family, series.fields, series.derive, transformers=kind)]
+    family, name = families()[series.family], series.transformers
+    return [Base(path.stem, series.title, family, series.fields, series.derive, transformers=name)]
 
 
 def _named(path: Path, series: Series, name: str, model: Model) -> Base:
     """Build a base from an entry: its fields override its config.json, and that the series."""
     family = families().get(series.family or "")
     configured, notes, keys = {}, (), None
-    kind = model.transformers
+    class_name = model.transformers
     if model.config:
         base = configured_base(path.parent, model.config)
         if family not in (None, base.family):
@@ -248,8 +248,8 @@ def _named(path: Path, series: Series, name: str, model: Model) -> Base:
             )
         family = base.family
         configured, notes = base.fields, base.notes
-        keys = base.config if kind in (None, base.transformers) else None
-        kind = kind or base.transformers
+        keys = base.config if class_name in (None, base.transformers) else None
+        class_name = class_name or base.transformers
     # Without a config there is a family: `inherits_sources` has checked that.
     return Base(
         name,
@@ -258,7 +258,7 @@ def _named(path: Path, series: Series, name: str, model: Model) -> Base:
         series.fields | configured | model.fields,
         series.derive,
         model,
-        kind,
+        class_name,
         series.title,
         path,
         notes,
@@ -277,14 +277,14 @@ def configured_base(folder: Path, name: str) -> Base:
 
 def base_of_config(path: Path, label: str, configured: config_file.Configured) -> Base:
     """Return the base of what was read of a file."""
-    family, fields, kind, run, notes, keys = configured
+    family, fields, class_name, run, notes, keys = configured
     return Base(
         str(path),
         label,
         families()[family],
         fields | run,
         {},
-        transformers=kind,
+        transformers=class_name,
         notes=tuple(notes),
         config=keys,
     )

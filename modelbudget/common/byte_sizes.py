@@ -8,7 +8,7 @@ UNITS = {"": 1} | {
     for i, base in (("", 1000), ("I", 1024))
     for power, prefix in enumerate("KMGT", 1)
 }
-GIVEN = "as given"
+AS_GIVEN = "as given"
 """The source of a size that a user gives."""
 EXAMPLES = "a size such as 24GB or 24GiB"
 

@@ -197,8 +197,8 @@ class _Compiler:
                 return _of_one(self._operator(op), *parts(operand))
             case ast.BinOp(op=op, left=x, right=y):
                 return _of_two(self._operator(op), *parts(x, y))
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = parts(left, *others)
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                sides = parts(left, *comparators)
                 return reduce(_and, map(_of_two, map(self._operator, ops), sides, sides[1:]))
             case ast.BoolOp(op=op, values=operands):
                 return reduce(_and if isinstance(op, ast.And) else _or, parts(*operands))

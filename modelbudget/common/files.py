@@ -23,7 +23,7 @@ MAX_TWICE = 500
 FILES_READ: set[Path] = set()
 """What `read_text` and `read_json` have read in this process, or looked for."""
 
-_KINDS = {type(None): "nothing", list: "a list", str: "text without keys"}
+_CONTENTS = {type(None): "nothing", list: "a list", str: "text without keys"}
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -133,7 +133,7 @@ def load_yaml(path: Path) -> dict:
     except yaml.YAMLError as error:
         raise InputError([f"{path}: not readable as UTF-8 YAML: {error}"]) from None
     if not isinstance(data, dict):
-        contents = _KINDS.get(type(data), type(data).__name__)
+        contents = _CONTENTS.get(type(data), type(data).__name__)
         raise InputError([f"{path}: holds {contents}, allowed: keys with values"])
     if wrong := [f"{path}: {line}" for line in _with_control(data)]:
         raise InputError(wrong)

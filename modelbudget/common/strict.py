@@ -21,24 +21,26 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
-Kind = TypeVar("Kind", bound=Strict)
+Schema = TypeVar("Schema", bound=Strict)
 
 
-def read_strict(path: Path, kind: type[Kind], *parts: type[Strict], rest: str = SCHEMA) -> Kind:
+def read_strict(
+    path: Path, schema: type[Schema], *parts: type[Strict], rest: str = SCHEMA
+) -> Schema:
     """Read a record from a YAML file. Raises InputError with every mistake.
 
-    The keys of `kind` and of its `parts` are suggested for unknown ones; `rest` lists all of them.
+    Keys of `schema` and of its `parts` are suggested for unknown ones; `rest` lists all of them.
     """
-    return as_strict(load_yaml(path), path, kind, *parts, rest=rest)
+    return as_strict(load_yaml(path), path, schema, *parts, rest=rest)
 
 
 def as_strict(
-    content: dict, path: Path, kind: type[Kind], *parts: type[Strict], rest: str = SCHEMA
-) -> Kind:
+    content: dict, path: Path, schema: type[Schema], *parts: type[Strict], rest: str = SCHEMA
+) -> Schema:
     """Return the record in the content of a file, as `read_strict`."""
     try:
-        return kind.model_validate(content)
+        return schema.model_validate(content)
     except ValidationError as error:
-        keys = [key for schema in (kind, *parts) for key in schema.model_fields]
+        keys = [key for part in (schema, *parts) for key in part.model_fields]
         lines = describe(error, keys, TYPES, "", rest)
         raise InputError([f"{path}: {line}" for line in lines]) from None

@@ -84,9 +84,9 @@ def other_spelling(name: str, known: Iterable[str]) -> bool:
 @cache
 def field_names() -> dict[str, dict[str, list[str]]]:
     """Return field → tool → its names for the field. Raises InputError with every mistake."""
-    kind = TypeAdapter(dict[str, dict[str, list[str]]], config=ConfigDict(strict=True))
+    adapter = TypeAdapter(dict[str, dict[str, list[str]]], config=ConfigDict(strict=True))
     try:
-        return kind.validate_python(load_yaml(FIELD_NAMES))
+        return adapter.validate_python(load_yaml(FIELD_NAMES))
     except ValidationError as error:
         raise InputError(
             [

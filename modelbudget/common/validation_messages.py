@@ -13,7 +13,7 @@ MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"
 """Lists every key of a sweep and every field, with its meaning."""
 _PLAIN = ("bool", "int", "str")
-_KINDS = {
+_MESSAGES = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -56,7 +56,7 @@ def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:
         allowed = offered(name, dict.fromkeys(allowed_keys), rest) if allowed_keys else ""
         return f"{path}: unknown key{allowed}"
     if error["type"] == "missing":
-        return f"{path}: {_KINDS['missing']}"
+        return f"{path}: {_MESSAGES['missing']}"
     if error["type"] == "value_error" and not path:
         return str(error["ctx"]["error"])
     value = show(error["input"])
@@ -75,7 +75,9 @@ def _step(part: int | str) -> str:
 def _allowed(error: dict) -> str:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
-    text = _KINDS.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]
+    text = (
+        _MESSAGES.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]
+    )
     return text + _hint(error["input"])
 
 

@@ -120,13 +120,13 @@ class _Worker:
 
     def __init__(self, work: Callable[[Any], Any], bound: Bound | None):
         self._guard = guard(os.getpid())
-        self.connection, there = _FORK.Pipe()
-        arguments = (there, self.connection, work, bound)
+        self.connection, end_of_worker = _FORK.Pipe()
+        arguments = (end_of_worker, self.connection, work, bound)
         self.process = _FORK.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         self._id = cast(int, self.process.pid)  # None before the start
         # Only the worker holds its end of the pipe, so that its death is an end of file here.
-        there.close()
+        end_of_worker.close()
         # A process group of its own: processes that the worker starts are killed with it.
         os.setpgid(self._id, self._id)
         self._announce()
@@ -180,14 +180,14 @@ def guard(process: int) -> Connection:
     ended. (A worker cannot wait for that while it computes, and prctl's PR_SET_PDEATHSIG is only on
     Linux and spares the processes that a worker started.)
     """
-    there, here = _FORK.Pipe(duplex=False)
-    os.register_at_fork(after_in_child=here.close)
+    reader, writer = _FORK.Pipe(duplex=False)
+    os.register_at_fork(after_in_child=writer.close)
     # At exit this process joins the guard after a SIGTERM, which a guard that has just been forked
     # may lose; it always reads the end of the pipe.
-    Finalize(None, here.close, exitpriority=0)
-    _FORK.Process(target=_guarding, args=(there,), daemon=True).start()
-    there.close()
-    return here
+    Finalize(None, writer.close, exitpriority=0)
+    _FORK.Process(target=_guarding, args=(reader,), daemon=True).start()
+    reader.close()
+    return writer
 
 
 def _guarding(connection: Connection) -> None:

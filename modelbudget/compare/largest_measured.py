@@ -32,7 +32,7 @@ def measure_solutions(
             model
             for cell in cells
             if cell.purpose == purpose
-            for model in (cell.held, cell.beyond)
+            for model in (cell.largest, cell.beyond)
             if model
         )
         models = [model for model in wanted if depth(model) <= MOST_LAYERS]

@@ -114,8 +114,8 @@ def _of_files(files: list[Path]) -> list[Tensor]:
             raise InputError([f"{file}: headers of more than {MAX_JSON:,} bytes in all shards"])
         for tensor in header(file):
             if tensor.name in place:
-                there = place[tensor.name].name
-                raise InputError([f"{file}: {show(tensor.name)}: is in {there} too"])
+                other_file = place[tensor.name].name
+                raise InputError([f"{file}: {show(tensor.name)}: is in {other_file} too"])
             place[tensor.name] = file
             tensors.append(tensor)
     return tensors

@@ -19,7 +19,7 @@ FLOAT, NOT_FINITE = "__float__", ("Infinity", "-Infinity", "NaN")
 
 
 class Configured(NamedTuple):
-    """Family and fields of a file; `kind` is its `transformers` class if there is a formula.
+    """Family and fields of a file; `class_name`: its `transformers` class if there is a formula.
 
     `run` has the fields of the run that the file gives, and `notes` what a reader must know.
     `config` is what the class is built from: the keys of the file, or of the language model in it,
@@ -28,7 +28,7 @@ class Configured(NamedTuple):
 
     family: str
     fields: dict[str, Any]
-    kind: str | None
+    class_name: str | None
     run: dict[str, Any]
     notes: list[Note]
     config: str | None = None
@@ -48,10 +48,10 @@ def read(path: Path) -> Configured:
 def read_keys(path: Path, config: dict[str, Any]) -> Configured:
     """Read the keys of a config that a file holds. Raises InputError that names the file."""
     try:
-        if kind := translate.known_class(config):
-            return _with_formula(kind, config)
+        if class_name := translate.known_class(config):
+            return _with_formula(class_name, config)
         if nested := nested_text_config.of(config):
-            read = _with_formula(nested.kind, nested.config)
+            read = _with_formula(nested.class_name, nested.config)
             return read._replace(notes=[nested.note, *read.notes])
         return _without_formula(None, config)
     except ValueError as error:
@@ -60,21 +60,21 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
         raise InputError([f"{path}: nested too deep"]) from None
 
 
-def as_class(kind: str, config: dict[str, Any], mistakes: list[str]) -> Configured:
+def as_class(class_name: str, config: dict[str, Any], mistakes: list[str]) -> Configured:
     """Read a config that no formula covers as its class alone, which must be one that can be built.
 
     `mistakes` say why there is no formula; raises ValueError with them if it cannot.
     """
-    return _without_formula(kind, config, ValueError("\n".join(mistakes)))
+    return _without_formula(class_name, config, ValueError("\n".join(mistakes)))
 
 
-def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
+def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
     """Translate the config of a class that has a formula; with other values it is only measured."""
-    translation = translations()[kind]
-    run, notes = run_settings(config, kind)
-    notes += misdescribes(kind, config)
-    unread = _unread_keys(kind, config) if translation.in_transformers else []
-    unrelated = {*unread} & {*translate.unrelated_keys(kind, config)}
+    translation = translations()[class_name]
+    run, notes = run_settings(config, class_name)
+    notes += misdescribes(class_name, config)
+    unread = _unread_keys(class_name, config) if translation.in_transformers else []
+    unrelated = {*unread} & {*translate.unrelated_keys(class_name, config)}
     of_class = json.dumps(config) if translation.in_transformers else None
     useless = ", ".join(
         f"{key} = {show(config[key])}"
@@ -82,30 +82,30 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
         if key in unrelated and config[key] not in (None, [], {})
     )
     if useless:
-        notes.append(Note(f"{useless}: not read by {kind}"))
+        notes.append(Note(f"{useless}: not read by {class_name}"))
     config = {key: value for key, value in config.items() if key not in unrelated}
     try:
-        fields = translate.fields_of(kind, config)
+        fields = translate.fields_of(class_name, config)
     except ValueError as error:
         is_misspelled = len(unrelated) < len(unread)
         if is_misspelled or not translation.in_transformers:
             raise
-        return _without_formula(kind, config, error)
-    notes += not_used(kind, config)
+        return _without_formula(class_name, config, error)
+    notes += not_used(class_name, config)
     weights, of_weights = quantization.weight_format(config, fields)
-    known = kind if translation.in_transformers else None
+    known = class_name if translation.in_transformers else None
     notes += of_weights
-    if sizes := translate.sizes_of_class(kind, config):
+    if sizes := translate.sizes_of_class(class_name, config):
         listed = ", ".join(f"{key} = {value}" for key, value in sizes.items())
         number = "1 size is" if len(sizes) == 1 else f"{len(sizes)} sizes are"
         notes.append(
-            Note(f"{number} not in the file, so that {kind}'s defaults are used: {listed}")
+            Note(f"{number} not in the file, so that {class_name}'s defaults are used: {listed}")
         )
     return Configured(translation.family, fields, known, run | weights, notes, of_class)
 
 
 def _without_formula(
-    kind: str | None, config: dict[str, Any], why: ValueError | None = None
+    class_name: str | None, config: dict[str, Any], why: ValueError | None = None
 ) -> Configured:
     """Let transformers read a config for its class, without a formula because of `why`.
 
@@ -113,7 +113,7 @@ def _without_formula(
     """
     run, notes = run_settings(config)
     weights, of_weights = quantization.weight_format(config, {})
-    config = config | ({"architectures": [kind]} if kind else {})
+    config = config | ({"architectures": [class_name]} if class_name else {})
     if why is None or isinstance(why, translate.NoFormulaError):
         fields = bounded_check.fields_of(config)
     else:
@@ -123,13 +123,15 @@ def _without_formula(
             raise why from None
     notes += [*misdescribes(None, config), *_tied_nevertheless(config, fields)]
     lines = str(why).splitlines() if why else ()
-    notes += [Note(f"{line}; measured without a formula: {kind} is counted") for line in lines]
+    notes += [
+        Note(f"{line}; measured without a formula: {class_name} is counted") for line in lines
+    ]
     return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])
 
 
 def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[Note]:
     """Return a note if the class ties a head that the file has for itself (UMT5)."""
-    key, kind = "tie_word_embeddings", fields["kind"]
+    key, class_name = "tie_word_embeddings", fields["kind"]
     try:
         is_tied = config.get(key) is False and bounded_check.ties_head(without_code(config))
     except ValueError:  # what the class rejects is reported where it is built
@@ -137,15 +139,15 @@ def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[N
     n_more = fields.get("n_vocab", 0) * fields.get("d_model", 0)
     if not is_tied or not n_more:
         return []
-    line = f"{key} = false: {kind} ties the head nevertheless; with its own it has {n_more:,} more"
-    return [Note(f"{line} parameters")]
+    line = f"{key} = false: {class_name} ties the head nevertheless"
+    return [Note(f"{line}; with its own it has {n_more:,} more parameters")]
 
 
-def _unread_keys(kind: str, config: dict[str, Any]) -> list[str]:
+def _unread_keys(class_name: str, config: dict[str, Any]) -> list[str]:
     """Return the unknown keys that the class never reads; none if it is not installed."""
-    unknown = translate.unknown_keys(kind, config)
+    unknown = translate.unknown_keys(class_name, config)
     try:
-        read = bounded_check.read_by_class(kind, unknown)
+        read = bounded_check.read_by_class(class_name, unknown)
     except ValueError:
         return []
     return [key for key in unknown if key not in read]

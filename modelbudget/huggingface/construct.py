@@ -22,22 +22,22 @@ _LAYERDROP = re.compile(r"\w*layer_?drop(_rate)?")
 PROBABILITY = 0.1
 
 
-def config_object(kind: str, config: dict[str, Any]) -> Any:
+def config_object(class_name: str, config: dict[str, Any]) -> Any:
     """Return the config object of a class. Raises ValueError if the class rejects the keys."""
-    with _refusals(kind):
-        return getattr(transformers, kind).config_class(**config)
+    with _refusals(class_name):
+        return getattr(transformers, class_name).config_class(**config)
 
 
-def construct(kind: str, config: Any) -> nn.Module:
+def construct(class_name: str, config: Any) -> nn.Module:
     """Build the class from a config object. Raises ValueError if the class rejects it."""
-    with _refusals(kind):
-        model = getattr(transformers, kind)(config)
+    with _refusals(class_name):
+        model = getattr(transformers, class_name)(config)
     _move_to_default_device(model)
     return model
 
 
 @contextmanager
-def _refusals(kind: str) -> Iterator[None]:
+def _refusals(class_name: str) -> Iterator[None]:
     """Raise what a class raises, each its own error, as ValueError in one line.
 
     A part of no width, which a key of 0 may mean, is built without torch's warning.
@@ -50,10 +50,10 @@ def _refusals(kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{kind} does not accept its config: {reason}") from None
+        raise ValueError(f"{class_name} does not accept its config: {reason}") from None
 
 
-def set_dropout(kind: str, config: Any, on: bool) -> None:
+def set_dropout(class_name: str, config: Any, on: bool) -> None:
     """Set all probabilities of dropout in a config and in its nested configs.
 
     Their value affects no size. Raises ValueError if the class has none and dropout is `on`.
@@ -69,7 +69,9 @@ def set_dropout(kind: str, config: Any, on: bool) -> None:
                     object.__setattr__(part, key, PROBABILITY * on)
                     has_rate = True
     if on and not has_rate:
-        raise ValueError(f"dropout = true: the config of {kind} has no dropout; allowed: false")
+        raise ValueError(
+            f"dropout = true: the config of {class_name} has no dropout; allowed: false"
+        )
 
 
 def _parts(config: Any) -> Iterator[Any]:

@@ -22,9 +22,9 @@ class KnownDifference(NamedTuple):
         return f"{self.parameters:+,}: {self.reason}"
 
 
-def known_difference(kind: str | None, a: Architecture) -> KnownDifference | None:
-    """Return the known difference of the class `kind` of an architecture; None if it is equal."""
-    left_out = translations()[kind].left_out if kind else None
+def known_difference(class_name: str | None, a: Architecture) -> KnownDifference | None:
+    """Return how a class is known to differ from its architecture; None if it does not."""
+    left_out = translations()[class_name].left_out if class_name else None
     if left_out is None:
         return None
     parameters = int(Expression(left_out.parameters)(a.model_dump()))

@@ -27,11 +27,15 @@ def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, l
 
     `fields`: those of the architecture. Empty if the names are not known.
     """
-    kind, n_layer = config.get("model_type"), fields.get("n_layer")
+    model_type, n_layer = config.get("model_type"), fields.get("n_layer")
     n_expert = fields["n_expert"] if fields.get("mlps") == "moe" else 0
     mixers = {*str(fields.get("mixers", "attention")).split()}
-    is_known = kind in NAMED_ALIKE and fields.get("mlps", "moe") == "moe" and fields.get("gated")
-    if not is_known or not (mixers <= {"attention", "sliding_attention"} or mixers == {"mla"}):
+    has_known_mlps = fields.get("mlps", "moe") == "moe" and fields.get("gated")
+    if (
+        model_type not in NAMED_ALIKE
+        or not has_known_mlps
+        or not (mixers <= {"attention", "sliding_attention"} or mixers == {"mla"})
+    ):
         return {}
     if not isinstance(n_layer, int) or n_layer * (10 + 3 * n_expert) > MAX_NAMES:
         return {}
@@ -39,7 +43,7 @@ def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, l
     if mixers == {"mla"}:
         query = "q_a_proj q_b_proj" if fields.get("q_lora_rank") else "q_proj"
         attention = f"{query} kv_a_proj_with_mqa kv_b_proj o_proj"
-    shared = "shared_expert" if kind == "qwen2_moe" else "shared_experts"
+    shared = "shared_expert" if model_type == "qwen2_moe" else "shared_experts"
     names: dict[str, list[str]] = {"dense": []} | ({"experts": []} if n_expert else {})
     for layer in range(n_layer):
         begin = f"model.layers.{layer}"

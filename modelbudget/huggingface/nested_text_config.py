@@ -15,7 +15,7 @@ class TextPart(NamedTuple):
     """The config of a language model, its class, and what a reader must know."""
 
     config: dict[str, Any]
-    kind: str
+    class_name: str
     note: Note
 
 
@@ -25,7 +25,7 @@ def of(config: dict[str, Any]) -> TextPart | None:
     Its keys are those of a nested config, or stand next to the config of another part.
     """
     nested = [key for key in shared_keys().text_parts if isinstance(config.get(key), dict)]
-    others = [
+    other_parts = [
         key
         for key, value in config.items()
         if isinstance(value, dict) and key.endswith("_config") and key not in (*nested, *OF_WHOLE)
@@ -36,25 +36,31 @@ def of(config: dict[str, Any]) -> TextPart | None:
         replaced = {*DTYPES} if {*DTYPES} & whole.keys() else {}
         of_text |= {key: value for key, value in config[nested[0]].items() if key not in replaced}
         of_text |= whole
-    elif others:
-        of_text = {key: value for key, value in config.items() if key not in others} | of_text
+    elif other_parts:
+        of_text = {key: value for key, value in config.items() if key not in other_parts} | of_text
     else:
         return None
     text = with_known_names(of_text | {"architectures": []})
-    kind = translate.known_class(text)
+    class_name = translate.known_class(text)
     renamed = text["model_type"] != of_text["model_type"]
-    if kind is None or translations()[kind].family == "encoder" or (renamed and _gaps(kind, text)):
+    if (
+        class_name is None
+        or translations()[class_name].family == "encoder"
+        or (renamed and _gaps(class_name, text))
+    ):
         return None
     whole_name = next(iter(config["architectures"]), config["model_type"])
-    left_out = f"; left out: {', '.join(others)} and what connects them" if others else ""
+    left_out = f"; left out: {', '.join(other_parts)} and what connects them" if other_parts else ""
     return TextPart(
-        text, kind, Note(f"{whole_name}: only its language model, {kind}, is read{left_out}")
+        text,
+        class_name,
+        Note(f"{whole_name}: only its language model, {class_name}, is read{left_out}"),
     )
 
 
-def _gaps(kind: str, text: dict[str, Any]) -> set[str]:
+def _gaps(class_name: str, text: dict[str, Any]) -> set[str]:
     """Return the sizes that a config leaves out: another model_type has other defaults."""
-    translation = translations()[kind]
+    translation = translations()[class_name]
     sizes = {
         key
         for key, default in translation.defaults.items()

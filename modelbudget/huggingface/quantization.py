@@ -94,8 +94,8 @@ def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
     Nothing for a config that converts the embedding otherwise than to int8 by rows, or other names.
     """
-    kinds = quantization.get("quant_type")
-    default = kinds.get("default") if isinstance(kinds, dict) else None
+    types = quantization.get("quant_type")
+    default = types.get("default") if isinstance(types, dict) else None
     includes = any(quantization.get(key) for key in INCLUDED)
     if not isinstance(default, dict) or default.get("_type") not in BY_NAMES:
         return ({}, {}) if includes else (quantization, {})
@@ -103,11 +103,11 @@ def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     data = data if isinstance(data, dict) else {}
     names = data.get("fqn_to_config") or data.get("module_fqn_to_config")
     names = {**names} if isinstance(names, dict) else {}
-    others, table = names.pop("_default", None), names.pop("model.embed_tokens", None)
-    of_table = _flat(table) if isinstance(table, dict) else {}
-    if names or not includes or any(of_table.get(k) != value for k, value in INT8_ROWS.items()):
+    layers, embedding = names.pop("_default", None), names.pop("model.embed_tokens", None)
+    of_embedding = _flat(embedding) if isinstance(embedding, dict) else {}
+    if names or not includes or any(of_embedding.get(k) != value for k, value in INT8_ROWS.items()):
         return {}, {}
-    read = quantization | {"quant_type": {"default": others}}
+    read = quantization | {"quant_type": {"default": layers}}
     return read, {"vocabulary_dtype": "int8", "weights_of": "all"}
 
 
@@ -166,8 +166,8 @@ def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]
         of_parts[part] = of_layers[0]
     converted = {part for part, stored in of_parts.items() if stored}
     of_experts = _second(of_parts)
-    first, *others = [stored for stored in of_parts.values() if stored] or [None]
-    if first is None or any(other != first for other in others):
+    first, *more = [stored for stored in of_parts.values() if stored] or [None]
+    if first is None or any(stored != first for stored in more):
         return None
     if of_experts:
         return first | of_experts | {"weights_of": "all" if "head" in converted else "dense"}
@@ -186,11 +186,11 @@ def _second(of_parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     experts, dense = of_parts.get("experts"), of_parts.get("dense")
     if not experts or not dense or experts == dense:
         return {}
-    others = {name: value for name, value in experts.items() if value != dense.get(name)}
-    if 0 in others.values():
+    differences = {name: value for name, value in experts.items() if value != dense.get(name)}
+    if 0 in differences.values():
         return {}
     del of_parts["experts"]
-    return {f"expert_{name}": value for name, value in others.items()} | {
+    return {f"expert_{name}": value for name, value in differences.items()} | {
         "expert_weights": experts["weights"]
     }
 
@@ -278,8 +278,8 @@ def _left_out(method: str, config: dict[str, Any]) -> str:
     quantization = config["quantization_config"]
     names = [str(name) for key in SKIPPED for name in quantization.get(key) or ()]
     partial = [key for key in PARTIAL if quantization.get(key)]
-    others = [] if method == "mxfp4" else [n for n in names if not NOT_CONVERTED.fullmatch(n)]
-    if not partial and not others:
+    skipped = [] if method == "mxfp4" else [n for n in names if not NOT_CONVERTED.fullmatch(n)]
+    if not partial and not skipped:
         return ""
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-    return f" ({partial[0]} is set)" if partial else f" ({others[0]}{more} are left out)"
+    more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+    return f" ({partial[0]} is set)" if partial else f" ({skipped[0]}{more} are left out)"

@@ -25,15 +25,15 @@ class Note(NamedTuple):
 
 
 def run_settings(
-    config: dict[str, Any], kind: str | None = None
+    config: dict[str, Any], class_name: str | None = None
 ) -> tuple[dict[str, Any], list[Note]]:
-    """Return the fields of the run that a config gives, or its class `kind`, each with a note."""
+    """Return the fields of the run that a config, or its class, sets, each with a note."""
     keys, fields, notes = shared_keys(), {}, []
-    of_class = translations()[kind].defaults if kind else {}
-    given = {key: value for key, value in of_class.items() if key in keys.run} | dict(
+    of_class = translations()[class_name].defaults if class_name else {}
+    values = {key: value for key, value in of_class.items() if key in keys.run} | dict(
         _all_keys(config)
     )
-    for key, value in given.items():
+    for key, value in values.items():
         for case in keys.run.get(keys.same.get(key, key), ()):
             if case.value == value:
                 fields |= case.fields
@@ -44,33 +44,33 @@ def run_settings(
     return fields, notes
 
 
-def not_used(kind: str, config: dict[str, Any]) -> list[Note]:
+def not_used(class_name: str, config: dict[str, Any]) -> list[Note]:
     """Return a note for each group of keys that change memory or compute and are not used."""
-    classes = translations()[kind]
+    classes = translations()[class_name]
     of_class = classes.defaults.keys() | {
         key for key, _ in _all_keys(config) if any(line.fullmatch(key) for line in classes.ignored)
     }
     lines = [
-        (line, _given(line, config, of_class if line.unless_of_class else ()))
+        (line, _text_of_keys(line, config, of_class if line.unless_of_class else ()))
         for line in shared_keys().not_used
     ]
     return [
-        Note(f"{given}: not used: {line.note}", line.about, line.settles)
-        for line, given in lines
-        if given
+        Note(f"{keys_set}: not used: {line.note}", line.about, line.settles)
+        for line, keys_set in lines
+        if keys_set
     ]
 
 
-def misdescribes(kind: str | None, config: dict[str, Any]) -> list[Note]:
+def misdescribes(class_name: str | None, config: dict[str, Any]) -> list[Note]:
     """Return a note if a published file is known not to describe the model that was trained.
 
-    `kind` is its class if there is a formula.
+    `class_name` is its class if there is a formula.
     """
-    values = (translations()[kind].defaults if kind else {}) | config
+    values = (translations()[class_name].defaults if class_name else {}) | config
     return [Note(difference.line) for difference in misdescribed() if difference.matches(values)]
 
 
-def _given(line: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:
+def _text_of_keys(line: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:
     return ", ".join(
         f"{key} = {show(value)}"
         for key, value in _all_keys(config)

@@ -64,7 +64,7 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     """
     translation = translations()[name]
     mistakes = Mistakes(_refused_keys(name, config), [])
-    sizes = _given(translation, config, mistakes)
+    sizes = _keys_set(translation, config, mistakes)
     values = dict(translation.defaults) | sizes
     fields = translation.fixed | translation.classes[name]
     for key, value in values.items():
@@ -80,8 +80,8 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     if not mistakes.lines():
         fields |= _computed(translation, values, mistakes)
     if mistakes.lines():
-        kind = ValueError if mistakes.wrong else NoFormulaError
-        raise kind("\n".join(mistakes.lines()))
+        error_class = ValueError if mistakes.wrong else NoFormulaError
+        raise error_class("\n".join(mistakes.lines()))
     has_parts = translation.mixers and translation.family == "decoder"
     return _without_absent(fields) if has_parts else fields
 
@@ -132,11 +132,11 @@ def sizes_of_class(name: str, config: dict) -> dict[str, int]:
     None if it has vocabulary, hidden size and depth: files leave out some of the others.
     """
     translation = translations()[name]
-    given = _given(translation, config, Mistakes([], []))
+    sizes = _keys_set(translation, config, Mistakes([], []))
     missing = {
         key: (meaning, value)
         for key, value in translation.defaults.items()
-        if key not in given and isinstance(meaning := translation.meaning(key), str)
+        if key not in sizes and isinstance(meaning := translation.meaning(key), str)
     }
     if not BASIC_SIZES & {meaning for meaning, _ in missing.values()}:
         return {}
@@ -171,15 +171,15 @@ def unrelated_keys(name: str, config: dict) -> list[str]:
 
 def _refused_keys(name: str, config: dict) -> list[str]:
     translation = translations()[name]
-    there = f"{CLASSES}/{translation.model_type}.yaml"
+    class_file = f"{CLASSES}/{translation.model_type}.yaml"
     return [
         f"{key} = {show(config[key])}: unknown key of model_type {translation.model_type!r}, which "
-        f"might change the count{offered(key, translation.defaults, there)}"
+        f"might change the count{offered(key, translation.defaults, class_file)}"
         for key in unknown_keys(name, config)
     ]
 
 
-def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
+def _keys_set(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
     sizes = _of_full_layers(translation, config, mistakes)
@@ -207,9 +207,9 @@ def _of_full_layers(translation: Translation, config: dict, mistakes: Mistakes) 
     full = {i for i, name in enumerate(types) if name == "full_attention"}
     overrides = of_file if isinstance(of_file, dict) else {}
     places = {int(key) for key in overrides if str(key).isdecimal()}
-    first, *others = [*overrides.values()] or [None]
+    first, *more = [*overrides.values()] or [None]
     is_known = isinstance(first, dict) and first.keys() <= translation.full_layers.keys()
-    if not is_known or places != full or any(override != first for override in others):
+    if not is_known or places != full or any(override != first for override in more):
         names = ", ".join(translation.full_layers)
         mistakes.unsupported.append(
             f"per_layer_config = {show(of_file)}: not supported (allowed: {names}, the same in all "

@@ -41,7 +41,7 @@ _LIMITS = {
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
-    kind = _class_of(config)
+    class_name = _class_of(config)
     config = without_code(config)
     mistakes = list(_absurd(config))
     if mistakes:
@@ -52,7 +52,7 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if tied is None:
         tied = getattr(_config_class(config)(), "tie_word_embeddings", True)
     counted = {field: size for field, size in sizes.items() if isinstance(size, int)}
-    return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **counted}
+    return {"kind": class_name, "config": json.dumps(config), "tied": bool(tied), **counted}
 
 
 def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def check(record) -> None:
 
 def read_by_class(pair: tuple[str, list[str]]) -> list[str]:
     """Return those of some keys that the code of a class, or of its config, mentions."""
-    kind, keys = pair
-    model_class = getattr(transformers, kind)
+    class_name, keys = pair
+    model_class = getattr(transformers, class_name)
     code = "".join(
         inspect.getsource(sys.modules[class_.__module__])
         for class_ in (model_class, model_class.config_class)
@@ -115,14 +115,14 @@ def build(record):
     return construct(record.kind, configuration(record))
 
 
-def _built(config: dict[str, Any], kind: str = "the class") -> Any:
+def _built(config: dict[str, Any], class_name: str = "the class") -> Any:
     try:
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
     except MemoryError:
         raise
     except Exception as error:  # each class raises its own errors
         reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{kind} does not accept its config: {reason}") from None
+        raise ValueError(f"{class_name} does not accept its config: {reason}") from None
 
 
 def _config_class(config: dict[str, Any]) -> Any:
@@ -147,11 +147,11 @@ def _class_of(config: dict[str, Any]) -> str:
     ]
     if config.get("architectures"):
         name = config["architectures"][0]
-        kind = getattr(transformers, name, None)
-        if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        class_ = getattr(transformers, name, None)
+        if not (isinstance(class_, type) and issubclass(class_, transformers.PreTrainedModel)):
             raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
-        if kind.config_class is not config_class and name not in usual:
-            type_of_class = getattr(kind.config_class, "model_type", None)
+        if class_.config_class is not config_class and name not in usual:
+            type_of_class = getattr(class_.config_class, "model_type", None)
             raise ValueError(
                 f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
                 f"each other: the class is of model_type {show(type_of_class)}"

@@ -40,9 +40,11 @@ class AxisSummary:
             before = [self._ends[axis]] if axis in self._ends else []
             both = pl.concat([*before, here], how="diagonal")
             self._ends[axis] = both.group_by(axis).agg(self._of_ends)
-            others = [pl.col(name) == value for name, value in self.middle.items() if name != axis]
+            at_middle = [
+                pl.col(name) == value for name, value in self.middle.items() if name != axis
+            ]
             self._slices[axis].append(
-                rows.filter(others).select(axis, *self.quantities, *self._names())
+                rows.filter(at_middle).select(axis, *self.quantities, *self._names())
             )
 
     def totals(self) -> pl.DataFrame:

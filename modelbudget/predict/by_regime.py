@@ -48,20 +48,20 @@ def rows_by_program(
     fields = {n: Column(v) if isinstance(v, pl.Series) else v for n, v in fields.items()}
     if quantity in OF_CACHE and (quantity not in USES or is_of_engine(SimpleNamespace(**fields))):
         for i in range(height):
-            yield Rows(every[i : i + 1], _of_one(quantity, *_model(family, fields, i)))
+            yield Rows(every[i : i + 1], _of_model(quantity, *_model(family, fields, i)))
         return
     for numbers, regime in _by_regime(family, USES[quantity], fields, every):
         part = _at(fields, numbers)
         if regime is None or not _fits(regime, quantity, part):
             for i in range(len(numbers)):
-                yield Rows(numbers[i : i + 1], _of_one(quantity, *_model(family, part, i)))
+                yield Rows(numbers[i : i + 1], _of_model(quantity, *_model(family, part, i)))
         elif quantity not in regime.quantities:
             yield Rows(numbers, None)
         else:
             yield Rows(numbers, terms_of(quantity, regime.quantities, regime.read(part).of))
 
 
-def _of_one(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
+def _of_model(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     """Return the terms of one model. Raises ValueError if a table cannot hold them."""
     with ONE_RUN:
         terms, holds = formula(type(a), quantity, a, run)
@@ -153,15 +153,15 @@ def model_of(family: type[Architecture], fields: Mapping[str, Any]) -> tuple[Any
     The fields were validated when the points were made.
     """
     architecture, run = (
-        kind.model_construct(None, **_values(kind, fields)) for kind in (family, RunConfig)
+        schema.model_construct(None, **_values(schema, fields)) for schema in (family, RunConfig)
     )
     return architecture, run  # pyright: ignore[reportReturnType]
 
 
-def _values(kind: type[Record], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _values(schema: type[Record], fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: bool(fields[name]) if field.annotation is bool else fields[name]
-        for name, field in kind.model_fields.items()
+        for name, field in schema.model_fields.items()
     }
 
 

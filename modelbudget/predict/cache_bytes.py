@@ -8,7 +8,7 @@ from modelbudget.architecture.terms import Terms
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.serving.cache_formats import ENGINES, state_bytes
 from modelbudget.serving.cache_layouts import cache_terms
-from modelbudget.serving.layers_by_cache import Kind, kinds_of
+from modelbudget.serving.layers_by_cache import LayerCache, layer_caches_of
 
 
 def is_of_engine(r) -> bool:
@@ -16,14 +16,14 @@ def is_of_engine(r) -> bool:
     return r.cache_dtype != "dtype" or r.cache_layout != "contiguous"
 
 
-def kinds(a: Architecture, run: RunConfig) -> list[Kind]:
+def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
-    of_one_token = run.model_copy(update={"batch": 1, "length": 1})
-    return list(_kinds(a, of_one_token))  # pyright: ignore[reportArgumentType]
+    for_one_token = run.model_copy(update={"batch": 1, "length": 1})
+    return list(_layer_caches(a, for_one_token))  # pyright: ignore[reportArgumentType]
 
 
 @lru_cache(maxsize=64)
-def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
+def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
 
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
@@ -34,21 +34,21 @@ def _kinds(a: Architecture, run: RunConfig) -> list[Kind]:
             raise ValueError(keeps if a.has_cache else f"{a.name()} keeps no cache to serve from")
         return of_model
 
-    of_model = kinds_of(a, run, terms)
-    states = [kind for kind in of_model if kind.state]
+    of_model = layer_caches_of(a, run, terms)
+    states = [cache for cache in of_model if cache.state]
     if not states or run.cache_layout not in ENGINES:
         return of_model
-    parts = {part for kind in states for part in kind.name.split(".")}
+    parts = {part for cache in states for part in cache.name.split(".")}
     mixers = parts & {*vars(a).get("mixers", "").split()} or {a.name()}
-    every = max(states, key=lambda kind: kind.n_layer)  # others have states of one layer alone
+    every = max(states, key=lambda cache: cache.n_layer)  # others have states of one layer alone
     of_engine = every._replace(state=state_bytes(a.name(), mixers, vars(a), run))
-    return [*(kind for kind in of_model if not kind.state), of_engine]
+    return [*(cache for cache in of_model if not cache.state), of_engine]
 
 
 def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:
     """Return the bytes of the cache of `batch` sequences; None where they are not known."""
     try:
-        return cache_terms(kinds(a, run), run)
+        return cache_terms(layer_caches(a, run), run)
     except ValueError:
         return None
 
@@ -56,7 +56,7 @@ def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:
 def why_not_of_engine(a: Architecture, run: RunConfig) -> str | None:
     """Return why the bytes are not known; None if they are."""
     try:
-        cache_terms(kinds(a, run), run)
+        cache_terms(layer_caches(a, run), run)
     except ValueError as error:
         return str(error)
     return None

@@ -122,36 +122,36 @@ class Grid:
         names = list(self.fields)
         of_run = [name for name in names if name in FIELDS_OF_RUN]
         of_model = [name for name in names if name not in FIELDS_OF_RUN]
-        for kind, own in ((self.base.family, of_model), (RunConfig, of_run)):
-            for name in own:
+        for schema, names in ((self.base.family, of_model), (RunConfig, of_run)):
+            for name in names:
                 self.fields[name] = self._stage(name, lambda read, n=name: whole(n, read(n)))
-            self._stages.append([self._names(kind, own)])
-            self._check_fields(kind, [name for name in own if name in kind.model_fields])
-            self._check_constraints(kind.all_constraints())
+            self._stages.append([self._names(schema, names)])
+            self._check_fields(schema, [name for name in names if name in schema.model_fields])
+            self._check_constraints(schema.all_constraints())
         quantities = tuple(self.sweep.measure.quantities)
         self._check_constraints(quantity_constraints(self.base.family, quantities))
 
     def _check_constraints(self, constraints: list[Check]) -> None:
-        for one in constraints:
-            name = getattr(one, "__name__", str(one))
-            self._stage(name, lambda read, one=one: check_all([one], LazyFields(read)))
+        for check in constraints:
+            name = getattr(check, "__name__", str(check))
+            self._stage(name, lambda read, check=check: check_all([check], LazyFields(read)))
 
-    def _check_fields(self, kind: type[Record], names: list[str]) -> None:
+    def _check_fields(self, schema: type[Record], names: list[str]) -> None:
         """Check each field separately; validation of a record reports all together."""
         stage = []
         for name in names:
-            cells = self._outcomes(name, lambda read, n=name: field_value(kind, n, read(n)))
+            cells = self._outcomes(name, lambda read, n=name: field_value(schema, n, read(n)))
             self.fields[name] = Cells(cells.axes, [value for value, _ in cells.values])
             stage.append(mistakes_of(cells.axes, [lines for _, lines in cells.values]))
         self._stages.append(stage)
 
-    def _names(self, kind: type[Record], names: list[str]) -> CellMistakes:
+    def _names(self, schema: type[Record], names: list[str]) -> CellMistakes:
         """Check for missing and unknown fields, which are the same in all rows."""
         try:
-            kind.model_validate({name: self.fields[name].values[0] for name in names})
+            schema.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
             follow = with_expression(self.base, self.sweep.derive)
-            return mistakes_of((), [tuple(wrong_fields(error, kind, follow, _ABSENT))])
+            return mistakes_of((), [tuple(wrong_fields(error, schema, follow, _ABSENT))])
         return mistakes_of((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
@@ -272,14 +272,16 @@ class Grid:
         order = sorted(self.axes, key=lambda axis: axis not in self._constant())
         n_constant = len(self._constant())
         known = [{*order[:n]} for n in range(n_constant, len(order) + 1)]
-        steps = [[one for one in checks if {*one.axes} <= known[0]]]
+        steps = [[check for check in checks if {*check.axes} <= known[0]]]
         for before, after in itertools.pairwise(known):
-            new = [one for one in checks if {*one.axes} <= after and not {*one.axes} <= before]
+            new = [
+                check for check in checks if {*check.axes} <= after and not {*check.axes} <= before
+            ]
             steps.append(new)
         for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
             first = Chunk(dict(zip(order, place, strict=False)), 1)
-            one = self._passing(first, steps[0], keeps)
-            yield from filled(self._joined(one, order[n_constant:], steps[1:], keeps))
+            check = self._passing(first, steps[0], keeps)
+            yield from filled(self._joined(check, order[n_constant:], steps[1:], keeps))
 
     def _joined(
         self, chunk: Chunk, axes: list[str], steps: list[list[CellMistakes]], keeps: Keeps
@@ -356,7 +358,7 @@ class Grid:
 
     def formulas(self, namespace, values: dict, quantities: Sequence[str]) -> list[tuple]:
         """Return the terms of each quantity and where they hold, in one reading of the fields."""
-        a, r = (namespace(kind, values) for kind in (self.base.family, RunConfig))
+        a, r = (namespace(schema, values) for schema in (self.base.family, RunConfig))
         return [formula(self.base.family, quantity, a, r) for quantity in quantities]
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:

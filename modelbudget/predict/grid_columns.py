@@ -77,9 +77,9 @@ def columns(
     ]
 
 
-def namespace(kind, values: dict) -> SimpleNamespace:
+def namespace(schema, values: dict) -> SimpleNamespace:
     """Return a record's fields: expressions of columns; numbers and text unchanged."""
-    values_by_name = {name: values[name] for name in kind.model_fields}
+    values_by_name = {name: values[name] for name in schema.model_fields}
     return SimpleNamespace(
         **{n: graph.field(n) if isinstance(v, pl.Series) else v for n, v in values_by_name.items()}
     )
@@ -126,8 +126,8 @@ class Rows:
     def lookup(self, axes: int, wanted: int) -> np.ndarray | None:
         """Return the combination of `axes` in each of `wanted`, which has them; None: the same."""
         if (axes, wanted) not in self._lookups:
-            one, other = self.combinations(axes), self.combinations(wanted)
-            self._lookups[axes, wanted] = None if one is other else one.number[other.row]
+            narrow, wide = self.combinations(axes), self.combinations(wanted)
+            self._lookups[axes, wanted] = None if narrow is wide else narrow.number[wide.row]
         return self._lookups[axes, wanted]
 
     def evaluated(self, values: Iterable) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from modelbudget.predict.grid import Grid
 from modelbudget.sweeps.compared import OF_ARCHITECTURE, not_compared_at
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
-Kind = TypeVar("Kind", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 MOST = 2_000
 """Points that are held against what was compared, each in about a millisecond."""
 
@@ -45,9 +45,9 @@ def check(grid: Grid, quantities: Sequence[str], mistakes: Mistakes) -> None:
                     )
 
 
-def _record(kind: type[Kind], row: dict) -> Kind:
+def _record(schema: type[AnyRecord], row: dict) -> AnyRecord:
     """Return a record of the columns of a grid, where switches are 0 or 1."""
-    fields = kind.model_fields
-    return kind.model_validate(
+    fields = schema.model_fields
+    return schema.model_validate(
         {n: bool(row[n]) if field.annotation is bool else row[n] for n, field in fields.items()}
     )

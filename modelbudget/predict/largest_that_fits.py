@@ -66,7 +66,7 @@ class Cell(NamedTuple):
         return self.point.architecture, self.point.run
 
     @property
-    def held(self) -> Model | None:
+    def largest(self) -> Model | None:
         """The model at the solution; None if there is none."""
         value = self.solution and self.solution.value
         return at(self.model, self.field, value) if value and value < ENDLESS - 1 else None
@@ -86,8 +86,8 @@ def at(model: Model, field: str, value: int) -> Model:
     architecture, run = model
     if field == "n_layer":
         return architecture.model_copy(update={field: value}), run
-    of_one = {"batch": run.n_microbatch} if field == "length" else {}
-    return architecture, run.model_copy(update=of_one | {field: value})
+    one_sequence = {"batch": run.n_microbatch} if field == "length" else {}
+    return architecture, run.model_copy(update=one_sequence | {field: value})
 
 
 def at_default(model: Model, field: str, value: int, device: Device = "cuda") -> Model:
@@ -97,7 +97,9 @@ def at_default(model: Model, field: str, value: int, device: Device = "cuda") ->
     return architecture, run.model_copy(update={KERNEL: kernel})
 
 
-def as_class(model: Model, kind: str | None, purpose: str, file: str | None = None) -> Model | None:
+def as_class(
+    model: Model, class_name: str | None, purpose: str, file: str | None = None
+) -> Model | None:
     """Return the model with the run settings of its class in `transformers`.
 
     None if the formulas of the purpose were not compared with the class, if its settings do not
@@ -106,18 +108,19 @@ def as_class(model: Model, kind: str | None, purpose: str, file: str | None = No
     """
     architecture, run = model
     known = implementations()[TRANSFORMERS]
-    if kind is None or kind not in known.classes or run.implementation != OURS:
+    if class_name is None or class_name not in known.classes or run.implementation != OURS:
         return None
     try:
-        config = class_config(kind, architecture, file)
-        of_class = known.of_class(kind, config) | {"implementation": TRANSFORMERS}
-        there = RunConfig.model_validate(run.model_dump() | of_class)
+        config = class_config(class_name, architecture, file)
+        of_class = known.of_class(class_name, config) | {"implementation": TRANSFORMERS}
+        run_of_class = RunConfig.model_validate(run.model_dump() | of_class)
     except ValueError:
         return None
-    refused = run_mistake(architecture, there) or any(
-        not_compared(quantity, kind, config, architecture, there) for quantity in FITS[purpose]
+    refused = run_mistake(architecture, run_of_class) or any(
+        not_compared(quantity, class_name, config, architecture, run_of_class)
+        for quantity in FITS[purpose]
     )
-    return None if refused else (architecture, there)
+    return None if refused else (architecture, run_of_class)
 
 
 def depth(model: Model) -> int:
@@ -184,8 +187,8 @@ def solve(
 
     if n_bytes(least) > room:
         return Solution(0, least)
-    own = (vars(model[0]) | vars(model[1]))[field] // step * step
-    before, low, high = least, least, max(2 * least, own)
+    value_of_model = (vars(model[0]) | vars(model[1]))[field] // step * step
+    before, low, high = least, least, max(2 * least, value_of_model)
     while n_bytes(high) <= room:
         beyond = min(meets_room(low, high) // step * step + step, 8 * high)
         before, low, high = low, high, max(2 * high, beyond)
@@ -223,8 +226,8 @@ def cells(
                 for device in devices:
                     model = point.architecture, point.run
                     solution = solve(model, field, purpose, device.bytes) if is_shown else None
-                    there = as_class(model, point.transformers, purpose, point.config)
-                    of_class = there and solve(there, field, purpose, device.bytes)
+                    as_built = as_class(model, point.transformers, purpose, point.config)
+                    of_class = as_built and solve(as_built, field, purpose, device.bytes)
                     yield Cell(point, purpose, device, field, solution, of_class)
 
 
@@ -272,12 +275,12 @@ def fit_table(
 
 
 def _row(cell: Cell, measured: dict, missing: dict) -> dict:
-    model_held, beyond = cell.held, cell.beyond
-    n_bytes = measured.get((cell.purpose, model_held)) if model_held else None
-    found_beyond = measured.get((cell.purpose, beyond)) if beyond else None
+    largest, beyond = cell.largest, cell.beyond
+    n_bytes = measured.get((cell.purpose, largest)) if largest else None
+    bytes_beyond = measured.get((cell.purpose, beyond)) if beyond else None
     fits = [n_bytes <= cell.device.bytes] if n_bytes is not None else []
-    fits += [found_beyond > cell.device.bytes] if found_beyond is not None else []
-    reasons = [missing.get((cell.purpose, model)) for model in (model_held, beyond) if model]
+    fits += [bytes_beyond > cell.device.bytes] if bytes_beyond is not None else []
+    reasons = [missing.get((cell.purpose, model)) for model in (largest, beyond) if model]
     return {
         "point": cell.point.point,
         "label": cell.point.label,
@@ -288,10 +291,10 @@ def _row(cell: Cell, measured: dict, missing: dict) -> dict:
         "value": cell.solution and cell.solution.value,
         "value_of_class": cell.of_class and cell.of_class.value,
         "bound": cell.solution and cell.solution.bound,
-        "bytes": needed(model_held, cell.purpose) if model_held else None,
+        "bytes": needed(largest, cell.purpose) if largest else None,
         "bytes_beyond": needed(beyond, cell.purpose) if beyond else None,
         "measured": n_bytes,
-        "measured_beyond": found_beyond,
+        "measured_beyond": bytes_beyond,
         "confirmed": all(fits) if fits else None,
         "failure": next(filter(None, reasons), None)
         if cell.solution

@@ -112,8 +112,8 @@ class Group(NamedTuple):
                 (gathered,) = of_rows(fields | {"zero": 0}, ["parameter_bytes"], "layer.")
                 least = least + gathered // (fields[STAGES] if zero == 3 else 1)
             return least
-        held = of_rows(fields, ["parameter_bytes", "optimizer_bytes", "gradient_bytes"])
-        least = reduce(operator.add, held)
+        terms = of_rows(fields, ["parameter_bytes", "optimizer_bytes", "gradient_bytes"])
+        least = reduce(operator.add, terms)
         if schedule == "none":
             return least
         plain = fields | {"pipeline_schedule": "gpipe" if schedule == "gpipe" else "1f1b"}

@@ -31,8 +31,8 @@ def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any
     if name in get_args(Quantity):
         terms, holds = formula(family, name, a, r)
         return of_model(name, terms) if terms else 0, holds
-    for kind, record in ((family, a), (RunConfig, r)):
-        if name in kind.model_fields:
+    for schema, record in ((family, a), (RunConfig, r)):
+        if name in schema.model_fields:
             return getattr(record, name), 1
     return NONE
 
@@ -40,7 +40,7 @@ def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any
 def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) -> dict[str, tuple]:
     """Return the value of each name and where it holds, in one reading of a grid's fields."""
     family = grid.base.family
-    a, r = (namespace(kind, fields) for kind in (family, RunConfig))
+    a, r = (namespace(schema, fields) for schema in (family, RunConfig))
     return {name: value_of(name, family, a, r) for name in names}
 
 

@@ -50,9 +50,9 @@ def _grouped(points: pl.DataFrame) -> Iterator[tuple[type[Architecture], pl.Data
 
 def _fields(family: type[Architecture], points: pl.DataFrame) -> dict:
     """Return all fields of a group: text and numbers that are the same in all rows, or columns."""
-    kinds = (family, RunConfig)
-    return {name: points[name][0] for kind in kinds for name in kind.categorical()} | {
-        name: _size(points[name]) for kind in kinds for name in kind.numeric()
+    schemas = (family, RunConfig)
+    return {name: points[name][0] for schema in schemas for name in schema.categorical()} | {
+        name: _size(points[name]) for schema in schemas for name in schema.numeric()
     }
 
 
@@ -65,7 +65,7 @@ def _rows_of(
     family: type[Architecture], points: pl.DataFrame, fields: dict, quantity: str
 ) -> Iterator[pl.DataFrame]:
     keys = points.select(KEYS)
-    a, r = (polars_columns.namespace(kind, fields) for kind in (family, RunConfig))
+    a, r = (polars_columns.namespace(schema, fields) for schema in (family, RunConfig))
     terms, holds = formula(family, quantity, a, r)
     is_covered = polars_columns.series(holds, points.height) == 1
     are_all = is_covered.all()
@@ -73,9 +73,9 @@ def _rows_of(
         rows = _rows(keys, quantity, terms)
         yield rows if are_all else rows.filter(pl.concat([is_covered] * len(terms)))
     if not are_all:
-        others, keys = points.filter(~is_covered), keys.filter(~is_covered)
+        uncovered, keys = points.filter(~is_covered), keys.filter(~is_covered)
         for numbers, by_program in rows_by_program(
-            family, quantity, _fields(family, others), others.height
+            family, quantity, _fields(family, uncovered), uncovered.height
         ):
             yield _rows(keys[numbers], quantity, by_program or {None: Term(None, None)})
 

@@ -13,7 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import layer
 from modelbudget.components.multi_token_prediction import own_layers
-from modelbudget.predict.cache_bytes import kinds
+from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.engine_weights import (
     ALONE,
     adapter_bytes,
@@ -25,7 +25,7 @@ from modelbudget.predict.engine_weights import (
     weight_bytes,
 )
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
-from modelbudget.serving.layers_by_cache import Kind
+from modelbudget.serving.layers_by_cache import LayerCache
 
 How = Literal["exact", "bounded", "read"]
 ENDLESS = 2**40
@@ -98,8 +98,8 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
         varied = plain.model_copy(update=settings)
         try:
             peak = totals("peak_inference_bytes", rank, varied)["prefill"]
-            others = ("parameter_bytes", "cache_bytes")
-            peaks.append(peak - sum(sum(totals(q, rank, varied).values()) for q in others))
+            not_activations = ("parameter_bytes", "cache_bytes")
+            peaks.append(peak - sum(sum(totals(q, rank, varied).values()) for q in not_activations))
         except ValueError as error:
             reason = error
     if not peaks:
@@ -189,20 +189,20 @@ def _without_layers(a: Any, run: RunConfig) -> Architecture:
     return fewer
 
 
-def _on_device(a: Architecture, run: RunConfig) -> list[Kind]:
+def _on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
     here = _without_layers(a, run) if run.host_layers else a
     rank = rank_of(_without_mtp(here), run.tensor_parallel, run.expert_parallel)
     alone = run.model_copy(update={"tensor_parallel": 1, "expert_parallel": 1})
-    of_device = kinds(rank, alone)
+    of_device = layer_caches(rank, alone)
     if n_ahead := getattr(a, "n_mtp_layer", 0):
         last = vars(own_layers(rank)) | {"n_layer": n_ahead}
         fields = {name: last[name] for name in ("mixers", "mlps", "n_layer", "n_dense_layer")}
-        of_device += kinds(rank.model_copy(update=fields), alone)
-    n_layers: Counter[Kind] = Counter()
-    for kind in of_device:
-        n_layers[kind._replace(n_layer=0)] += kind.n_layer
-    return [kind._replace(n_layer=n) for kind, n in n_layers.items()]
+        of_device += layer_caches(rank.model_copy(update=fields), alone)
+    n_layers: Counter[LayerCache] = Counter()
+    for cache in of_device:
+        n_layers[cache._replace(n_layer=0)] += cache.n_layer
+    return [cache._replace(n_layer=n) for cache, n in n_layers.items()]
 
 
 def _forward(a: Architecture, run: RunConfig) -> Term:
@@ -243,17 +243,17 @@ class _Room:
     UniformTypeKVCacheSpecs).
     """
 
-    def __init__(self, of_model: list[Kind], run: RunConfig, of_draft: list[Kind]):
-        self.run, self.kinds, self.draft = run, of_model, of_draft
+    def __init__(self, of_model: list[LayerCache], run: RunConfig, of_draft: list[LayerCache]):
+        self.run, self.caches, self.draft = run, of_model, of_draft
         both = [*of_model, *of_draft]
-        self.is_one_group = not any(kind.state or kind.window for kind in both)
+        self.is_one_group = not any(cache.state or cache.window for cache in both)
         of_pages = both if self.is_one_group else of_model
         self.pages = pages_of(of_pages, run) if run.cache_layout == "paged" else None
 
     def request_bytes(self, length: int) -> int:
         """Return the bytes of one request, with those of its draft."""
         of_request = self.run.model_copy(update={"batch": 1, "length": length})
-        both = [cache_terms(kinds, of_request) for kinds in (self.kinds, self.draft) if kinds]
+        both = [cache_terms(caches, of_request) for caches in (self.caches, self.draft) if caches]
         return sum(term.total for terms in both for term in terms.values())
 
     def shared_bytes(self, prefix: int) -> int:
@@ -275,9 +275,9 @@ class _Room:
         if self.pages:
             n_bytes = self.blocks(n_bytes) * self.pages.block_bytes
         shared = self.shared_bytes(min(self.run.shared_prefix, length))
-        of_one = self.request_bytes(length) - shared
+        bytes_of_request = self.request_bytes(length) - shared
         left = n_bytes - shared
-        return max(left // of_one, 0) if of_one else 0
+        return max(left // bytes_of_request, 0) if bytes_of_request else 0
 
 
 def _longest(room: _Room, n_bytes: int, a: Any) -> int:

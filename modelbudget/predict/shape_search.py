@@ -102,7 +102,7 @@ def _known(checked: CheckedSweep) -> list[str]:
     conventions = [
         name
         for name, convention in BY_NAME.items()
-        if not any(convention.why_not(kind) for kind in families)
+        if not any(convention.why_not(family) for family in families)
     ]
     return list(dict.fromkeys([*checked.sweep.measure.quantities, *conventions, *fields]))
 
@@ -210,7 +210,7 @@ def _parts(grids: list[Grid], solve: Solve, bounds: Bounds, threads: int) -> Ite
     chunks = ((grid, chunk) for grid in grids for chunk in grid.allowed())
     with ThreadPoolExecutor(threads) as pool:
         while some := list(itertools.islice(chunks, CHUNKS)):
-            yield from pool.map(lambda one: _part(one[0], one[1], solve, bounds), some)
+            yield from pool.map(lambda pair: _part(pair[0], pair[1], solve, bounds), some)
 
 
 def _part(grid: Grid, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
@@ -226,8 +226,8 @@ def _part(grid: Grid, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
     if not chunk.rows:
         return _Part(n_left, unknown, None)
     swept = grid.swept(chunk)
-    others = [column(grid, name, chunk) for name in solve.names if name not in swept]
-    return _Part(n_left, unknown, pl.DataFrame(swept).with_columns(others))
+    columns = [column(grid, name, chunk) for name in solve.names if name not in swept]
+    return _Part(n_left, unknown, pl.DataFrame(swept).with_columns(columns))
 
 
 def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
@@ -237,11 +237,11 @@ def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:
     first objective, the best first. Rows without a value of an objective are left out.
     """
     n_shapes = pl.len() if SHAPES not in table.columns else pl.col(SHAPES).sum()
-    others = [name for name in table.columns if name not in (*best, SHAPES)]
+    other_columns = [name for name in table.columns if name not in (*best, SHAPES)]
     distinct = (
         table.drop_nulls(list(best))
         .group_by(list(best), maintain_order=True)
-        .agg(pl.col(others).first(), n_shapes.cast(pl.Int64).alias(SHAPES))
+        .agg(pl.col(other_columns).first(), n_shapes.cast(pl.Int64).alias(SHAPES))
         .select(*(name for name in table.columns if name != SHAPES), SHAPES)
     )
     signs = [-1 if wanted == "most" else 1 for wanted in best.values()]

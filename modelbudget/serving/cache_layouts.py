@@ -12,7 +12,7 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.architecture.terms import Term, Terms, merged
-from modelbudget.serving.layers_by_cache import Kind
+from modelbudget.serving.layers_by_cache import LayerCache
 
 CELLS = 256
 """Cells of llama.cpp's caches are multiples of this."""
@@ -22,53 +22,53 @@ read 128 tokens at once; 64 in models/config.py of versions before Kimi K3's).
 """
 
 
-def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
-    """Return the bytes of the cache of `batch` sequences of `length` tokens, by kind of layers.
+def cache_terms(caches: Sequence[LayerCache], run: RunConfig) -> Terms:
+    """Return the bytes of the cache of `batch` sequences of `length` tokens, by group of layers.
 
     Of pages, one term: the bytes of a block times the blocks. Raises ValueError.
     """
     if run.cache_layout == "paged":
-        pages = pages_of(kinds, run)
+        pages = pages_of(caches, run)
         return {"blocks": Term(pages.block_bytes, run.batch * pages.blocks_of(run.length))}
     terms: Terms = {}
-    for kind in kinds:
-        of_one = run.batch * (_tokens_bytes(kind, run) + kind.state) + _counts(kind, run)
-        terms = merged(terms, {kind.name: Term(of_one, kind.n_layer)})
+    for cache in caches:
+        n_bytes = run.batch * (_tokens_bytes(cache, run) + cache.state) + _counts(cache, run)
+        terms = merged(terms, {cache.name: Term(n_bytes, cache.n_layer)})
     return terms
 
 
-def _tokens_bytes(kind: Kind, run: RunConfig) -> int:
+def _tokens_bytes(cache: LayerCache, run: RunConfig) -> int:
     """Return the bytes of the tokens that a layer keeps of one sequence."""
-    if not kind.vectors:
+    if not cache.vectors:
         return 0
     n = run.length
-    if kind.window:
-        n = min(n, _window(kind, run))
+    if cache.window:
+        n = min(n, _window(cache, run))
     if run.cache_layout == "cells":
         n = ceil_div(n, CELLS) * CELLS
     n_unquantised = min(run.cache_unquantised, n)
-    return (n - n_unquantised) * kind.token_bytes(run) + n_unquantised * kind.token_bytes(
+    return (n - n_unquantised) * cache.token_bytes(run) + n_unquantised * cache.token_bytes(
         run, "dtype"
     )
 
 
-def _window(kind: Kind, run: RunConfig) -> int:
+def _window(cache: LayerCache, run: RunConfig) -> int:
     """Return the most tokens that a layer with a window has places for."""
     match run.cache_layout:
         case "dynamic-prompt":  # keys of the prompt, of which the layer keeps a view
             return run.length
         case "cells":  # those of the window, and the batch that is written before they are dropped
-            return kind.window + run.batched_tokens
+            return cache.window + run.batched_tokens
         case _:
-            return kind.window
+            return cache.window
 
 
-def _counts(kind: Kind, run: RunConfig) -> int:
+def _counts(cache: LayerCache, run: RunConfig) -> int:
     """Return the bytes of the count of tokens that transformers keeps in a layer."""
     has_count = run.cache_layout == "static" or (
-        run.cache_layout.startswith("dynamic") and kind.window
+        run.cache_layout.startswith("dynamic") and cache.window
     )
-    return INDEX if has_count and kind.vectors else 0
+    return INDEX if has_count and cache.vectors else 0
 
 
 class Group(NamedTuple):
@@ -111,45 +111,45 @@ class Pages(NamedTuple):
         )
 
 
-def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
+def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
     """Return the pages of a model's layers. Raises ValueError where vLLM has no plan for them.
 
     Layers that keep all tokens are one group. Others are divided into groups of one size: the
-    fewest layers of a kind, or the most if that is less than 1.5 times as many, so that a few are
+    fewest layers of a cache, or the most if that is less than 1.5 times as many, so that a few are
     wasted. Pages of a state are as large as those of keys and values, whose blocks grow for it.
     Drafted tokens have a state of their own (`MambaSpec.max_memory_usage_bytes`).
     """
-    kinds = _with_states_together(kinds)
-    pages = [kind.token_bytes(run) for kind in kinds]
-    of_tokens = [n for kind, n in zip(kinds, pages, strict=True) if kind.vectors]
-    states = [kind.state for kind in kinds if kind.state]
+    caches = _with_states_together(caches)
+    pages = [cache.token_bytes(run) for cache in caches]
+    of_tokens = [n for cache, n in zip(caches, pages, strict=True) if cache.vectors]
+    states = [cache.state for cache in caches if cache.state]
     block = run.cache_block
     if of_tokens and states:
         needed = ceil_div(max(states), max(of_tokens))
-        is_latent = any(is_rotary for kind in kinds for *_, is_rotary in kind.vectors)
+        is_latent = any(is_rotary for cache in caches for *_, is_rotary in cache.vectors)
         multiple = max(block, TOKENS_OF_LATENTS) if is_latent else block
         block = ceil_div(needed, multiple) * multiple
-    if not states and not any(kind.window for kind in kinds):
-        n_bytes = sum(kind.n_layer * n for kind, n in zip(kinds, pages, strict=True))
+    if not states and not any(cache.window for cache in caches):
+        n_bytes = sum(cache.n_layer * n for cache, n in zip(caches, pages, strict=True))
         return Pages(block * n_bytes, (Group(block, 0),), run.batched_tokens)
     page = max([block * n for n in of_tokens] or states)
-    counts = [kind.n_layer for kind in kinds]
+    counts = [cache.n_layer for cache in caches]
     size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
     groups: list[Group] = []
-    for kind, n in zip(kinds, pages, strict=True):
-        if kind.vectors and page % n:
-            raise ValueError(f"pages of {kind.name} do not divide those of other layers")
-        tokens_of_page = page // n if kind.vectors else block
-        n_state = 0 if kind.vectors else 1 + run.drafted_tokens
-        groups += ceil_div(kind.n_layer, size) * [Group(tokens_of_page, kind.window, n_state)]
+    for cache, n in zip(caches, pages, strict=True):
+        if cache.vectors and page % n:
+            raise ValueError(f"pages of {cache.name} do not divide those of other layers")
+        tokens_of_page = page // n if cache.vectors else block
+        n_state = 0 if cache.vectors else 1 + run.drafted_tokens
+        groups += ceil_div(cache.n_layer, size) * [Group(tokens_of_page, cache.window, n_state)]
     return Pages(size * page, tuple(groups), run.batched_tokens)
 
 
-def _with_states_together(kinds: Sequence[Kind]) -> list[Kind]:
-    """Return kinds of which as many layers have one state, of all that they keep."""
+def _with_states_together(caches: Sequence[LayerCache]) -> list[LayerCache]:
+    """Return caches of which as many layers have one state, of all that they keep."""
     states: dict[int, int] = {}
-    for kind in kinds:
-        if kind.state:
-            states[kind.n_layer] = states.get(kind.n_layer, 0) + kind.state
-    of_tokens = [kind for kind in kinds if not kind.state]
-    return [*of_tokens, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]
+    for cache in caches:
+        if cache.state:
+            states[cache.n_layer] = states.get(cache.n_layer, 0) + cache.state
+    of_tokens = [cache for cache in caches if not cache.state]
+    return [*of_tokens, *(LayerCache("state", n_layer, state=n) for n_layer, n in states.items())]

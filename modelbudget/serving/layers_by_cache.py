@@ -1,4 +1,4 @@
-"""Kinds of layers by what they keep: of each token, of a window of tokens, or a state."""
+"""Layers grouped by what they keep: of each token, of a window of tokens, or a state."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,8 +13,8 @@ FAR = 2**40
 """Tokens that are more than any window has."""
 
 
-class Kind(NamedTuple):
-    """Layers that keep the same, of one sequence.
+class LayerCache(NamedTuple):
+    """The cache of one sequence in each of `n_layer` layers that keep the same.
 
     `vectors`: heads of a token that a layer keeps, each with its width, and whether it is MLA's
     rotary key. `window`: tokens of which it keeps them; 0: of all. `state`: bytes that depend on no
@@ -36,37 +36,37 @@ class Kind(NamedTuple):
         )
 
 
-def kinds_of(
+def layer_caches_of(
     a: Architecture, run: RunConfig, cache_terms: Callable[[RunConfig], Terms]
-) -> list[Kind]:
+) -> list[LayerCache]:
     """Return what the layers keep, read off the formula of the cache at a few lengths.
 
     Bytes that grow with each token are keys and values, which a window bounds; the others are
     states. `cache_terms`: from a run to the terms of its cache. Raises ValueError.
     """
-    of_one_sequence = run.model_copy(
+    one_sequence = run.model_copy(
         update={"batch": 1, "cache_dtype": "dtype", "cache_layout": "contiguous",
                 "cache_unquantised": 0})  # fmt: skip
 
     def each(length: int) -> dict[str, tuple[int, int]]:
-        terms = cache_terms(of_one_sequence.model_copy(update={"length": length}))
+        terms = cache_terms(one_sequence.model_copy(update={"length": length}))
         return {name: (term.each, term.instances) for name, term in terms.items()}
 
     first, second, far = each(1), each(2), each(FAR)
-    kinds: list[Kind] = []
-    states: list[Kind] = []
+    caches: list[LayerCache] = []
+    states: list[LayerCache] = []
     for name, (n_bytes, n_layer) in first.items():
         if not n_bytes or not n_layer:
             continue
         of_token = second[name][0] - n_bytes
         state = n_bytes - of_token
         if state:
-            states.append(Kind(name, n_layer, state=state))
+            states.append(LayerCache(name, n_layer, state=state))
         if of_token:
             window = (far[name][0] - state) // of_token
             vectors = _vectors(a, of_token // bytes_of(run.dtype), window < FAR)
-            kinds.append(Kind(name, n_layer, vectors, window if window < FAR else 0))
-    return [*kinds, *states]
+            caches.append(LayerCache(name, n_layer, vectors, window if window < FAR else 0))
+    return [*caches, *states]
 
 
 def _vectors(a: Architecture, numbers: int, has_window: bool) -> tuple[tuple[int, int, bool], ...]:

@@ -25,18 +25,21 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
 
     If a base is unknown, fields of all families are allowed.
     """
-    kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), RunConfig]
+    schemas = [
+        *{base.family.name(): base.family for base in bases.values()}.values(),
+        RunConfig,
+    ]
     named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
     certain = bases and named - {None} <= bases.keys()
-    allowed = kinds if certain else [*families().values(), RunConfig]
-    fields = {name for kind in allowed for name in kind.model_fields}
-    for key, name, value in _given(sweep):
+    allowed = schemas if certain else [*families().values(), RunConfig]
+    fields = {name for schema in allowed for name in schema.model_fields}
+    for key, name, value in _values_in(sweep):
         if name not in fields:
             key = key.partition("[")[0] if key.startswith("grid") else key
             mistakes.add(unknown_field(key, name, fields))
-        _check_value(kinds, key, name, value, mistakes)
+        _check_value(schemas, key, name, value, mistakes)
     if not _has_adapter(sweep, bases):
-        for key, name, value in _given(sweep):
+        for key, name, value in _values_in(sweep):
             if name in OF_ADAPTER:
                 mistakes.add(f"{key} = {show(value)}: of no adapter; allowed with adapter: lora, …")
     for name, values in sweep.axes().items():
@@ -54,7 +57,7 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
         _check_expression(f"constraints[{i}]", text, fields, mistakes)
 
 
-def _given(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
+def _values_in(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
     """Yield key, field and value of all values in the file."""
     for name, value in sweep.fixed.items():
         yield f"fixed.{name}", name, value
@@ -71,19 +74,19 @@ def _given(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
 def _has_adapter(sweep: Sweep, bases: dict[str, Base]) -> bool:
     """Whether some point may have an adapter, or serves some."""
     of_bases = [name for base in bases.values() for name in (*base.fields, *base.derive)]
-    values = [(name, value) for _, name, value in _given(sweep)]
+    values = [(name, value) for _, name, value in _values_in(sweep)]
     return bool({"adapter", "served_adapters"} & {*sweep.derive, *of_bases}) or any(
         value not in ("none", 0) for name, value in values if name in ("adapter", "served_adapters")
     )
 
 
 def _check_value(
-    kinds: Sequence[type[Record]], key: str, name: str, value: Value, mistakes: Mistakes
+    schemas: Sequence[type[Record]], key: str, name: str, value: Value, mistakes: Mistakes
 ) -> None:
-    kind = next((kind for kind in kinds if name in kind.model_fields), None)
-    if kind is not None:
+    schema = next((schema for schema in schemas if name in schema.model_fields), None)
+    if schema is not None:
         try:
-            field_value(kind, name, value, key)
+            field_value(schema, name, value, key)
         except ValueError as error:
             mistakes.add(str(error))
 
@@ -93,15 +96,15 @@ def unknown_field(key: str, name: str, fields: set[str]) -> str:
 
 
 @cache
-def _adapter(kind: type[Record], name: str) -> TypeAdapter:
-    field = kind.model_fields[name]
+def _adapter(schema: type[Record], name: str) -> TypeAdapter:
+    field = schema.model_fields[name]
     return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
 
 
-def field_value(kind: type[Record], name: str, value: Value, key: str = ""):
+def field_value(schema: type[Record], name: str, value: Value, key: str = ""):
     """Convert a value to the type of a field. Raises ValueError naming the key or the field."""
     try:
-        return _adapter(kind, name).validate_python(value)
+        return _adapter(schema, name).validate_python(value)
     except ValidationError as error:
         raise ValueError("\n".join(describe(error, within=key or name))) from None
 

@@ -34,7 +34,7 @@ class ClassOfPoint(NamedTuple):
     """
 
     point: str
-    kind: str
+    class_name: str
     run: RunConfig
     built_from: str
     config: dict[str, Any] | None
@@ -59,16 +59,16 @@ def classes_of(points: pl.DataFrame) -> list[ClassOfPoint]:
 
 
 def _of_point(
-    point: str, kind: str, run: RunConfig, a: Architecture, file: str | None
+    point: str, class_name: str, run: RunConfig, a: Architecture, file: str | None
 ) -> ClassOfPoint:
     built_from = FILE if file else FIELDS
     try:
-        return ClassOfPoint(point, kind, run, built_from, class_config(kind, a, file))
+        return ClassOfPoint(point, class_name, run, built_from, class_config(class_name, a, file))
     except ValueError as error:
-        return ClassOfPoint(point, kind, run, built_from, None, str(error))
+        return ClassOfPoint(point, class_name, run, built_from, None, str(error))
 
 
-def class_config(kind: str, a: Architecture, file: str | None = None) -> dict[str, Any]:
+def class_config(class_name: str, a: Architecture, file: str | None = None) -> dict[str, Any]:
     """Return the config with which the class is the architecture `a`.
 
     `file` is the config.json from which `a` was read, as JSON: its keys are kept as they are, but
@@ -76,22 +76,25 @@ def class_config(kind: str, a: Architecture, file: str | None = None) -> dict[st
     parameters of `a`. Fields that do not affect parameters may differ (the context length, the
     width of an MLP that no layer has), and so may equivalent spellings.
     """
-    config = config_of(kind, a) if file is None else _of_file(kind, a, file)
-    there = _architecture(kind, type(a), config)
-    if _owned(there) == _owned(a):
+    config = config_of(class_name, a) if file is None else _of_file(class_name, a, file)
+    built = _architecture(class_name, type(a), config)
+    if _owned(built) == _owned(a):
         return config
-    mine = a.model_dump()
-    differ = {n: value for n, value in there.model_dump().items() if value != mine[n]}
-    listed = ", ".join(f"{n} = {show(mine[n])} (there: {show(v)})" for n, v in differ.items())
-    raise ValueError(f"{kind} cannot be this architecture: {listed}")
+    wanted = a.model_dump()
+    differ = {n: value for n, value in built.model_dump().items() if value != wanted[n]}
+    listed = ", ".join(f"{n} = {show(wanted[n])} (there: {show(v)})" for n, v in differ.items())
+    raise ValueError(f"{class_name} cannot be this architecture: {listed}")
 
 
-def _of_file(kind: str, a: Architecture, text: str) -> dict[str, Any]:
-    file, of_file = _read(kind, type(a), text)
+def _of_file(class_name: str, a: Architecture, text: str) -> dict[str, Any]:
+    file, of_file = _read(class_name, type(a), text)
     if of_file == a:
         return dict(file)
     config = changed(
-        file, config_of(kind, of_file), config_of(kind, a), translations()[kind].aliases
+        file,
+        config_of(class_name, of_file),
+        config_of(class_name, a),
+        translations()[class_name].aliases,
     )
     # Padding tokens may lie outside of a smaller vocabulary, and are then rejected.
     config["pad_token_id"] = 0
@@ -100,18 +103,23 @@ def _of_file(kind: str, a: Architecture, text: str) -> dict[str, Any]:
 
 
 @cache
-def _read(kind: str, family: type[Architecture], text: str) -> tuple[dict[str, Any], Architecture]:
+def _read(
+    class_name: str, family: type[Architecture], text: str
+) -> tuple[dict[str, Any], Architecture]:
     """Return the keys of a file that name no code, and the architecture that they are to us."""
     file = {k: v for k, v in without_code(json.loads(text)).items() if k != "model_type"}
-    return file, _architecture(kind, family, file)
+    return file, _architecture(class_name, family, file)
 
 
-def _architecture(kind: str, family: type[Architecture], config: dict[str, Any]) -> Architecture:
+def _architecture(
+    class_name: str, family: type[Architecture], config: dict[str, Any]
+) -> Architecture:
     """Return the architecture of a config; keys that its class does not read are ignored."""
-    unread = unknown_keys(kind, config)
+    unread = unknown_keys(class_name, config)
     keys_read = {key: value for key, value in config.items() if key not in unread}
-    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | keys_read)
-    return named_architecture(Base(kind, kind, family, fields, {}))
+    model_type = translations()[class_name].model_type
+    fields = fields_of(class_name, {"model_type": model_type} | keys_read)
+    return named_architecture(Base(class_name, class_name, family, fields, {}))
 
 
 def _owned(a: Architecture) -> dict[str, int]:

@@ -33,7 +33,7 @@ def _is_of_architecture(quantity: str, run: RunConfig) -> bool:
 
 
 def not_compared(
-    quantity: str, kind: str, config: Mapping[str, Any], a: Architecture, run: RunConfig
+    quantity: str, class_name: str, config: Mapping[str, Any], a: Architecture, run: RunConfig
 ) -> str | None:
     """Return why the formula of a quantity does not answer for a class; None if it does.
 
@@ -44,44 +44,44 @@ def not_compared(
     if _is_of_architecture(quantity, run):
         return None
     implementation = implementations()[TRANSFORMERS]
-    of_class, compared = implementation.classes.get(kind), implementation.compared
+    of_class, compared = implementation.classes.get(class_name), implementation.compared
     if of_class is None or compared is None:
-        return f"no formula was compared with {kind}"
+        return f"no formula was compared with {class_name}"
     if quantity not in compared.quantities:
-        return f"no formula of {quantity} was compared with {kind}"
+        return f"no formula of {quantity} was compared with {class_name}"
     values = vars(a) | vars(run)
     if division(run) and not Expression(of_class.divided)(values):
-        return f"{division(run)}: not compared with {kind}"
+        return f"{division(run)}: not compared with {class_name}"
     for condition in (compared.run, of_class.only.get(quantity)):
         if condition and not Expression(condition)(values):
-            return f"compared with {kind} only where {condition}"
-    for name, value in implementation.of_class(kind, config).items():
+            return f"compared with {class_name} only where {condition}"
+    for name, value in implementation.of_class(class_name, config).items():
         if values[name] != value:
-            return f"{name} = {show(values[name])}: {kind} was compared with {show(value)}"
+            return f"{name} = {show(values[name])}: {class_name} was compared with {show(value)}"
     for key, value in _flat(config):
-        if not _is_compared(key, value, compared, of_class.keys, translations()[kind]):
-            return f"{key} = {show(value)}: not compared with {kind}"
+        if not _is_compared(key, value, compared, of_class.keys, translations()[class_name]):
+            return f"{key} = {show(value)}: not compared with {class_name}"
     return None
 
 
 def not_compared_at(
-    quantity: str, kind: str | None, file: str | None, a: Architecture, run: RunConfig
+    quantity: str, class_name: str | None, file: str | None, a: Architecture, run: RunConfig
 ) -> str | None:
     """Return why a formula does not answer for the class that a run names; None if it does.
 
-    `kind` is the class, `file` the config.json of the architecture, as JSON. Families without
+    `class_name` is the class, `file` the config.json of the architecture, as JSON. Families without
     formulas are classes themselves.
     """
     is_ours = a.has_formula and not _is_of_architecture(quantity, run)
     if run.implementation != TRANSFORMERS or not is_ours:
         return None
-    if kind is None:
+    if class_name is None:
         return "no class of transformers is this model"
     try:
-        config = class_config(kind, a, file)
+        config = class_config(class_name, a, file)
     except ValueError as error:
         return str(error)
-    return not_compared(quantity, kind, config, a, run)
+    return not_compared(quantity, class_name, config, a, run)
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

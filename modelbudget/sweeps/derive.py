@@ -18,7 +18,7 @@ from modelbudget.common.validation_messages import describe
 from modelbudget.sweeps.device_defaults import DeviceDefault, device_defaults
 from modelbudget.sweeps.sweep_file import Value
 
-Kind = TypeVar("Kind", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 Rule = Expression | Setting | DeviceDefault
 """The value of a field from those of others."""
@@ -70,15 +70,15 @@ def settled(
 
 @cache
 def _of_run(
-    family: type[Architecture], kind: str | None, file: str | None, has_implementation: bool
+    family: type[Architecture], class_name: str | None, file: str | None, has_implementation: bool
 ) -> dict[str, Rule]:
     """Return the run settings that follow from others if nothing sets them."""
     of_device = device_defaults(family)
     if not has_implementation:
         return {**of_device}
     of_both = {
-        name: Setting(name, kind, setting.config, of_device[name]) if name in of_device else setting
-        for name, setting in settings(kind, file).items()
+        name: Setting(name, class_name, rule.config, of_device[name]) if name in of_device else rule
+        for name, rule in settings(class_name, file).items()
     }
     return {**of_device, **of_both}
 
@@ -111,11 +111,11 @@ def whole(name: str, value):
     return int(value)
 
 
-def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
+def record(schema: type[AnyRecord], values: dict, follow: Collection[str]) -> AnyRecord:
     try:
-        return kind.model_validate({name: whole(name, value) for name, value in values.items()})
+        return schema.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:
-        raise ValueError("\n".join(wrong_fields(error, kind, follow))) from None
+        raise ValueError("\n".join(wrong_fields(error, schema, follow))) from None
 
 
 def missing_fields(base: Base, chosen: Collection[str]) -> list[str]:
@@ -144,7 +144,7 @@ def records(
 
 def wrong_fields(
     error: ValidationError,
-    kind: type[Record],
+    schema: type[Record],
     follow: Collection[str],
     types: Collection[str] | None = None,
 ) -> list[str]:
@@ -162,8 +162,8 @@ def wrong_fields(
             mistake["type"] == "missing" and mistake["loc"][0] in follow
         )
 
-    mistakes = describe(error, kind.model_fields, keep=first)
-    return mistakes or describe(error, kind.model_fields, keep=is_needed)
+    mistakes = describe(error, schema.model_fields, keep=first)
+    return mistakes or describe(error, schema.model_fields, keep=is_needed)
 
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:

@@ -19,7 +19,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
 from modelbudget.sweeps.derive import records, resolve
 from modelbudget.sweeps.overflow import check_totals, may_overflow
-from modelbudget.sweeps.read import CheckedSweep, given_points, read
+from modelbudget.sweeps.read import CheckedSweep, listed_points, read
 from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
@@ -67,7 +67,7 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
 def expanded(checked: CheckedSweep) -> Expanded:
     """Return every point. Raises InputError with all mistakes."""
     path, sweep, _, catalogue, mistakes = checked
-    axes, listed = sweep.axes(), given_points(sweep, catalogue)
+    axes, listed = sweep.axes(), listed_points(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(listed)
     if n_points > MAX_POINTS:
         mistakes.add(

@@ -24,14 +24,14 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
 
     Without an architecture, of a class that has none.
     """
-    others = set[str]()
+    unknown = set[str]()
     setting = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}"
     if run.vocabulary_dtype != "dtype":
-        others = wanted & OF_PROCESS
+        unknown = wanted & OF_PROCESS
         if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
-            others = wanted - {"parameters", *OF_CONVENTION}
+            unknown = wanted - {"parameters", *OF_CONVENTION}
     line = f"{setting}: not measured on a real CPU, nor of classes"
-    return dict.fromkeys(others, line) | _of_format(architecture, run, wanted)
+    return dict.fromkeys(unknown, line) | _of_format(architecture, run, wanted)
 
 
 def _of_format(
@@ -45,8 +45,8 @@ def _of_format(
         of_step = (OF_TRAINING | OF_ALLOCATOR) & wanted - {*OF_QUANTISED}
         reasons |= dict.fromkeys(of_step, f"{setting} are frozen; allowed with adapter: lora")
     if run.weights == "unknown":
-        others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
-        reasons |= dict.fromkeys(others, f"{setting}: the bytes are not known")
+        unknown = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
+        reasons |= dict.fromkeys(unknown, f"{setting}: the bytes are not known")
         of_cache = f"{setting}: the format of the cache is not known"
         reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):

@@ -59,12 +59,12 @@ def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
 
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
     """Merge the fields of records: (least, most) where they differ, else the common value."""
-    kind, fields = type(records[0]), dict(records[0])
-    for name in kind.numeric():
+    schema, fields = type(records[0]), dict(records[0])
+    for name in schema.numeric():
         values = {getattr(record, name) for record in records}
         if len(values) > 1:
             fields[name] = min(values), max(values)
-    return intervals.namespace(kind, fields)
+    return intervals.namespace(schema, fields)
 
 
 def _of_run(family: type[Architecture], quantities: Sequence[str]) -> Iterator[str]:

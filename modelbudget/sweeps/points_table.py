@@ -47,7 +47,7 @@ def table_of(points: Iterable[Point]) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-Kind = TypeVar("Kind", bound="Record")
+AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
 class Row(NamedTuple):
@@ -69,12 +69,12 @@ class Row(NamedTuple):
 
 def rows(points: pl.DataFrame) -> list[Row]:
     """Return all rows of the table."""
-    kinds = families()
+    family_by_name = families()
     return [
         Row(
             row["point"],
             row["label"],
-            _record(kinds[row["family"]], row),
+            _record(family_by_name[row["family"]], row),
             _record(RunConfig, row),
             row["transformers"],
             row["config_json"],
@@ -83,5 +83,5 @@ def rows(points: pl.DataFrame) -> list[Row]:
     ]
 
 
-def _record(kind: type[Kind], row: dict[str, Any]) -> Kind:
-    return kind.model_construct(**{name: row[name] for name in kind.model_fields})
+def _record(schema: type[AnyRecord], row: dict[str, Any]) -> AnyRecord:
+    return schema.model_construct(**{name: row[name] for name in schema.model_fields})

@@ -110,7 +110,7 @@ def _keys_of_sweep() -> list[str]:
     return [*Sweep.model_fields, *Measure.model_fields, *Solve.model_fields, *of_range]
 
 
-def given_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
+def listed_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
     """Return the points listed one by one, after all named models if `models: all` is given."""
     names = [name for name, base in catalogue.bases.items() if base.model] if sweep.models else []
     return [*({"base": name} for name in names), *sweep.points]
@@ -124,7 +124,7 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[Any, 
     """Return every base of the sweep by its name in the file."""
     bases: dict[Any, Base] = {
         point["base"]: catalogue[str(point["base"])]
-        for point in given_points(sweep, catalogue)
+        for point in listed_points(sweep, catalogue)
         if sweep.models and point.get("base") in catalogue.bases
     }
     named = {"base": sweep.base} if sweep.base is not None else {}

@@ -264,9 +264,9 @@ class Sweep(Strict):
                 {"measure", used[0]},
                 f"{used[0]}: not available with measure.device: none; allowed: a grid",
             )
-        if self.solve and (others := [name for name in used if name != "solve"]):
-            what = f"{others[0]}: not available with solve; allowed: a grid"
-            yield {"solve", others[0]}, what
+        if self.solve and (refused := [name for name in used if name != "solve"]):
+            what = f"{refused[0]}: not available with solve; allowed: a grid"
+            yield {"solve", refused[0]}, what
         if self.solve and self.measure.device in ("cpu", "cuda"):
             what = f"measure.device = {self.measure.device!r}: solve has no points before the run"
             yield {"solve", "measure"}, f"{what}; allowed: auto, meta"

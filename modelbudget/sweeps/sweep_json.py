@@ -30,8 +30,8 @@ def swept_fields(expanded: Expanded) -> list[str]:
 
 def resolved(name: str, sweep: Sweep) -> dict:
     """Return the values of a sweep file with ranges written out."""
-    given = sweep.model_dump(exclude={"grid", "models", "points", "default"})
-    return {"name": name, **given, "axes": sweep.axes()}
+    keys = sweep.model_dump(exclude={"grid", "models", "points", "default"})
+    return {"name": name, **keys, "axes": sweep.axes()}
 
 
 def content(expanded: Expanded) -> str:

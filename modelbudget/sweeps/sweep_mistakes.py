@@ -5,7 +5,7 @@ from pathlib import Path
 from modelbudget.common.errors import InputError
 
 MAX_SHOWN = 20
-MAX_FOUND = 100
+MAX_MISTAKES = 100
 """Mistakes after which the search for more ends: each takes milliseconds."""
 
 
@@ -20,7 +20,7 @@ class Mistakes:
         """Add a mistake found at `times` points, of which `point` is the first."""
         first, before = self.points.get(line, (point, 0))
         self.points[line] = first, before + times
-        if len(self.points) == MAX_FOUND:
+        if len(self.points) == MAX_MISTAKES:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
@@ -31,7 +31,7 @@ class Mistakes:
         """Return the error with all mistakes; those beyond `MAX_SHOWN` are counted."""
         lines = [f"{line}{_at(*points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
-            least = "at least " if len(lines) == MAX_FOUND else ""
+            least = "at least " if len(lines) == MAX_MISTAKES else ""
             lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
         return InputError([f"{self.path}: {line}" for line in lines])
 

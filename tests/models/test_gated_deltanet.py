@@ -12,7 +12,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.predict.cache_bytes import kinds
+from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.sweeps.derive import named_architecture
 
 EPSILON = torch.finfo(torch.float32).eps
@@ -71,7 +71,7 @@ def test_states_and_keys_of_a_program_are_those_of_each_layer(catalogue):
     128 × 128 in float32, and 4 tokens of 2 · 16 · 128 + 32 · 128 channels in bfloat16.
     """
     a = named_architecture(catalogue["qwen3-next-80b-a3b"])
-    attention, *states = kinds(a, RunConfig(dtype="bfloat16"))
+    attention, *states = layer_caches(a, RunConfig(dtype="bfloat16"))
     assert (attention.n_layer, attention.vectors) == (12, ((4, 256, False),))
     assert {state.n_layer for state in states} == {36}
     assert sum(state.state for state in states) == 4 * 32 * 128**2 + 2 * 4 * 8192

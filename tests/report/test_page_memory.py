@@ -29,7 +29,7 @@ def results(catalogue) -> Results:
         expanded = expand(SWEEPS / f"{name}.yaml", catalogue)
         quantities = expanded.sweep.measure.quantities
         solved = list(cells(expanded.points, quantities, expanded.sweep.fit, DEVICES))
-        seen = {(c.purpose, c.held): 1 for c in solved[:1]} | {
+        seen = {(c.purpose, c.largest): 1 for c in solved[:1]} | {
             (c.purpose, c.beyond): 10**15 for c in solved[:1]
         }
         specs = {key: chart.to_dict() for key, chart in drawn.items()}

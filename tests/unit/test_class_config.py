@@ -99,7 +99,7 @@ def test_a_key_that_our_translation_loses_is_not_lost_for_the_class(
     (point,) = sweep("points: [{base: config.json}]").points
     d, d_ff, d_key = 32, 48, 2 * 8
     truth = 2 * 100 * d + 2 * (2 * d * d + 2 * d * d_key + 3 * d * d_ff + 2 * d) + d
-    assert witness(of_point.kind, of_point.config).parameters == truth
+    assert witness(of_point.class_name, of_point.config).parameters == truth
     assert total(point.architecture.parameters(point.architecture)) == truth + 2 * 2 * d * d_key
 
 

@@ -9,10 +9,10 @@ from helpers.project import ROOT
 import modelbudget as mb
 from modelbudget.architecture.run_config import CACHE_DTYPES, RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.predict.cache_bytes import kinds
+from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import cache_formats
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
-from modelbudget.serving.layers_by_cache import Kind
+from modelbudget.serving.layers_by_cache import LayerCache
 
 GOLDEN = ROOT / "tests" / "golden"
 
@@ -22,17 +22,17 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def total(of: list[Kind], run: RunConfig) -> int:
+def total(of: list[LayerCache], run: RunConfig) -> int:
     return sum(term.total for term in cache_terms(of, run).values())
 
 
-def kinds_named(name: str, run: RunConfig) -> list[Kind]:
-    return kinds(*mb.model(name).with_run(run))
+def caches_named(name: str, run: RunConfig) -> list[LayerCache]:
+    return layer_caches(*mb.model(name).with_run(run))
 
 
-def layers(n_layer: int, heads: int, width: int) -> Kind:
+def layers(n_layer: int, heads: int, width: int) -> LayerCache:
     """Layers that keep a key and a value of each head and token."""
-    return Kind("layer.attention", n_layer, ((2 * heads, width, False),))
+    return LayerCache("layer.attention", n_layer, ((2 * heads, width, False),))
 
 
 PAGED = {"dtype": "bfloat16", "cache_layout": "paged"}
@@ -49,7 +49,7 @@ PLANNED = {
     "deepseek-v3 mla fp8": ("deepseek-v3", {"cache_block": 64, "cache_dtype": "fp8"}),
     "two widths of full attention": ([layers(4, 8, 128), layers(4, 4, 128)], {}),
     "nemotron-like (6 attention and 24 mamba-2)": (
-        [layers(6, 8, 128), Kind("state", 24, state=2 * (8192 * 3 + 64 * 64 * 128))],
+        [layers(6, 8, 128), LayerCache("state", 24, state=2 * (8192 * 3 + 64 * 64 * 128))],
         {"cache_block": 528},
     ),
 }
@@ -64,7 +64,7 @@ def test_pages_are_those_that_vllm_plans(name):
     """
     model, settings = PLANNED[name]
     run = RunConfig(**PAGED | settings)
-    pages = pages_of(kinds_named(model, run) if isinstance(model, str) else model, run)
+    pages = pages_of(caches_named(model, run) if isinstance(model, str) else model, run)
     recorded = [row for row in rows("vllm_blocks.csv") if row["model"] == name]
     assert len(recorded) == 8
     for row in recorded:
@@ -82,7 +82,7 @@ SHAPES = {
     "qwen-3.6-27b": [layers(16, 4, 256)],
     "minimax-m2": [layers(62, 8, 128)],
     "hf-mem gpt-oss-20b": [layers(24, 8, 64)],
-    "keys of qwen-3-235b-a22b": [Kind("keys", 94, ((1, 128, False),))],
+    "keys of qwen-3-235b-a22b": [LayerCache("keys", 94, ((1, 128, False),))],
 }
 """Models that are not in the catalogue, or not in these layers, by their published sizes."""
 UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
@@ -103,7 +103,7 @@ def test_caches_are_what_engines_print(row):
     run = RunConfig(**settings)
     of = SHAPES.get(f"{row['engine']} {row['model']}") or SHAPES.get(row["model"])
     named = row["model"].removeprefix("states of ")
-    of = of or [kind for kind in kinds_named(named, run) if kind.state or named == row["model"]]
+    of = of or [cache for cache in caches_named(named, run) if cache.state or named == row["model"]]
     digits = len(row["printed"].partition(".")[2])
     error = abs(total(of, run) / UNITS[row["unit"]] - float(row["printed"]))
     assert error < 10**-digits * (0 if row["unit"] == "B" else 0.51) + 1e-9, error
@@ -136,7 +136,7 @@ def test_a_state_of_kimi_linear_in_two_engines():
     a = mb.model("gpt-2-124m").architecture.model_copy(update=shape | sizes | channels)
     for layout, of_convolution in ("cells", 4), ("paged", 2):  # vLLM: kda_state_dtype
         run = RunConfig(cache_layout=layout, dtype="bfloat16", length=256)
-        (state,) = (kind for kind in kinds(a, run) if kind.state)
+        (state,) = (cache for cache in layer_caches(a, run) if cache.state)
         assert (state.n_layer, state.state) == (3, of_convolution * 3 * 3 * 4096 + 4 * 524_288)
 
 
@@ -154,7 +154,7 @@ def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, tokens, pa
     shape = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_linear_head": n_head,
              "mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}  # fmt: skip
     a = mb.model("qwen3-next-80b-a3b").architecture.model_copy(update=shape)
-    of_tokens, of_states = kinds(a, run := RunConfig(**PAGED | settings))
+    of_tokens, of_states = layer_caches(a, run := RunConfig(**PAGED | settings))
     pages = pages_of([of_tokens, of_states], run)
     assert pages.block_tokens == tokens
     assert f"{tokens * of_tokens.token_bytes(run) / of_states.state - 1:.2%}" == padding
@@ -163,11 +163,11 @@ def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, tokens, pa
 
 def test_pages_of_latents_next_to_states_are_of_128_tokens():
     """Kimi Linear, by hand: a state of 2,170,880 bytes and 1,152 of a token's latent: 15 × 128."""
-    kinds_of_kimi = [
-        Kind("layer.mla", 7, ((1, 512, False), (1, 64, True))),
-        Kind("layer.kimi_delta", 20, state=2 * 3 * 3 * 4096 + 4 * 32 * 128 * 128),
+    caches_of_kimi = [
+        LayerCache("layer.mla", 7, ((1, 512, False), (1, 64, True))),
+        LayerCache("layer.kimi_delta", 20, state=2 * 3 * 3 * 4096 + 4 * 32 * 128 * 128),
     ]
-    assert pages_of(kinds_of_kimi, RunConfig(**PAGED)).block_tokens == 1920
+    assert pages_of(caches_of_kimi, RunConfig(**PAGED)).block_tokens == 1920
 
 
 @pytest.mark.parametrize("keys", [{"mamba_ssm_cache_dtype": "float32"}, {}])
@@ -185,7 +185,7 @@ def test_a_config_says_in_what_vllm_keeps_states(tmp_path, keys):
     for layout, is_said in ("contiguous", False), ("paged", True):
         found = model.predictions(["parameter_bytes"], {"cache_layout": layout})
         assert is_said == any("cached_state_dtype" in line for line in found.notes_of_file)
-    of_tokens, of_states = kinds(a, run)
+    of_tokens, of_states = layer_caches(a, run)
     assert of_tokens.token_bytes(run) == 2 * 2 * 8 * 128
     assert (of_states.n_layer, of_states.state) == (2, 2 * 3 * 10_240 + 4 * 128 * 64 * 128)
     assert pages_of([of_tokens, of_states], run).block_tokens == 1040
@@ -201,12 +201,12 @@ def test_a_config_says_in_what_vllm_keeps_states(tmp_path, keys):
 def test_blocks_of_state_space_models_by_hand(model, settings, n_bytes):
     """By the calculators of vLLM's mamba_utils.py (02d7108) and the published sizes."""
     run = RunConfig(**PAGED | settings)
-    assert pages_of(kinds_named(model, run), run).block_bytes == n_bytes
+    assert pages_of(caches_named(model, run), run).block_bytes == n_bytes
 
 
 def test_vllms_latent_format_has_656_bytes_a_token():
     run = RunConfig(dtype="bfloat16", cache_dtype="fp8-latent", length=1)
-    assert total(kinds_named("deepseek-v3", run), run) == 61 * 656
+    assert total(caches_named("deepseek-v3", run), run) == 61 * 656
 
 
 def test_every_word_is_in_the_file():

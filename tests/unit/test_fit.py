@@ -201,8 +201,8 @@ def test_a_sweep_asks_each_model_once(sweep):
         "length = 1024, n_kv_head = 1",
     ]
     purpose = "weights_and_cache"
-    right = {(purpose, found[0].held): 24 * GB, (purpose, found[0].beyond): 24 * GB + 1}
-    wrong = {(purpose, found[1].held): 24 * GB + 1}
+    right = {(purpose, found[0].largest): 24 * GB, (purpose, found[0].beyond): 24 * GB + 1}
+    wrong = {(purpose, found[1].largest): 24 * GB + 1}
     table = fit_table(found, right | wrong, {})
     assert table["confirmed"].to_list() == [True, False]
     assert fit_table(found, {}, {})["confirmed"].to_list() == [None, None]
@@ -463,7 +463,7 @@ def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypat
     expanded = sweep(FITTED.replace(", cache_bytes", ""))
     devices = [Accelerator(name=str(n), bytes=n * GB, source="a test") for n in (1, 2, 3)]
     solved = list(cells(*solvable(expanded), devices))
-    raising, crashing, _ = (cell.held[1].batch * cell.held[1].length for cell in solved)
+    raising, crashing, _ = (cell.largest[1].batch * cell.largest[1].length for cell in solved)
     cross_entropy = torch.nn.functional.cross_entropy
 
     def failing(logits, *arguments):

@@ -415,7 +415,7 @@ def test_a_sweep_varies_a_config(from_config):
     assert verdict(table)["agreed"] == table.height
     for point, one in zip(expanded.points, classes_of(points_table(expanded)), strict=True):
         a = point.architecture
-        assert witness(one.kind, one.config).parameters == total(a.parameters(a))
+        assert witness(one.class_name, one.config).parameters == total(a.parameters(a))
         assert one.config["rms_norm_eps"] == LLAMA["rms_norm_eps"]
 
 

@@ -3,7 +3,7 @@
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import OF_METAL, Serving
-from modelbudget.common.byte_sizes import GIVEN
+from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
 
@@ -55,7 +55,7 @@ def of_serving(serving: Serving) -> Table:
     """Return the terms of a device's memory and the requests, in 80 columns."""
     of_device, run = serving.of_device, serving.run
     of = serving.accelerator
-    driver = "driver" if of.driver_gib else GIVEN if of.source == GIVEN else "data sheet"
+    driver = "driver" if of.driver_gib else AS_GIVEN if of.source == AS_GIVEN else "data sheet"
     rows = (
         [(f"one request of {count(run.length)} tokens", serving.grade, "", "")]
         if serving.file
@@ -72,7 +72,7 @@ def of_serving(serving: Serving) -> Table:
         if term.note.startswith(NOT_KNOWN):
             note = NOT_KNOWN
         if term.name == "reserve":
-            note = term.note if term.note in (GIVEN, OF_METAL) else "a process's context"
+            note = term.note if term.note in (AS_GIVEN, OF_METAL) else "a process's context"
         rows.append((f"− {term.name}", si_bytes(term.n_bytes), term.how, note))
     rows.append(("= cache", si_bytes(of_device.cache_bytes), "", ""))
     if (

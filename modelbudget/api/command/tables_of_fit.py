@@ -9,7 +9,7 @@ from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.predictions import Predictions
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
-from modelbudget.common.byte_sizes import GIVEN
+from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count, in_words, si_bytes
 
@@ -76,10 +76,10 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
                 rows.append(("  as the class", count(largest_of_class.value), ""))
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
-    given_by = GIVEN if reserve.source == GIVEN else "memory_margins.yaml"
+    source = AS_GIVEN if reserve.source == AS_GIVEN else "memory_margins.yaml"
     rows += [
         ("memory", si_bytes(device.bytes), "its driver" if device.driver_gib else device.source),
-        ("margins: reserve", si_bytes(reserve.bytes), given_by),
+        ("margins: reserve", si_bytes(reserve.bytes), source),
         ("margins: worst reading", f"{worst.value} ×", "the prediction"),
     ]
     by = "; ".join(

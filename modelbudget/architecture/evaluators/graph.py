@@ -175,10 +175,10 @@ class Graph:
         ]
         if operation != LARGEST:
             return self._simplest(operation, *numbers)
-        first, *others = dict.fromkeys(numbers)
-        for other in others:
-            first = self._add(Node(LARGEST, first, other))
-        return first
+        largest, *nodes = dict.fromkeys(numbers)
+        for node in nodes:
+            largest = self._add(Node(LARGEST, largest, node))
+        return largest
 
     def _simplest(self, operation: str, left: int, right: int = 0) -> int:
         """Simplify by constants: most optional parts are absent from a model."""

@@ -10,13 +10,13 @@ from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive
 from modelbudget.architecture.record import MAX_COUNT
 
 
-def namespace(kind, fields: dict) -> SimpleNamespace:
+def namespace(schema, fields: dict) -> SimpleNamespace:
     """Return a record's fields as intervals, numbers and text.
 
     Sizes and switches are intervals, from pairs (least, most), or numbers. Categorical fields are
     text, unchanged.
     """
-    values = {name: fields[name] for name in kind.model_fields}
+    values = {name: fields[name] for name in schema.model_fields}
     return SimpleNamespace(
         **{n: Interval(*v) if isinstance(v, tuple) else v for n, v in values.items()}
     )

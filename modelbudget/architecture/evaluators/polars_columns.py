@@ -7,13 +7,13 @@ import polars as pl
 from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive, same
 
 
-def namespace(kind, fields: dict) -> SimpleNamespace:
+def namespace(schema, fields: dict) -> SimpleNamespace:
     """Return a record's fields as columns, numbers and text.
 
     Sizes and switches are columns or, where all rows have the same value, one number (yes is 1, no
     is 0). Categorical fields are text, unchanged.
     """
-    values_by_name = {name: fields[name] for name in kind.model_fields}
+    values_by_name = {name: fields[name] for name in schema.model_fields}
     return SimpleNamespace(
         **{n: Column(v) if isinstance(v, pl.Series) else v for n, v in values_by_name.items()}
     )
@@ -88,10 +88,10 @@ def _(x):
 
 
 @largest_of.register(Column)
-def _(first, *others):
+def _(first, *operands):
     values = first.values
-    for other in others:
-        column = series(other, len(values))
+    for operand in operands:
+        column = series(operand, len(values))
         values = values.zip_with(values > column, column)
     return Column(values)
 

@@ -62,8 +62,8 @@ def _text(node: ast.AST) -> str:
             return f"({_text(left)}{_OPERATORS[type(op)]}{_text(right)})"
         case ast.BoolOp(op=op, values=parts):
             return f"({_OPERATORS[type(op)].join(map(_text, parts))})"
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            tests = map(_compared, ops, [left, *others], others)
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            tests = map(_compared, ops, [left, *comparators], comparators)
             return f"({'&&'.join(tests)})"
         case ast.Call(func=ast.Name(id=name), args=arguments):
             texts = [_text(argument) for argument in arguments]

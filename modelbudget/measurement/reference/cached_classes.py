@@ -69,13 +69,13 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
     refused = [refused_table("", {}).with_columns(_of_point("", ""))]
     for class_ in classes:
         try:
-            run, config = class_run(class_.kind, class_.run), class_.keys_of_config()
+            run, config = class_run(class_.class_name, class_.run), class_.keys_of_config()
         except ValueError as error:
-            table = refused_table(class_.kind, dict.fromkeys(sorted(quantities), str(error)))
+            table = refused_table(class_.class_name, dict.fromkeys(sorted(quantities), str(error)))
             refused.append(table.with_columns(_of_point(class_.point, class_.built_from)))
         else:
-            key = store.key(class_.kind, config, run.digest(), sorted(quantities), *made_of)
-            runs[key] = ClassRun(class_.kind, config, run, quantities)
+            key = store.key(class_.class_name, config, run.digest(), sorted(quantities), *made_of)
+            runs[key] = ClassRun(class_.class_name, config, run, quantities)
             keys.append((class_.point, class_.built_from, key))
             if class_.run.implementation == TRANSFORMERS:
                 predicted.add(key)
@@ -183,15 +183,15 @@ def count_all(
     points, refused, wanted = [], [], {}
     for of_point in classes:
         try:
-            whole_class(of_point.kind, of_point.run)
+            whole_class(of_point.class_name, of_point.run)
             config = of_point.keys_of_config()
         except ValueError as error:
-            table = refused_count(of_point.kind, str(error))
+            table = refused_count(of_point.class_name, str(error))
             refused.append(table.with_columns(_of_point(of_point.point, of_point.built_from)))
         else:
-            key = store.key(of_point.kind, config, *made_of)
+            key = store.key(of_point.class_name, config, *made_of)
             points.append((of_point.point, of_point.built_from, key))
-            wanted[key] = of_point.kind, config
+            wanted[key] = of_point.class_name, config
     failed = _count_new(store.missing(folder, wanted), n_workers, folder)
     counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
     of_points = _keys(points).join(counted, on="key")
