@@ -23,9 +23,10 @@ from helpers.tiers import ALL
 ROOT = Path(__file__).parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["helpers.forked_jobs", "altair", "pandas", "polars", "psutil", "pyarrow", "pydantic",
-     "rich.progress", "snakemake.cli", "sympy", "torch", "torch._dynamo",
-     "transformers.models.gpt2.modeling_gpt2", "vl_convert", "yaml"]
+    ["helpers.forked_jobs", "altair", "markdown_it", "pandas", "polars", "psutil", "pyarrow",
+     "pydantic", "rich.progress", "smart_open", "snakemake.cli", "snakemake.report.html_reporter",
+     "sympy", "torch", "torch._dynamo", "transformers.models.gpt2.modeling_gpt2", "vl_convert",
+     "yaml", "yte"]
 )  # fmt: skip
 
 
