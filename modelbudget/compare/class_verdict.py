@@ -83,7 +83,9 @@ def with_classes(
     verdict is about the sum, the same for all components. It is null where no value has to agree.
     """
     if values is None:
-        return comparison.with_columns(pl.lit(None, kind).alias(n) for n, kind in REFERENCE.items())
+        return comparison.with_columns(
+            pl.lit(None, dtype).alias(n) for n, dtype in REFERENCE.items()
+        )
     totals = (
         values.drop_nulls("reference")
         .group_by("point", "quantity")
@@ -144,8 +146,8 @@ def judged(comparison: pl.DataFrame) -> pl.DataFrame:
 
 def _known_differences(points: pl.DataFrame) -> pl.DataFrame:
     """Return the points whose class differs: point, known (parameters), known_difference (text)."""
-    kinds = [kind for kind, translation in translations().items() if translation.left_out]
-    different = points.filter(pl.col("transformers").cast(pl.String).is_in(kinds))
+    classes = [name for name, translation in translations().items() if translation.left_out]
+    different = points.filter(pl.col("transformers").cast(pl.String).is_in(classes))
     differences = [
         (row.point, known.parameters, known.text)
         for row in rows(different)

@@ -138,8 +138,8 @@ class Divided:
             gathers_logits = part.path == "head" and Active.tape.cache_length is not None
             is_gathered = part.path == "head" and self.is_projected
 
-            def read(x, *others):
-                y = compute(x if is_gathered else gathered(x, n, dim), *others)
+            def read(x, *arguments):
+                y = compute(x if is_gathered else gathered(x, n, dim), *arguments)
                 return all_gather(y, n, -1) if gathers_logits else y
 
             return read

@@ -44,7 +44,7 @@ class Sharded:
         self.run_config = run
         self.dtype = "float32" if run.master_weights else run.dtype
         self.reduce_dtype = "float32" if run.reduce_dtype == "float32" else run.dtype
-        self.own: dict[Tensor, Tensor] = {}
+        self.rows_of: dict[Tensor, Tensor] = {}
         """What a device keeps of each parameter, and updates."""
         self.packed: dict[Tensor, Any] = {}
         """Numbers in which quantised matrices are stored."""
@@ -123,9 +123,9 @@ class Sharded:
         shards = [
             Shard(p, (self.packed[p],) if p in self.packed else p.shape, *place, self.dtype, run)
             for p in parameters
-            if p not in self.own
+            if p not in self.rows_of
         ]
-        self.own |= {shard.whole: shard.own for shard in shards}
+        self.rows_of |= {shard.whole: shard.rows for shard in shards}
         group.shards += shards
 
     def chunks_of_head(self, chunks: list) -> Iterator:
@@ -286,7 +286,7 @@ class Group:
     def wait_for_unshard(self, is_forward: bool) -> None:
         """Copy from the buffer into the parameters; the buffer before lives until that is done."""
         if self.n_device == 1 and not self.is_gathered:
-            self._copy_own(is_forward)
+            self._copy_parameters(is_forward)
         if self.buffer is None:
             return
         before, self.sharded.buffer_before = self.sharded.buffer_before, None
@@ -299,7 +299,7 @@ class Group:
             self.sharded.buffer_before = self.buffer
         self.buffer, self.is_gathered = None, True
 
-    def _copy_own(self, is_forward: bool) -> None:
+    def _copy_parameters(self, is_forward: bool) -> None:
         """Copy parameters that no other device has, one after the other."""
         if is_forward:
             self.sharded.buffer_before = None
@@ -337,8 +337,8 @@ class Group:
         if len(self.state) == 1:
             targets = before[-1:]
         elif self is self.state[1]:
-            others = [group for group in before if group.state is not self.state]
-            targets = [group for group in reversed(others) if group.state is others[-1].state]
+            earlier = [group for group in before if group.state is not self.state]
+            targets = [group for group in reversed(earlier) if group.state is earlier[-1].state]
         else:
             targets = []
         for target in targets:
@@ -391,8 +391,8 @@ class Group:
         del divided
         reduced = to(reduced, sharded.dtype)
         for shard in shards:
-            own = shard.own
-            if own.grad is None:  # else it is added in place
-                own.grad = Tensor(own.shape, own.strides, own.dtype, reduced.storage)
+            rows = shard.rows
+            if rows.grad is None:  # else it is added in place
+                rows.grad = Tensor(rows.shape, rows.strides, rows.dtype, reduced.storage)
         del last
         sharded.reduced.append(source)

@@ -13,7 +13,7 @@ from modelbudget.operations.tape import BYTES, Shape, Tensor, contiguous_strides
 class Shard:
     """A parameter of which a device keeps some rows.
 
-    `whole` is what the model computes with: its storage is empty unless it is gathered. `own` is
+    `whole` is what the model computes with: its storage is empty unless it is gathered. `rows` is
     what the optimizer updates: the rows without padding, in a storage with it. `shape`: that of the
     numbers in which it is stored.
     """
@@ -25,11 +25,11 @@ class Shard:
         rows = ceil_div(n_rows, n_device)
         self.whole, self.n_padded = whole, rows * columns
         self.n_gathered = n_device * self.n_padded * BYTES[whole.dtype]
-        n_own = own_numbers(run, n_rows, n_device, index)
-        shape = n_own, *shape[1:]
+        n_kept = own_numbers(run, n_rows, n_device, index)
+        shape = n_kept, *shape[1:]
         storage = stored_in(self.n_padded * BYTES[dtype], shape).storage
-        self.own = Tensor(shape, contiguous_strides(shape), dtype, storage)
-        self.own.name, self.own.node = whole.name, whole.node
+        self.rows = Tensor(shape, contiguous_strides(shape), dtype, storage)
+        self.rows.name, self.rows.node = whole.name, whole.node
         whole.storage.resize(0)
 
 
@@ -48,12 +48,12 @@ def cast_inputs(args: tuple, dtype: str) -> tuple:
 def inputs_with_gradient(args) -> list[Tensor]:
     """Return the tensors among arguments that need a gradient (`collect_grad_tensors`)."""
     if isinstance(args, tuple):
-        return [x for one in args for x in inputs_with_gradient(one)]
+        return [x for arg in args for x in inputs_with_gradient(arg)]
     return [args] if isinstance(args, Tensor) and args.needs_gradient else []
 
 
 def replaced_inputs(args, outputs):
     if isinstance(args, tuple):
-        return tuple(replaced_inputs(one, outputs) for one in args)
+        return tuple(replaced_inputs(arg, outputs) for arg in args)
     is_input = isinstance(args, Tensor) and args.needs_gradient
     return next(outputs) if is_input else args

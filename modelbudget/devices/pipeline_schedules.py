@@ -175,7 +175,7 @@ class Schedule:
         active: list[Stage] = []
         for number, (stage, is_forward, i) in enumerate(operations):
             if stage.is_sharded:
-                self._unshard(active, [one for one, *_ in operations[number:]])
+                self._unshard(active, [later_stage for later_stage, *_ in operations[number:]])
                 if stage.before == "unshard":
                     stage.run("wait_for_unshard")
             if is_forward:
@@ -193,7 +193,7 @@ class Schedule:
     def _unshard(self, active: list[Stage], next_stages: list[Stage]) -> None:
         """Gather the stages that come next, and free others."""
         next_n = list(dict.fromkeys(next_stages))[:MAX_ACTIVE_STAGES]
-        for stage in [one for one in active if one not in next_n]:
+        for stage in [active_stage for active_stage in active if active_stage not in next_n]:
             stage.run("reshard")
             active.remove(stage)
         for stage in next_n:

@@ -34,10 +34,10 @@ DTYPES = {"float16": "F16", "bfloat16": "BF16", "int32": "I32", "float32": "F32"
 ALIGNMENT = 8
 
 
-def adapter_file_bytes(kind: str | None, a: Architecture, run: RunConfig) -> int:
+def adapter_file_bytes(class_name: str | None, a: Architecture, run: RunConfig) -> int:
     """Return the bytes of the file of a run's adapter around a class. Raises InputError."""
-    if run.adapter == "none" or kind not in CLASSES:
-        raise InputError([f"adapter = {run.adapter} of {kind}: the names in its file are not "
+    if run.adapter == "none" or class_name not in CLASSES:
+        raise InputError([f"adapter = {run.adapter} of {class_name}: the names in its file are not "
                           f"known; allowed: adapters of {', '.join(CLASSES)}"])  # fmt: skip
     method = method_of(run.adapter)
     if method.shared or run.adapter == "dora" or run.modules_to_save != "none":

@@ -16,7 +16,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 
 PATH = CONFIGS / "gguf.yaml"
-ANY, NOT, OWN = "any", "not_", "own"
+ANY, NOT, OF_FORMAT = "any", "not_", "own"
 """In rules: every format, every format outside of a group, and the type of the format."""
 FLOATS = ("F32", "F16", "BF16")
 
@@ -191,7 +191,7 @@ def _chosen(name: str, role: str, i: int, shape: Sequence[int], model: Quantised
     chosen = default
     for rule in data.parsed_rules:
         if rule.role in roles and name in rule.formats and rule.holds(holds):
-            chosen = default if rule.type == OWN else rule.type
+            chosen = default if rule.type == OF_FORMAT else rule.type
             break
     large = data.seventy_billion
     is_70b = model.n_layer == large.n_layer and model.n_head != model.n_kv_head

@@ -158,8 +158,8 @@ class _Reader:
     def _text(self) -> str:
         return self._bytes(self._number("Q")).decode(errors="replace")
 
-    def _number(self, kind: str) -> Any:
-        (value,) = struct.unpack("<" + kind, self._bytes(struct.calcsize("<" + kind)))
+    def _number(self, code: str) -> Any:
+        (value,) = struct.unpack("<" + code, self._bytes(struct.calcsize("<" + code)))
         return value
 
     def _bytes(self, n: int) -> bytes:

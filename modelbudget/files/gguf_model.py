@@ -40,10 +40,10 @@ def gguf_base(path: Path) -> Base:
     """Read the header of a file as a base. Raises InputError."""
     header = read_header(path)
     architecture = _architecture(header)
-    kind = _class(header, architecture)
+    class_name = _class(header, architecture)
     label = header.metadata.get(NAME)
     label = label if isinstance(label, str) and label.isprintable() and label else path.stem
-    configured = read_keys(path, _config(header, architecture, kind))
+    configured = read_keys(path, _config(header, architecture, class_name))
     return base_of_config(path, label, configured._replace(config=None))  # no class computes it
 
 
@@ -78,15 +78,15 @@ def _class(header: GgufHeader, architecture: str) -> str:
     """Return the class of the model: among those of an architecture, the one that has experts."""
     classes = gguf_formats().architectures[architecture].classes
     has_experts = header.metadata.get(f"{architecture}.expert_count", 0) not in (0, None)
-    with_experts = [kind for kind in classes if EXPERTS in keys_by_field(kind)]
+    with_experts = [name for name in classes if EXPERTS in keys_by_field(name)]
     return with_experts[0] if has_experts and with_experts else classes[0]
 
 
-def _config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
+def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str, Any]:
     """Return the keys of a config.json that say what metadata and tensors say."""
-    translation = translations()[kind]
-    keys = keys_by_field(kind)
-    config: dict[str, Any] = {"architectures": [kind], "model_type": translation.model_type}
+    translation = translations()[class_name]
+    keys = keys_by_field(class_name)
+    config: dict[str, Any] = {"architectures": [class_name], "model_type": translation.model_type}
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     for name, field in gguf_formats().fields.items():
         value = header.metadata.get(f"{architecture}.{name}")
@@ -95,12 +95,12 @@ def _config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
             config[keys[field]] = value
     if embedding := shapes.get("token_embd.weight"):
         config[keys["n_vocab"]] = embedding[0]
-    width, *others = (header.metadata.get(f"{architecture}.{name}") for name in OF_HEADS)
-    match others:
+    width, *sizes = (header.metadata.get(f"{architecture}.{name}") for name in OF_HEADS)
+    match sizes:
         case [int(n_head), int(d_model)] if "d_head" not in keys and isinstance(width, int):
             if width * n_head != d_model:
                 read = f"{header.path}: {architecture}.{OF_HEADS[0]} = {width}"
-                raise InputError([f"{read}: {kind} has {d_model} channels of {n_head} heads"])
+                raise InputError([f"{read}: {class_name} has {d_model} channels of {n_head} heads"])
     has_bias = not shapes.keys().isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias"))
     options = {
         "tie_word_embeddings": "output.weight" not in shapes,

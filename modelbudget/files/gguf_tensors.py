@@ -15,16 +15,16 @@ Shapes = dict[str, tuple[int, ...]]
 _OF_LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
 
 
-def architecture_of_class(kind: str | None) -> str:
+def architecture_of_class(class_name: str | None) -> str:
     """Return llama.cpp's name of a class of `transformers`. Raises InputError."""
     known = gguf_formats().architectures
     for name, listed in known.items():
-        if kind in listed.classes:
+        if class_name in listed.classes:
             return name
-    classes = ", ".join(kind for listed in known.values() for kind in listed.classes)
+    classes = ", ".join(class_name for listed in known.values() for class_name in listed.classes)
     raise InputError(
         [
-            f"--file gguf: no names of llama.cpp are known here for {kind or 'this model'}; "
+            f"--file gguf: no names of llama.cpp are known here for {class_name or 'this model'}; "
             f"allowed: {classes}"
         ]
     )

@@ -73,7 +73,7 @@ def _summed(path: Path, value: Any) -> Snapshot:
         n_block += len(segment["blocks"])
         if n_block > MAX_OPERATIONS:  # many segments may name one list
             raise ValueError(f"more than {MAX_OPERATIONS:,} blocks")
-        live += [one for one in segment["blocks"] if one["state"] == "active_allocated"]
+        live += [block for block in segment["blocks"] if block["state"] == "active_allocated"]
     totals = (
         sum(segment["total_size"] for segment in segments),
         sum(block["size"] for block in live),

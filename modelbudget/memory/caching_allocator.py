@@ -109,7 +109,7 @@ class CachingAllocator:
 
     def _count(self, requested: int = 0, allocated: int = 0, reserved: int = 0) -> None:
         more = requested, allocated, reserved
-        self.now = Layout(*(there + new for there, new in zip(self.now, more, strict=True)))
+        self.now = Layout(*(n_bytes + new for n_bytes, new in zip(self.now, more, strict=True)))
         self.peak = Layout(*map(max, self.now, self.peak))
 
 

@@ -156,7 +156,7 @@ def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run
 
 def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, full) -> list:
     """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
-    (one,) = model.layers
+    (passes,) = model.layers
     saves, buffer, of_layer = r.recompute != "full", layer[-1].buffer, gathered_of(layer)
     embedded = start + gathered_of(rest) + rest[-1].buffer
     levels = [peak_during(embedded, ends.embedding)]
@@ -166,10 +166,10 @@ def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start,
     of_chunks, of_loss, *of_head = model.forward_end
     levels += [full + of_chunks, full + of_loss, last + ends.logits]
     levels += [last + more for more in of_head]
-    before_last = full - model.saved_after_layers - saves * change(one.forward)
+    before_last = full - model.saved_after_layers - saves * change(passes.forward)
     before_last = before_last - stays_gathered(r) * of_layer
     levels.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
-    return levels + saves * [peak_during(before_last + of_layer + buffer, one.forward)]
+    return levels + saves * [peak_during(before_last + of_layer + buffer, passes.forward)]
 
 
 def copied_in_forward(layer: Layer, before: Layer) -> Timeline:

@@ -92,11 +92,11 @@ def states_of_part(r, n_numbers) -> Terms:
     return states(r, {"model": Term(n_numbers)}, {"model": Term(1)})
 
 
-def phases(r, trained, held, states, temporaries, forward_backward, own=None) -> Terms:
+def phases(r, trained, model_bytes, states, temporaries, forward_backward, updated=None) -> Terms:
     """Peak bytes of each phase of two steps; the second finds the optimizer states in memory.
 
     Gradients are freed after each step. `trained`: parameters that get a gradient;
-    `held`, `states`, `temporaries`: bytes of all parameters and texts, of the optimizer states, of
+    `model_bytes`, `states`, `temporaries`: bytes of all parameters and texts, of the states, of
     the optimizer's temporary tensors, None if they are not known: its phases are left out then;
     `forward_backward`: the peak of a pass, a function of the bytes that the optimizer holds
     already.
@@ -109,12 +109,12 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
     size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     buffer = accumulates(r) * copies
-    master = r.master_weights * exact_bytes(r.dtype) * (trained if own is None else own)
+    master = r.master_weights * exact_bytes(r.dtype) * (trained if updated is None else updated)
     is_early = optimizer_named(r.optimizer).states_from == "start"
     of_pass = forward_backward(0)  # over what the optimizer holds
     peaks = {"first.forward_backward": of_pass + ((states if is_early else master) + buffer)}
     if temporaries is not None:
-        stepping = held + size * trained + copies + states + temporaries
+        stepping = model_bytes + size * trained + copies + states + temporaries
         peaks["first.optimizer"] = stepping
     peaks["second.forward_backward"] = of_pass + (states + buffer)
     if temporaries is not None:

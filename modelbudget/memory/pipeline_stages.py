@@ -68,10 +68,10 @@ def by_stage(formula: Callable[..., Terms]) -> Callable[..., Terms]:
 
     @wraps(formula)
     def of_stage(*arguments) -> Terms:
-        *kind, a, r = arguments
+        *family, a, r = arguments
         if not is_pipelined(r):
             return formula(*arguments)
-        return without_ends(r, formula(*kind, *stage(a, r)))
+        return without_ends(r, formula(*family, *stage(a, r)))
 
     return of_stage
 
@@ -176,14 +176,14 @@ def passes(stage: Stage, r: Run, start, gradients) -> list:
 
 def backward_levels(passes: Passes, n_layer, before) -> list:
     """Return the most live bytes in the parts of a backward pass; `before` are live at first."""
-    others = n_layer - 1
-    several = positive(others)
+    n_more = n_layer - 1
+    several = positive(n_more)
     first = [*passes.head, *passes.last_layer]
     levels = [peak_during(before, first, once=1 - several)]
     live = before + change(first) - (1 - several) * freed_once(first)
-    for done in (0, others - 1):
+    for done in (0, n_more - 1):
         at = live + done * change(passes.layer)
-        once = 1 - positive(others - 1 - done)
+        once = 1 - positive(n_more - 1 - done)
         levels.append(several * peak_during(at, passes.layer, once))
-    live = live + others * change(passes.layer) - several * freed_once(passes.layer)
+    live = live + n_more * change(passes.layer) - several * freed_once(passes.layer)
     return [*levels, peak_during(live, passes.end)]

@@ -28,16 +28,16 @@ def with_padding(r: Run, tensor: Tensor):
     return ceil_div(n_rows, devices(r, tensor)) * columns
 
 
-def own(r: Run, tensor: Tensor):
+def numbers(r: Run, tensor: Tensor):
     """Count the numbers of a device's own rows: of the last device what the others leave."""
     n_rows, columns = _shape(tensor)
     index = index_among_experts(r) if tensor.is_routed else rank(r)
     return own_numbers(r, n_rows, devices(r, tensor), index) * columns
 
 
-def own_tensor(r: Run, tensor: Tensor) -> Tensor:
+def of_device(r: Run, tensor: Tensor) -> Tensor:
     """Return the tensor of a device's own rows."""
-    return tensor._replace(numbers=own(r, tensor)) if tensor.shape else tensor
+    return tensor._replace(numbers=numbers(r, tensor)) if tensor.shape else tensor
 
 
 def are_known(tensors: list[Tensor]) -> bool:

@@ -92,12 +92,12 @@ class Cost(NamedTuple):
 
     of_number: int = 0
     bytes_of_number: int = 0
-    of_one: int = 0
-    bytes_of_one: int = 0
+    fixed: int = 0
+    fixed_bytes: int = 0
 
     def n_bytes(self, size, numbers, is_there=1):
         """Return the bytes for so many numbers of `size` bytes each."""
-        fixed = self.of_one * size + self.bytes_of_one
+        fixed = self.fixed * size + self.fixed_bytes
         return (self.of_number * size + self.bytes_of_number) * numbers + fixed * is_there
 
 
@@ -148,11 +148,10 @@ def _cost(live: set[tuple], tensor: str) -> Cost:
     return Cost(*cost)
 
 
-def _is_less(peak: Peak, others: list[Peak]) -> bool:
+def _is_less(peak: Peak, peaks: list[Peak]) -> bool:
     """Whether another peak is at least as large whatever the sizes."""
     flat = sum(peak, ())
     return any(
-        peak != peak_of_others
-        and all(x <= y for x, y in zip(flat, sum(peak_of_others, ()), strict=True))
-        for peak_of_others in others
+        peak != other and all(x <= y for x, y in zip(flat, sum(other, ()), strict=True))
+        for other in peaks
     )

@@ -28,10 +28,10 @@ class DecoderModel(nn.Module):
         windows = {"attention": 0, "sliding_attention": a.window}
         self.windows = {name: windows[name] for name in self.mixers if name in windows}
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
-        kinds = islice(zip(cycle(self.mixers), mlps, strict=False), a.n_layer)
-        self.layer = twins(kinds, lambda kind: Layer(a, *kind))
+        pairs = islice(zip(cycle(self.mixers), mlps, strict=False), a.n_layer)
+        self.layer = twins(pairs, lambda pair: Layer(a, *pair))
         ahead = repeat((self.mixers[-1], a.mlps.split()[-1]), a.n_mtp_layer)
-        self.mtp = twins(ahead, lambda kind: MultiTokenLayer(a, *kind))
+        self.mtp = twins(ahead, lambda pair: MultiTokenLayer(a, *pair))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         token = self.embedding.token
@@ -42,7 +42,7 @@ class DecoderModel(nn.Module):
 
     def states(self, tokens):
         """Return the states (batch, length, d_model) that the head reads."""
-        x, *_others = self.stream(tokens)  # live until the states are there
+        x, *_live = self.stream(tokens)  # live until the states are there
         return self.normed(x)
 
     def logits_ahead(self, tokens) -> Iterator[torch.Tensor]:
@@ -50,7 +50,7 @@ class DecoderModel(nn.Module):
 
         At the end of a text, tokens from its beginning are read in place of those ahead.
         """
-        x, mask, rotation, _held = self.stream(tokens)
+        x, mask, rotation, _live = self.stream(tokens)
         yield self.head(self.normed(x))
         for n, layer in enumerate(cast(Iterator[MultiTokenLayer], iter(self.mtp)), 1):
             x = layer(x, self.embedding(tokens.roll(-n, 1)), mask(self.mixers[-1]), rotation)

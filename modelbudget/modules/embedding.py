@@ -71,7 +71,7 @@ class Embedding(RotaryPositions):
         super().__init__((a.d_rotary or a.d_head) if a.position == "rotary" else 0)
         self.token = nn.Embedding(padded(a) + a.n_input_token, a.d_emb or a.d_model)
         self.projection = nn.Linear(a.d_emb, a.d_model, bias=False) if a.d_emb else None
-        self.kind, self.n_head, self.d_model = a.position, a.n_head, a.d_model
+        self.encoding, self.n_head, self.d_model = a.position, a.n_head, a.d_model
         if a.position == "learned":
             self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
         elif a.position == "buckets":
@@ -101,10 +101,10 @@ class Embedding(RotaryPositions):
             x = self.projection(x)
         summands, length = [x], tokens.shape[1]
         start = self.cache.advance(length) if self.cache else self.start
-        if self.kind == "learned":
+        if self.encoding == "learned":
             places = torch.arange(start, start + length, device=tokens.device)
             summands.append(self.position(self.offset + places))
-        elif self.kind == "sinusoidal":
+        elif self.encoding == "sinusoidal":
             summands.append(sinusoids(length, x.shape[2], x, start))
         if hold is not None:
             hold(summands)
@@ -120,9 +120,9 @@ class Embedding(RotaryPositions):
     def bias(self, x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
         length = self.parts * x.shape[1]
-        if self.kind == "alibi":
+        if self.encoding == "alibi":
             return alibi(self.n_head, length, x, self.own_heads) + causal(length, x)
-        if self.kind == "buckets":
+        if self.encoding == "buckets":
             return self.position(length) + causal(length, x)
         return None
 

@@ -59,18 +59,18 @@ class Stack(nn.Module):
         self.layer = nn.ModuleList(StackLayer(a, cross, mlp) for mlp in mlps)
         norms = {"embedding": a.embedding_norm, "final": a.final_norm}
         self.norm = nn.ModuleDict({n: make_norm(a) for n, wanted in norms.items() if wanted})
-        self.cross, self.kind, self.offset = cross, a.position, a.position_offset
+        self.cross, self.encoding, self.offset = cross, a.position, a.position_offset
         self.n_bucket, self.max_distance = a.n_bucket, a.max_distance
 
     def forward(self, x, memory=None):
         places = torch.arange(x.shape[1], device=x.device)
-        if self.kind == "learned":
+        if self.encoding == "learned":
             x = x + self.position(places + self.offset)
-        elif self.kind == "sinusoidal":
+        elif self.encoding == "sinusoidal":
             x = x + sinusoids(len(places), x.shape[2], x)
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
-        mask = self.distance_bias(places) if self.kind == "buckets" else None
+        mask = self.distance_bias(places) if self.encoding == "buckets" else None
         for layer in self.layer:
             x = layer(x, mask, memory)
         return self.norm["final"](x) if "final" in self.norm else x

@@ -6,9 +6,9 @@ from unittest.mock import patch
 from torch import nn
 
 _INITIALISING = [
-    kind
-    for kind in vars(nn).values()
-    if isinstance(kind, type) and "reset_parameters" in vars(kind)
+    class_
+    for class_ in vars(nn).values()
+    if isinstance(class_, type) and "reset_parameters" in vars(class_)
 ]
 
 
@@ -20,8 +20,8 @@ def uninitialised():
     the meta device, all of it for large models on a real one.
     """
     with ExitStack() as stack:
-        for kind in _INITIALISING:
-            stack.enter_context(patch.object(kind, "reset_parameters", lambda self: None))
+        for class_ in _INITIALISING:
+            stack.enter_context(patch.object(class_, "reset_parameters", lambda self: None))
         yield
 
 

@@ -202,8 +202,8 @@ class Streams(nn.Module):
         super().__init__()
 
         def projections() -> nn.ModuleList:
-            others = range(a.n_stream - 1)
-            return nn.ModuleList(nn.Linear(a.d_model, a.d_model, bias=False) for _ in others)
+            more = range(a.n_stream - 1)
+            return nn.ModuleList(nn.Linear(a.d_model, a.d_model, bias=False) for _ in more)
 
         self.expand, self.merge = projections(), projections()
 
@@ -213,9 +213,9 @@ class Streams(nn.Module):
 
     def end(self, streams):
         """Return the mean of the streams' projections."""
-        first, *others = streams
+        first, *more = streams
         projected = (
-            like(projection(x), first) for projection, x in zip(self.merge, others, strict=True)
+            like(projection(x), first) for projection, x in zip(self.merge, more, strict=True)
         )
         return torch.stack((first, *projected)).mean(0)
 
@@ -233,21 +233,21 @@ class PerLayerInputModel(nn.Module):
         super().__init__()
         self.embedding = PerLayerEmbedding(a)
         self.altup = Streams(a)
-        n_own = a.n_layer - a.n_kv_shared_layer
+        n_with_keys = a.n_layer - a.n_kv_shared_layer
         self.mixers = a.mixers.split()
         self.layer = nn.ModuleList(
-            PerLayerInputLayer(a, mixer, i >= n_own)
+            PerLayerInputLayer(a, mixer, i >= n_with_keys)
             for i, mixer in zip(range(a.n_layer), cycle(self.mixers), strict=False)
         )
         self.norm = nn.ModuleDict({"final": make_norm(a)})
         self.head = make_head(a, self.embedding.token, a.d_model)
-        self.n_own = n_own
+        self.n_with_keys = n_with_keys
 
     def forward(self, tokens):
         x = self.embedding(tokens)
         embedded, streams = self.embedding.of_layers(tokens, x), self.altup.begin(x)
         attended = {}
         for i, (layer, mixer) in enumerate(zip(self.layer, cycle(self.mixers), strict=False)):
-            shared = attended[mixer] if i >= self.n_own else None
+            shared = attended[mixer] if i >= self.n_with_keys else None
             streams, attended[mixer] = layer(streams, embedded[i], shared)
         return self.head(self.norm["final"](self.altup.end(streams)))

@@ -70,17 +70,17 @@ def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
     return masks
 
 
-def alibi(n_head: int, length: int, like, own: slice = slice(None)):
+def alibi(n_head: int, length: int, like, heads: slice = slice(None)):
     """Compute the ALiBi bias: a penalty linear in the distance (Press et al. 2022, §3).
 
     The slopes of the heads are geometric, starting at and multiplied by the n-th root of 2⁻⁸, n the
     power of two at or below n_head; heads beyond n take every other slope of the next power.
-    `own`: the heads of one of several devices.
+    `heads`: the heads of one of several devices.
     """
     n = 2 ** int(math.log2(n_head))
     slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
     slopes += [2 ** (-4 * (2 * i + 1) / n) for i in range(n_head - n)]
-    slopes = torch.tensor(slopes[own], device=like.device, dtype=like.dtype)
+    slopes = torch.tensor(slopes[heads], device=like.device, dtype=like.dtype)
     return -slopes[:, None, None] * distances(length, like.device)
 
 

@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 
-def twins(kinds: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.ModuleList:
-    """One module for each kind: the first of a kind constructed from it, the others cloned."""
+def twins(keys: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.ModuleList:
+    """Return one module for each key: the first of a key constructed from it, the others cloned."""
     another: dict[Hashable, Callable[[], nn.Module]] = {}
     modules = []
-    for kind in kinds:
-        if kind in another:
+    for key in keys:
+        if key in another:
             # Clones have their device: torch need not check each call for a default one.
             with torch._C.DisableTorchFunction():
-                modules.append(another[kind]())
+                modules.append(another[key]())
         else:
-            modules.append(construct(kind))
-            another[kind] = twin_of(modules[-1])
+            modules.append(construct(key))
+            another[key] = twin_of(modules[-1])
     return nn.ModuleList(modules)
 
 

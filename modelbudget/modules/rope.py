@@ -63,7 +63,7 @@ def _rotated_with(heads: Sequence, tables: Rotation, by_head: bool) -> list:
     if not by_head and d_rotary == heads[0].shape[-1]:
         return [rotate_all(x, tables) for x in heads]
     parts = [(x[..., :d_rotary], x[..., d_rotary:]) for x in heads]
-    return [torch.cat((rotate_all(x, tables), others), dim=-1) for x, others in parts]
+    return [torch.cat((rotate_all(x, tables), unrotated), dim=-1) for x, unrotated in parts]
 
 
 def rotate_all(x, tables: Rotation):

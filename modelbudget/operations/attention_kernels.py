@@ -33,13 +33,13 @@ from modelbudget.operations.views import (
 def flash(q: Tensor, k: Tensor, v: Tensor, backend: str = "gpu") -> Tensor:
     """Save queries, keys, values, the result, and the logarithm of each query's sum."""
     node = start_node("flash", [q, k, v], [q, k, v])
-    y, *others = flash_results(q, k, v, backend)
+    y, *for_backward = flash_results(q, k, v, backend)
 
     def gradients(saved, g):
         q, k, v, *_ = saved
         return flash_gradients(q, k, v, backend)
 
-    return finish_node(node, y, gradients, [y, *others])
+    return finish_node(node, y, gradients, [y, *for_backward])
 
 
 def flash_results(q: Tensor, k: Tensor, v: Tensor, backend: str) -> list[Tensor]:

@@ -68,7 +68,7 @@ def stored_parameters(
         divided = BYTES[weight_format.compute_dtype] * packed
         weight = parameter("weight", *shape, is_trained=False, n_bytes=n * divided)
         scales = parameter("weight", 0, is_trained=False, n_bytes=n * (n_bytes - divided))
-        sharded.packed[weight], sharded.own[scales] = n * packed, scales
+        sharded.packed[weight], sharded.rows_of[scales] = n * packed, scales
     weight.dtype = weight_format.compute_dtype
     if of_bias is None:
         return weight, parameter("bias", *shape[:-1]) if has_bias else None

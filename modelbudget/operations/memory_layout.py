@@ -30,7 +30,7 @@ def at_least_float32(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def is_one(size) -> bool:
+def is_unit(size) -> bool:
     """Return whether a dimension has size 1, with any stride.
 
     A symbol has not, though a batch may be 1: enough where only strides follow, not copies.
@@ -38,26 +38,26 @@ def is_one(size) -> bool:
     return isinstance(size, int) and size == 1
 
 
-def is_contiguous(x: Tensor, is_one: Callable[[Any], bool] = lambda size: size == 1) -> bool:
+def is_contiguous(x: Tensor, is_unit: Callable[[Any], bool] = lambda size: size == 1) -> bool:
     step = 1
     for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
         if stride is step or stride == step:
             step = step * size
-        elif not is_one(size):
+        elif not is_unit(size):
             return False
     return True
 
 
 def is_dense(x: Tensor) -> bool:
     """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
-    if is_contiguous(x, is_one):
+    if is_contiguous(x, is_unit):
         return True
     step = 1
     dimensions = reversed(list(zip(x.strides, x.shape, strict=True)))
     for stride, size in sorted(dimensions, key=lambda pair: pair[0]):
         if stride is step or stride == step:
             step = step * size
-        elif not is_one(size):
+        elif not is_unit(size):
             return False
     return True
 
@@ -102,7 +102,7 @@ def memory_order(shape, strides_of_operands) -> list[int]:
             if step == 0 or step_of_other == 0:  # broadcast: the next operand decides
                 continue
             if step is step_of_other or step == step_of_other:
-                if (is_one(shape[other]) and not is_one(shape[dim])) or shape[dim] > shape[other]:
+                if (is_unit(shape[other]) and not is_unit(shape[dim])) or shape[dim] > shape[other]:
                     return 1
                 continue
             return 1 if step > step_of_other else -1
@@ -132,7 +132,7 @@ def broadcast(*shapes) -> Shape:
         if all(size is candidates[0] for size in candidates):
             sizes.append(candidates[0])
             continue
-        wide = [size for size in candidates if not is_one(size)]
+        wide = [size for size in candidates if not is_unit(size)]
         sizes.append(next((size for size in wide if size != 1), 1))
     return tuple(sizes)
 
@@ -151,12 +151,12 @@ def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
     """Allocate the result of an elementwise operation (TensorIterator)."""
     first = operands[0]
     shape = first.shape
-    n_dim, others = len(shape), operands[1:]
-    if all(x.shape is shape or (len(x.shape) == n_dim and x.shape == shape) for x in others):
-        if all(x.strides is first.strides or x.strides == first.strides for x in others):
+    n_dim, more = len(shape), operands[1:]
+    if all(x.shape is shape or (len(x.shape) == n_dim and x.shape == shape) for x in more):
+        if all(x.strides is first.strides or x.strides == first.strides for x in more):
             if is_dense(first):
                 return empty(shape, dtype, first.strides)
-        elif all(is_contiguous(x, is_one) for x in operands):
+        elif all(is_contiguous(x, is_unit) for x in operands):
             return empty(shape, dtype)
     else:
         shape = broadcast(*(x.shape for x in operands))

@@ -111,9 +111,9 @@ def prod_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
     ones = empty(g.shape, g.dtype)
     before = empty(shape, x.dtype)
     products_before = empty(shape, x.dtype)
-    others = empty((*shape[:dim], shape[dim] - 1, *shape[dim + 1 :]), x.dtype)
+    other_numbers = empty((*shape[:dim], shape[dim] - 1, *shape[dim + 1 :]), x.dtype)
     after = empty(shape, x.dtype)
-    del ones, others
+    del ones, other_numbers
     reversed_products = empty(shape, x.dtype)
     products_after = empty(shape, x.dtype)
     del reversed_products

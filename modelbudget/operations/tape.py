@@ -212,7 +212,7 @@ class WeightFormat(Protocol):
 class Sharded(Protocol):
     """Shards that a layer gathers (`devices/gathered_layers.py`)."""
 
-    own: dict[Tensor, Tensor]
+    rows_of: dict[Tensor, Tensor]
     packed: dict[Tensor, Any]
 
     def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...

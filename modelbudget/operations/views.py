@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import clone_contiguous, contiguous
-from modelbudget.operations.memory_layout import is_contiguous, is_one
+from modelbudget.operations.memory_layout import is_contiguous, is_unit
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     Shape,
@@ -23,9 +23,9 @@ from modelbudget.operations.tape import (
 
 def strides_for(x: Tensor, shape) -> Shape | None:
     """Return the strides with which x has another shape; None if it must be copied for that."""
-    if is_contiguous(x, is_one):
+    if is_contiguous(x, is_unit):
         return contiguous_strides(shape)
-    if x.shape and shape and x.shape[0] is shape[0] and not is_one(shape[0]):
+    if x.shape and shape and x.shape[0] is shape[0] and not is_unit(shape[0]):
         inner = strides_for(view_of(x, x.shape[1:], x.strides[1:]), shape[1:])
         return None if inner is None else (x.strides[0], *inner)
     # Merge the dimensions of x that follow each other in memory, innermost first.

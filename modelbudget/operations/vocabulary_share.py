@@ -131,10 +131,10 @@ def _gradient_of_logits(saved: list[Tensor], g: Tensor, is_mean: bool) -> Tensor
     g = empty((), x.dtype) if is_mean else g
     safe = _where_known(targets, targets.dtype)
     gradient = empty(x.shape, x.dtype)
-    is_elsewhere, _own = _masked(safe)
-    there = to(is_elsewhere, x.dtype)
-    update = empty(there.shape, x.dtype)
-    del there
+    is_elsewhere, _places = _masked(safe)
+    mask = to(is_elsewhere, x.dtype)
+    update = empty(mask.shape, x.dtype)
+    del mask
     places = empty(targets.shape, "int64")
     of_each = _where_known(targets, x.dtype)
     del g

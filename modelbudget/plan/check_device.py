@@ -29,13 +29,13 @@ def out_of_reach(sweep: Expanded) -> list[str]:
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         tightest = min(limits(), key=lambda limit: limit.total)
-        there = int(tightest.total * share)
+        available = int(tightest.total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(_predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
-        if largest > there:
+        if largest > available:
             return [
                 f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of "
-                f"{tightest.name} is {there:,}; allowed: auto, meta, or fewer points"
+                f"{tightest.name} is {available:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 

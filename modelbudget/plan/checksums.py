@@ -50,8 +50,8 @@ def state(results: Iterable[str | Path]) -> str:
 
 def changed_results(results: Iterable[str | Path]) -> list[Path]:
     """Return the existing results that differ from their checksum or have none."""
-    there = [path for path in map(Path, results) if path.exists()]
-    return [path for path in there if not _is_unchanged(path)]
+    existing = [path for path in map(Path, results) if path.exists()]
+    return [path for path in existing if not _is_unchanged(path)]
 
 
 def are_current(rule, wildcards) -> bool:
@@ -92,8 +92,8 @@ def of_names(names: Iterable[str]) -> str:
 
 def _of_params(params: Mapping[str, Any]) -> str:
     """Return a digest of a job's parameters, without those about its results and its input."""
-    others = {name: value for name, value in params.items() if name not in NOT_OF_SOURCES}
-    return _digest(json.dumps(others, sort_keys=True, default=str).encode())
+    sources = {name: value for name, value in params.items() if name not in NOT_OF_SOURCES}
+    return _digest(json.dumps(sources, sort_keys=True, default=str).encode())
 
 
 def _is_unchanged(path: Path) -> bool:

@@ -62,8 +62,8 @@ def _save_checksums(snakemake) -> None:
     folders = tuple(f"{folder.resolve()}{os.sep}" for folder in (CONFIGS, SWEEPS.parent))
     read = {path for path in map(os.path.abspath, FILES_READ) if path.startswith(folders)}
     inputs = {os.path.abspath(path) for path in snakemake.input}
-    others = {Path(os.path.relpath(path)) for path in read - inputs}
-    checksums.save(snakemake.output, dict(snakemake.params.items()), others)
+    files = {Path(os.path.relpath(path)) for path in read - inputs}
+    checksums.save(snakemake.output, dict(snakemake.params.items()), files)
 
 
 def note_failure(sweep: str) -> None:
@@ -76,17 +76,17 @@ def give_way() -> None:
     os.nice(5)
 
 
-def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
+def _log_failure(log: Path, terminal: int, error_class, error, trace) -> None:
     """Log an error: one line for bad input or a failing disk, otherwise also the traceback."""
-    if kind is KeyboardInterrupt:
+    if error_class is KeyboardInterrupt:
         logging.critical("stopped by Ctrl-C")
         return
     if isinstance(error, OSError | InputError) or "os error" in str(error):
         line = f"{FAILED}{error}. No partial file was left; fix that and run again."
         logging.critical(line)
     else:
-        line = f"{FAILED}{kind.__name__}: {error}"
-        logging.critical(line, exc_info=(kind, error, trace))
+        line = f"{FAILED}{error_class.__name__}: {error}"
+        logging.critical(line, exc_info=(error_class, error, trace))
     if reason_in(log) is None:  # the disk is full
         os.write(terminal, f"{line}\n".encode())
 

@@ -9,6 +9,6 @@ def import_from(folder: str) -> None:
     And let them write its bytecode: where an image forbids that, each job and each of its worker
     processes compiles all that it imports.
     """
-    others = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, others]))
+    folders = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, folders]))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -82,7 +82,7 @@ def results(
         *of_report(sweeps, is_of_all),
         *(f"results/{file}" for file in (*of_sweeps, *of_predicted)),
         *tables(sweeps, "reference_counts", *OF_SOLVED),
-        *(f"{path.removesuffix('.parquet')}.{kind}" for path in in_formats for kind in TABLES),
+        *(f"{path.removesuffix('.parquet')}.{suffix}" for path in in_formats for suffix in TABLES),
     ]
 
 

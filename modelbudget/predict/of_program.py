@@ -14,7 +14,7 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
-from modelbudget.quantities.pass_alone import HELD, PHASE, pass_alone
+from modelbudget.quantities.pass_alone import MODEL, PHASE, pass_alone
 from modelbudget.quantities.pipelined_step import pipelined_step
 from modelbudget.quantities.training_step import TrainingStep, declared, training_step
 
@@ -147,7 +147,7 @@ def pass_of(
     """
     program = type(a).program()
     step = of_any_depth(lambda a: pass_alone(program, a, run, leaves_graph, preference), a)
-    return step.peaks[PHASE], step.saved[HELD]
+    return step.peaks[PHASE], step.saved[MODEL]
 
 
 @lru_cache(maxsize=64)

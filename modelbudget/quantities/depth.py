@@ -118,10 +118,10 @@ def _counter(runs: Shallow, short: Counter, long: Counter) -> Counter:
 
 
 def _differ_in_one_period(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> bool:
-    others = [x for x in long if x.layer not in runs.more_layers]
-    if len(others) != len(short):
+    in_both = [x for x in long if x.layer not in runs.more_layers]
+    if len(in_both) != len(short):
         return False
-    for x, y in zip(short, others, strict=True):
+    for x, y in zip(short, in_both, strict=True):
         layer = y.layer if y.layer is None or y.layer < runs.first else y.layer - runs.period
         if x[:1] + x[2:5] != y[:1] + y[2:5] or x.layer != layer:
             return False
@@ -130,8 +130,8 @@ def _differ_in_one_period(runs: Shallow, short: list[Allocation], long: list[All
 
 def _live(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> list:
     """Return the live bytes at the allocations of both runs."""
-    others = (x.live for x in long if x.layer not in runs.more_layers)
-    return [runs.extended(x.live, live) for x, live in zip(short, others, strict=True)]
+    in_both = (x.live for x in long if x.layer not in runs.more_layers)
+    return [runs.extended(x.live, live) for x, live in zip(short, in_both, strict=True)]
 
 
 def _live_of_few(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> list | None:
@@ -147,13 +147,13 @@ def _live_of_few(runs: Shallow, short: list[Allocation], long: list[Allocation])
         if y.layer in runs.more_layers:
             of_period.append(y.live)
             continue
-        of_one = y.live - next(unread).live
-        if of_one != more and not of_period and y.phase != "optimizer":
+        added = y.live - next(unread).live
+        if added != more and not of_period and y.phase != "optimizer":
             return None
         if of_period:
             if {runs.periods_after(before), runs.periods_after(y.layer)} != {-1, 1}:
                 return None
-            live += [n + (runs.n_left_out - 1) * m for n in of_period for m in (more, of_one)]
-        live.append(y.live + (runs.n_left_out - 1) * of_one)
-        more, before, of_period = of_one, y.layer, []
+            live += [n + (runs.n_left_out - 1) * m for n in of_period for m in (more, added)]
+        live.append(y.live + (runs.n_left_out - 1) * added)
+        more, before, of_period = added, y.layer, []
     return None if of_period else live

@@ -13,7 +13,7 @@ from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
 from modelbudget.quantities.training_step import TrainingStep, check_devices
 
 PHASE = "forward"
-HELD = "model"
+MODEL = "model"
 
 
 def pass_alone(
@@ -47,7 +47,7 @@ def pass_alone(
                 else:
                     raise NoProgramError(f"{a.name()}: states without logits")
             step.peaks[PHASE] = peak_of(tape)
-            step.saved[HELD] = tape.live - inputs
+            step.saved[MODEL] = tape.live - inputs
             step.allocations[PHASE] = tape.allocations or []
         return step
 

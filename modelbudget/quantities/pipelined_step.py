@@ -52,7 +52,7 @@ PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
 """Passes of a stage, so that each kind is among them (`Stage.key`)."""
 
 
-OF_ONE = {
+ONE_MICROBATCH = {
     "outputs": "freed", "pipeline_schedule": "none", "pipeline_parallel": 1,
     "pipeline_rank": "first", "virtual_stages": 1, "n_microbatch": 1,
 }  # fmt: skip
@@ -117,7 +117,7 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
     stages, letters = stages_of(a, run), _order_of(run)
-    of_microbatch = run.model_copy(update=OF_ONE | {"batch": run.batch // run.n_microbatch})
+    of_microbatch = run.model_copy(update=ONE_MICROBATCH | {"batch": run.batch // run.n_microbatch})
     if not run.zero and run.gradient_buckets == "none":
         # Replicas need as much each.
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})

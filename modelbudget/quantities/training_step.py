@@ -91,7 +91,7 @@ def _training_step(
         # Declared in the order in which training allocates them.
         shape = (run.batch, run.length)
         tokens, targets = empty((*shape, *a.shape_of_token), "int64"), empty(shape, "int64")
-        _others = [empty((run.n_microbatch - 1, *x.shape), x.dtype) for x in (tokens, targets)]
+        _waiting = [empty((run.n_microbatch - 1, *x.shape), x.dtype) for x in (tokens, targets)]
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
@@ -152,7 +152,7 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
 
 def kept_of(tape: Tape, p: Tensor) -> Tensor:
     """Return what a device keeps of a parameter, and updates."""
-    return p if tape.sharded is None else tape.sharded.own[p]
+    return p if tape.sharded is None else tape.sharded.rows_of[p]
 
 
 def of_optimizer(run: RunConfig) -> RunConfig:
@@ -307,11 +307,11 @@ def loss_of_pass(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
 
 def _of_all_tokens(model, run, tokens: Tensor, labels: Tensor) -> Tensor:
     """Add up the losses of all tokens that a model predicts, the next and those further ahead."""
-    first, *others = (
+    loss, *losses_ahead = (
         loss_of(logits, run, without_gradient(labels) if number else labels)
         for number, logits in enumerate(model.logits_ahead(tokens))
     )
-    return reduce(add, others, first)
+    return reduce(add, losses_ahead, loss)
 
 
 def loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:

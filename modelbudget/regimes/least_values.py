@@ -78,9 +78,9 @@ def _at(terms: Terms, values: Values) -> Terms:
     """Put numbers in place of symbols."""
     result: Terms = {}
     for names, c in terms.items():
-        others = tuple(name for name in names if name not in values)
+        symbols = tuple(name for name in names if name not in values)
         factor = prod(values[name] for name in names if name in values)
-        result[others] = result.get(others, 0) + c * factor
+        result[symbols] = result.get(symbols, 0) + c * factor
     return {names: c for names, c in result.items() if c}
 
 

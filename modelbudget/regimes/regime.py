@@ -109,11 +109,11 @@ class Values:
             for names in polynomials[0]
             if (least := min(terms.get(names, 0) for terms in polynomials)) > 0
         }
-        others = (
+        remainders = (
             {n: c - common.get(n, 0) for n, c in terms.items() if c != common.get(n, 0)}
             for terms in polynomials
         )
-        return self.polynomial(common) + largest(*map(self.polynomial, others))
+        return self.polynomial(common) + largest(*map(self.polynomial, remainders))
 
     def monomial(self, names: Monomial):
         if names not in self.products:

@@ -147,8 +147,8 @@ class Size:
             return NotImplemented
         terms: Terms = {}
         for names, c in self.terms.items():
-            for others, d in terms_of(other).items():
-                both = joined(names, others)
+            for names_of_other, d in terms_of(other).items():
+                both = joined(names, names_of_other)
                 terms[both] = terms.get(both, 0) + c * d
         value = other.value if isinstance(other, Size) else other
         return size_of({names: c for names, c in terms.items() if c}, self.value * value)
@@ -266,9 +266,9 @@ def _answer(difference: Size, sign: Literal["=", ">"]) -> bool:
 
 def _question(terms: Terms, sign) -> Question:
     """Divide by what all terms have in common, which is positive."""
-    first, *others = terms
+    first, *more = terms
     common = list(first)
-    for names in others:
+    for names in more:
         left, kept = list(names), []
         for name in common:
             if name in left:
@@ -282,9 +282,9 @@ def _question(terms: Terms, sign) -> Question:
     return Question(tuple(reduced), sign)
 
 
-def _without(names: Monomial, others) -> Monomial:
+def _without(names: Monomial, removed) -> Monomial:
     left = list(names)
-    for name in others:
+    for name in removed:
         left.remove(name)
     return tuple(left)
 
@@ -302,8 +302,8 @@ def above_least(terms: Terms) -> Terms:
     """
     above: Terms = {}
     for names, c in terms.items():
-        for others, times in shifted(names):
-            above[others] = above.get(others, 0) + c * times
+        for monomial, times in shifted(names):
+            above[monomial] = above.get(monomial, 0) + c * times
     return above
 
 
@@ -314,8 +314,8 @@ def shifted(names: Monomial) -> tuple[tuple[Monomial, int], ...]:
     if not names:
         return (((), 1),)
     product: Terms = {}
-    for others, c in shifted(names[1:]):
-        for more, d in ((others, least * c), (joined(names[:1], others), c)):
+    for monomial, c in shifted(names[1:]):
+        for more, d in ((monomial, least * c), (joined(names[:1], monomial), c)):
             product[more] = product.get(more, 0) + d
     return tuple(product.items())
 
@@ -338,15 +338,15 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
                 if name in Symbols.active.fields and Symbols.active.values[name] % factor == 0:
                     raise DividedError(Symbols.active.fields[name][0], factor)
     elif isinstance(x, Size) and len(x.terms) == len(y.terms) == 1:
-        ((names, c),), ((others, d),) = x.terms.items(), y.terms.items()
+        ((names, c),), ((divisor, d),) = x.terms.items(), y.terms.items()
         common = tuple(
-            name for name in set(names) for _ in range(min(names.count(name), others.count(name)))
+            name for name in set(names) for _ in range(min(names.count(name), divisor.count(name)))
         )
-        names, others = _without(names, common), _without(others, common)
-        if not others and c % d == 0:
+        names, divisor = _without(names, common), _without(divisor, common)
+        if not divisor and c % d == 0:
             return size_of({names: c // d}, x.value // y.value)
-        if c == d == 1 and len(others) == 1:
-            _divide_field_by_field(names, others[0])
+        if c == d == 1 and len(divisor) == 1:
+            _divide_field_by_field(names, divisor[0])
     return _quotient_symbol(x, y, is_rounded_up)
 
 

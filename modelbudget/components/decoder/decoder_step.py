@@ -74,7 +74,7 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     """
 
     def seen(tensors: list[Tensor]) -> list[Tensor]:
-        return [shards.own_tensor(r, tensor) for tensor in tensors] if is_sharded(r) else tensors
+        return [shards.of_device(r, tensor) for tensor in tensors] if is_sharded(r) else tensors
 
     layers = [(group, seen(layer.tensors(a, group))) for group in layer_groups(a)]
     before, behind = (seen(tensors) for tensors in _tensors_of_ends(a, r))

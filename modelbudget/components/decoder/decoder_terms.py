@@ -97,4 +97,4 @@ def in_shards(a: Fields, r: Run) -> Terms:
 
 def in_own_rows(a: Fields, r: Run) -> Terms:
     """Count the numbers of a device's own rows."""
-    return of_tensors(a, lambda tensor: shards.own(r, tensor))
+    return of_tensors(a, lambda tensor: shards.numbers(r, tensor))

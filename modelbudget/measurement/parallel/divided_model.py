@@ -73,7 +73,7 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
 
 def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
     # Positions are added to the states of all tokens.
-    adds = model.embedding.kind in ("learned", "sinusoidal")
+    adds = model.embedding.encoding in ("learned", "sinusoidal")
     plan: dict[str, Any] = {
         "embedding.token": RowwiseParallel(
             input_layouts=Replicate(), output_layouts=Replicate() if adds else states
@@ -106,7 +106,7 @@ def _divide_biases(embedding: Embedding, mesh: DeviceMesh, states: Placement) ->
     n_head, first = embedding.n_head // mesh.size(), mesh.get_local_rank()
     embedding.own_heads = slice(n_head * first, n_head * (first + 1))
     embedding.parts = mesh.size() if states.is_shard() else 1
-    if embedding.kind == "buckets":
+    if embedding.encoding == "buckets":
         _keep_own(embedding.position, "weight", mesh, 1)
 
 

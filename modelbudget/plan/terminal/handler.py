@@ -164,11 +164,11 @@ class Terminal(Summary):
         self.stopped = self.stopped or interrupted.wait(0 if _reasons(jobs) else SECONDS_TO_STOP)
         for job in [] if self.stopped else jobs:
             self.run.failed += 1
-            there = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
+            existing = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
             self._print(
                 f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
                 f"{job.reason() or from_executor or NO_REASON}\n"
-                f"log: {', '.join(there) or 'none'}",
+                f"log: {', '.join(existing) or 'none'}",
                 "red",
             )
 
