@@ -6,7 +6,8 @@ parameters on meta before the first step, since they have no values yet, and ask
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
 layouts with the names of process groups, which end with the context; the shapes of whole results,
 which it finds with fake tensors, are kept here. For each tensor of a list it looks for strided
-shards in the whole list, here once for the list.
+shards in the whole list, here once for the list; and it computes the layouts of an operation, here
+once for equal tensors of a list.
 It divides each parameter into a chunk for each device and reads two of them; here they are made
 when they are read. DistributedDataParallel orders its buckets anew after the first step, by values
 that it reads; and what sums up a bucket has to return it.
@@ -36,7 +37,7 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
+from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, TupleStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
 from torch.distributed.tensor.placement_types import _StridedShard
@@ -48,6 +49,8 @@ from modelbudget.measurement.trace.meta_cache import MOST_SHARED
 METHOD = "fake process group"
 _STRIDED = "_propagate_use_strided_shard_flag"
 _SHAPES = "_propagate_tensor_meta_non_cached"
+_LAYOUTS = "_expand_single_dim_strategy_to_mesh"
+_layouts_by_torch = getattr(_sharding_prop, _LAYOUTS)
 _shape_by_torch = getattr(_sharding_prop.ShardingPropagator, _SHAPES)
 _shapes: dict[tuple, Any] = {}
 """Shapes of results by operation and arguments, at most MOST_SHARED."""
@@ -63,6 +66,7 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     try:
         with (
             patch.object(_sharding_prop, _STRIDED, _of_strided_shards()),
+            patch.object(_sharding_prop, _LAYOUTS, _layouts),
             patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result),
         ):
             yield
@@ -88,6 +92,31 @@ def _of_strided_shards() -> Callable[[OpStrategy, OpSchema], None]:
             of_torch(strategy, of_operation)
 
     return propagate
+
+
+def _layouts(mesh: DeviceMesh, schema: OpSchema, info: Any, shapes: Any) -> Callable[..., Any]:
+    """Return torch's function, which computes the layouts of each tensor of a list."""
+    lists = [arg.children for arg in schema.args_schema if isinstance(arg, TupleStrategy)]
+    if not lists or not schema.op.name().startswith("aten::_foreach_"):
+        return _layouts_by_torch(mesh, schema, info, shapes)
+    specs = [[vars(strategy)["strategies"][0].output_spec for strategy in each] for each in lists]
+    alike = list(zip(*specs, *([] if shapes is None else [shapes]), strict=True))
+    firsts = {key: place for place, key in reversed(list(enumerate(alike)))}
+    args = [
+        TupleStrategy([arg.children[place] for place in firsts.values()])
+        if isinstance(arg, TupleStrategy)
+        else arg
+        for arg in schema.args_schema
+    ]
+    of_firsts = OpSchema(schema.op, (*args,), schema.kwargs_schema)
+    shapes = None if shapes is None else [shapes[place] for place in firsts.values()]
+    by_torch = _layouts_by_torch(mesh, of_firsts, info, shapes)
+
+    def layouts(*arguments: Any) -> TupleStrategy:
+        by_key = dict(zip(firsts, by_torch(*arguments).children, strict=True))
+        return TupleStrategy([by_key[key] for key in alike])
+
+    return layouts
 
 
 def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
