@@ -33,6 +33,7 @@ from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_rules import kernels, rules
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import field_title
+from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.page_programs import Categories
 from modelbudget.sweeps.compared import not_compared
@@ -80,7 +81,10 @@ def calculator_section(catalogue: Catalogue) -> dict:
             (unit, [convention.name for convention in CONVENTIONS if convention.unit == unit])
             for unit in (PARAMETERS, FLOPS)
         ],
-        "series": _by_series(bases),
+        "series": {
+            series: [(base.name, base.label) for base in of_series]
+            for series, of_series in grouped(sorted(bases, key=_place), _series).items()
+        },
         "devices": devices,
         "data": {
             "start": CHOICES.start,
@@ -160,10 +164,15 @@ def _categories(a: Architecture) -> Categories:
 
 def _by_categories(architectures: Iterable[Architecture]) -> dict[Categories, list[Architecture]]:
     """Return the models with each choice of categorical fields."""
-    by_categories: dict[Categories, list[Architecture]] = {}
-    for a in architectures:
-        by_categories.setdefault(_categories(a), []).append(a)
-    return by_categories
+    return grouped(architectures, _categories)
+
+
+def _series(base: Base) -> str:
+    return base.series or ""
+
+
+def _place(base: Base) -> str:
+    return _series(base).lower()
 
 
 def _field(record, name: str) -> dict:
@@ -176,15 +185,6 @@ def _field(record, name: str) -> dict:
         "switch": info.annotation is bool,
         "minimum": next((rule.ge for rule in info.metadata if hasattr(rule, "ge")), 0),
     }
-
-
-def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
-    """Return names and labels of models by the title of their series."""
-    by_series: dict[str, list[tuple[str, str]]] = {}
-    titled = [(base.series or "", base) for base in bases]
-    for series, base in sorted(titled, key=lambda pair: pair[0].lower()):
-        by_series.setdefault(series, []).append((base.name, base.label))
-    return by_series
 
 
 def _defaults() -> dict:

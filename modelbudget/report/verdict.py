@@ -96,13 +96,12 @@ def of_table(name: str, title: str, table: pl.DataFrame) -> Verdict:
 def verdicts(results: Results) -> list[Verdict]:
     """Return a verdict for each sweep and each other table, in the order of the page."""
     of_tables = [
-        of_sweep(sweep.name, sweep.summary["title"], sweep.comparison)
-        for sweep in ordered(results.sweeps)
+        of_table(source, title, results.parts[file])
+        for file, (source, title, *_) in TABLES.items()
+        if file in results.parts
     ]
-    for file, (source, title, *_) in TABLES.items():
-        if file in results.parts:
-            of_tables.append(of_table(source, title, results.parts[file]))
-    return of_tables
+    sweeps = ordered(results.sweeps)
+    return [of_sweep(one.name, one.summary["title"], one.comparison) for one in sweeps] + of_tables
 
 
 def disagreements(results: Results) -> list[tuple[str, dict]]:

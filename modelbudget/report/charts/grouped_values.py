@@ -1,11 +1,13 @@
 """Tables for charts: measured values by group of components, and samples of long axes."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import polars as pl
 
 from modelbudget.components.groups import GROUPS, group_of
+
+Item = TypeVar("Item")
 
 
 def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFrame:
@@ -38,6 +40,14 @@ def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFra
     )  # fmt: skip
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """Return the items by a key, in their order."""
+    by_key: dict[Any, list[Item]] = {}
+    for item in items:
+        by_key.setdefault(key(item), []).append(item)
+    return by_key
+
+
 def groups_in(table: pl.DataFrame) -> list[str]:
     """Return the groups of a table in the order of the stack."""
     return table.sort("rank")["group"].unique(maintain_order=True).to_list()
@@ -61,10 +71,8 @@ def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.Dat
 
     The titles are settings: `tied` and `not tied` become `tied or not tied`.
     """
-    titles: dict[tuple, list[str]] = {}
-    for title, rows in tables.items():
-        content = rows.select(columns).unique().sort(columns).rows()
-        titles.setdefault(tuple(content), []).append(title)
+    titles = grouped(tables, lambda title: tuple(
+        tables[title].select(columns).unique().sort(columns).rows()))  # fmt: skip
     return {_any_of(equal): tables[equal[0]] for equal in titles.values()}
 
 

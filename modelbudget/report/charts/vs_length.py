@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from operator import itemgetter
 
 import altair as alt
 import polars as pl
@@ -12,7 +13,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
 from modelbudget.report.charts.format import capitalized, count, field_title, percent, si_bytes
-from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.grouped_values import grouped, least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 TITLES = {
@@ -101,23 +102,23 @@ def _through(*points: tuple[int, int]) -> list[Fraction]:
 def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Find and mark where the part that grows with length² becomes larger than the rest."""
     crossings: list[dict] = []
-    lines_by_text: dict[str, list[str]] = {}
+    lines: list[tuple[str, str]] = []
     shortest, longest = least_and_most(rows, "length")
     for name, (constant, slope, square) in _of_each_series(rows):
         if not square:
-            lines_by_text.setdefault("nothing grows with length²", []).append(name)
+            lines.append((name, "nothing grows with length²"))
             continue
         root = math.sqrt(float(slope**2 + 4 * square * constant))
         crossing = math.ceil((float(slope) + root) / float(2 * square))
         text = f"length² dominates from {count(crossing)}"
-        lines_by_text.setdefault(f"{text} tokens on", []).append(name)
+        lines.append((name, f"{text} tokens on"))
         if shortest < crossing < longest:
             crossings.append({"length": crossing, "text": text})
-    n = rows["series"].n_unique()
+    n, by_text = rows["series"].n_unique(), grouped(lines, itemgetter(1))
     if n <= MOST_NAMED:
-        texts = [f"with {name}, {text}" for text, names in lines_by_text.items() for name in names]
+        texts = [f"with {name}, {text}" for of in by_text.values() for name, text in of]
     else:
-        texts = [f"in {len(names)} of {n} lines {text}" for text, names in lines_by_text.items()]
+        texts = [f"in {len(of)} of {n} lines {text}" for text, of in by_text.items()]
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not crossings:
         return [], finding

@@ -6,6 +6,7 @@ from modelbudget.catalogue.published_readings import Settings
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
+from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.section import Page, Section
 
@@ -19,9 +20,7 @@ def _contents(page: Page) -> dict:
 
 def gpu_readings(readings: list[Row]) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
-    by_source: dict[str, list[Row]] = {}
-    for row in readings:
-        by_source.setdefault(row.source.title, []).append(row)
+    by_source = grouped(readings, lambda row: row.source.title)
     return {"answer": _answer(readings), "sources": list(map(_source, by_source.values()))}
 
 

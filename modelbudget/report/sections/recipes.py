@@ -9,8 +9,7 @@ from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
-from modelbudget.report.predicted_rows import predicted_parts
-from modelbudget.report.recipe import bar, each, recipe
+from modelbudget.report.recipe import bar, each, predicted_parts, recipe
 from modelbudget.report.section import Page, Section
 
 CHOSEN = PAGE["recipes"]

@@ -17,8 +17,7 @@ from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
-from modelbudget.report.predicted_rows import parts_of_model, predicted_parts
-from modelbudget.report.recipe import bar, device_lines, recipe
+from modelbudget.report.recipe import bar, device_lines, parts_of_model, predicted_parts, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import named_architecture
 

@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import percent, si_bytes
-from modelbudget.report.recipe import device_lines, each, recipe
+from modelbudget.report.recipe import STATES, device_lines, each, recipe
 from modelbudget.report.section import Page, Section
 
 STEP = ("training_step/step.json", "training_step/allocations.parquet")
@@ -19,8 +19,6 @@ Each is what it is of, and its table of allocations.
 """
 LOGITS = "logits and loss"
 CHANGING = ("activations", "temporary")
-STATES = ("parameters", "optimizer states", "gradients")
-"""What is live from step to step, as far as gradients are kept."""
 WIDE, HIGH = 720, 320
 """Columns and rows of the drawing. A column shows the operation with the most live bytes."""
 SHARES = {"forward": 0.32, "backward": 0.42, "optimizer": 0.26}

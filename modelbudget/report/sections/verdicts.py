@@ -53,7 +53,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
         "on_request": [(name, title) for name, title in results.on_request if name not in shown],
         "more": _beyond(wrong, MOST_DISAGREEMENTS),
-        "of_class": _of_class(verdicts),
         "class_disagreements": _differences(
             of_class, "Values that differ from the class of transformers, and are about it"
         ),
@@ -62,26 +61,21 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
 
 
 def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | None]:
-    """Return the sentence on all comparisons, and the one on those that are not exact."""
+    """Return sentences: on all comparisons, on those that are not exact, and on classes."""
     if not verdicts:
-        return {"title": "Nothing has been measured yet", "near": None}
-    compared, agreed, near = (
+        return {"title": "Nothing has been measured yet", "near": None, "of_class": None}
+    compared, agreed, near, must, of_class, known = (
         sum(getattr(of_table, name) for of_table in verdicts)
-        for name in ("compared", "agreed", "near")
+        for name in ("compared", "agreed", "near", "of_class", "of_class_agreed", "known")
     )
     text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
-    return {"title": verdict.sentence(agreed, compared, near), "near": text if near else None}
-
-
-def _of_class(verdicts: list[verdict.Verdict]) -> str | None:
-    """Return the sentence on the values that classes must have; None without any."""
-    must = sum(of_table.of_class for of_table in verdicts)
-    agreed = sum(of_table.of_class_agreed for of_table in verdicts)
-    known = sum(of_table.known for of_table in verdicts)
     but = f", {count(known)} of them but for a known difference" if known else ""
-    return (
-        f"{count(agreed)} of {count(must)} of these values equal the class’s{but}" if must else None
-    )
+    classes = f"{count(of_class)} of {count(must)} of these values equal the class’s{but}"
+    return {
+        "title": verdict.sentence(agreed, compared, near),
+        "near": text if near else None,
+        "of_class": classes if must else None,
+    }
 
 
 def _beyond(lines: list, shown: int) -> str | None:

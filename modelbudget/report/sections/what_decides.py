@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
-from modelbudget.report.charts.format import count, percent, short
-from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.charts.format import percent, short
+from modelbudget.report.charts.grouped_values import evenly_spaced, grouped
 from modelbudget.report.model_stack import VERBS, Stack, data
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
@@ -53,8 +53,7 @@ def _contents(page: Page) -> dict | None:
             "kind": model.kind.lower(),
             "gated": model.is_gated,
             "label": model.stack.label,
-            "title": f"{model.stack.label}: {count(model.stack.total)} parameters, "
-            f"{percent(model.mlp)} MLP; {model.kind}{', gated' if model.is_gated else ''}",
+            "model": model,
         }
         for size, model in zip(sizes, models, strict=True)
     ]
@@ -70,20 +69,16 @@ def _contents(page: Page) -> dict | None:
             else "size decides the MLP’s share"
         ),
         "finding": finding(models),
-        "n": count(len(models)),
-        "kinds": [(kind.lower(), kind, text) for kind, text in PAGE["attention"].items()],
+        "kinds": PAGE["attention"],
         "high": HIGH,
         "dots": dots,
         "names": _names(dots),
         "columns": [
-            {"x": f"{100 * (power - low) / (high - low):.2f}", "text": short(10**power)}
+            (100 * (power - low) / (high - low), short(10**power))
             for power in range(math.ceil(low), math.floor(high) + 1)
         ],
-        "rows": [{"y": f"{HIGH * (1 - n / 100):.0f}", "text": f"{n} %"} for n in (25, 50, 75)],
         "first": first,
-        "last": len(models) - 1,
-        "label": labels[first],
-        "parts": models[first].stack.in_words,
+        "stack": models[first].stack,
     }
 
 
@@ -101,12 +96,9 @@ def models_of(page: Page) -> list[Model]:
                 base = page.catalogue.bases.get(point["base"])
                 model = Model(stack._replace(label=label), attention, bool(point["gated"]))
                 by_architecture[point["architecture"]] = ((base and base.series) or label, model)
-    by_series: dict[str, list[Model]] = {}
-    for series, model in sorted(by_architecture.values(), key=lambda entry: _size(entry[1])):
-        by_series.setdefault(series, []).append(model)
-    kept = [
-        chosen for models in by_series.values() for chosen in evenly_spaced(models, MOST_OF_SERIES)
-    ]
+    in_order = sorted(by_architecture.values(), key=lambda entry: _size(entry[1]))
+    by_series = grouped(in_order, lambda entry: entry[0]).values()
+    kept = [model for of in by_series for _, model in evenly_spaced(of, MOST_OF_SERIES)]
     return sorted(kept, key=_size)
 
 
@@ -149,13 +141,12 @@ def finding(models: list[Model]) -> str:
             f"Embedding and head are the largest part of {n} of {len(small)} models below "
             f"{short(SMALL)} parameters, and of {above} of {len(large)} above {short(LARGE)}."
         )
-    by_kind: dict[str, list[float]] = {}
-    for model in large:
-        by_kind.setdefault(_kind(model), []).append(model.mlp)
-    ranges = [
-        f"{' to '.join(dict.fromkeys(map(percent, (min(of), max(of)))))} with {kind}"
-        for kind, of in sorted(by_kind.items(), key=lambda entry: -len(entry[1]))[:MOST_KINDS]
-    ]
+    by_kind = sorted(grouped(large, _kind).items(), key=lambda entry: -len(entry[1]))
+    ranges = []
+    for kind, of in by_kind[:MOST_KINDS]:
+        shares = [model.mlp for model in of]
+        ends = dict.fromkeys(map(percent, (min(shares), max(shares))))
+        ranges.append(f"{' to '.join(ends)} with {kind}")
     of_kind, of_size = explained(models)
     texts.append(
         f"Of the differences above {short(LARGE)}, kind and gating explain {percent(of_kind)}, and "
@@ -175,13 +166,9 @@ def _names(dots: list[dict]) -> list[dict]:
     A name stands beside its dot, above or below it, where it covers no other dot and no name,
     whether the drawing is wide or narrow; without such a place it is left out.
     """
-    by_kind: dict[tuple, list[dict]] = {}
-    for dot in dots:
-        by_kind.setdefault((dot["kind"], dot["gated"]), []).append(dot)
-    wanted = [dots[-1], dots[0], *(of[-1] for of in by_kind.values())]
-    wanted += [
-        end(of, key=lambda dot: float(dot["y"])) for of in by_kind.values() for end in (min, max)
-    ]
+    by_kind = grouped(dots, lambda dot: (dot["kind"], dot["gated"])).values()
+    wanted = [dots[-1], dots[0], *(of[-1] for of in by_kind)]
+    wanted += [end(of, key=lambda dot: float(dot["y"])) for of in by_kind for end in (min, max)]
     names: list[dict] = []
     for dot in {dot["label"]: dot for dot in wanted}.values():
         places = (dot | {"anchor": anchor, "dx": dx, "dy": dy} for anchor, dx, dy in PLACES)
