@@ -13,7 +13,7 @@ from modelbudget.common.spreadsheet import write_table
 from modelbudget.compare.gpt2_ledger import ledger
 from modelbudget.compare.untied_head import surgery
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.step_of_rank import trace_step_of_rank
+from modelbudget.measurement.parallel.rank import trace_step_of_rank
 from modelbudget.measurement.trace.step_trace import trace_step
 from modelbudget.sweeps.derive import named_architecture
 

@@ -1,11 +1,14 @@
-"""Adapters, as PEFT computes them: around linear layers, or one for the model.
+"""Adapters, as PEFT computes them: around linear layers, of stacked experts, or one for the model.
 
 The base is frozen. What autograd saves then, and which gradients it makes, follows from which
-tensors need one; no part of a model knows of adapters. Source: peft 0.21.2, tuners/lora/layer.py,
-lora/bnb.py, lora/dora.py, vera/layer.py, loha/layer.py, ia3/layer.py.
+tensors need one; no part of a model knows of adapters. Of stacked experts and of their router, the
+sum of weight and product is a matrix, or a stack, of its own (`ParamWrapper`): products read it,
+and autograd saves it. Source: peft 0.21.2, tuners/lora/layer.py, lora/bnb.py, lora/dora.py,
+vera/layer.py, loha/layer.py, ia3/layer.py; torch/nn/utils/parametrize.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from modelbudget.architecture import run_adapter
@@ -22,15 +25,65 @@ from modelbudget.architecture.adapter_methods import (
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components import adapter_products
-from modelbudget.components.expert_changes import Change
-from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
 from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
-from modelbudget.operations.products import linear
+from modelbudget.operations.products import baddbmm, linear, mm
 from modelbudget.operations.reductions import vector_norm
+from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Active, Base, Tensor, empty
-from modelbudget.operations.views import flatten, narrow, t, view
+from modelbudget.operations.views import flatten, narrow, permute, t, view
+
+
+class Change:
+    """A change of a weight (…, d_out, d_in), while its part computes."""
+
+    def __init__(self, weight: Tensor, down: Tensor, up: Tensor, rank):
+        self.weight, self.down, self.up, self.rank = weight, down, up, rank
+        self.terms: tuple[Tensor, ...] = ()
+        self.sum: Tensor | None = None
+
+    def begin(self) -> None:
+        """Compute the sum once for nothing: torch checks the shape that a parametrization has."""
+        self.terms = self._terms()
+        self._sum()
+
+    def read(self) -> Tensor:
+        """Return the sum, which is kept until the part has computed (`parametrize.cached`)."""
+        if self.sum is None:
+            self.sum = self._sum()
+        return self.sum
+
+    def end(self) -> None:
+        self.terms, self.sum = (), None
+
+    def _terms(self) -> tuple[Tensor, ...]:
+        dtype, shape = self.weight.dtype, self.weight.shape
+        if len(shape) == 2:
+            return (to(mul(mm(self.up, self.down), 2.0), dtype),)
+        n, d_out, d_in = shape
+        down = view(self.down, (n, self.rank, d_in))
+        up = permute(view(self.up, (d_out, self.rank, n)), [2, 0, 1])
+        return to(up, dtype), to(down, dtype)
+
+    def _sum(self) -> Tensor:
+        if len(self.weight.shape) == 2:
+            return add(self.weight, *self.terms)
+        return baddbmm(self.weight, *self.terms, alpha=2.0)
+
+
+@contextmanager
+def changed(*changes: Change | None) -> Iterator[None]:
+    """Add changes to weights while a part computes, the outermost wrapper's first."""
+    known = [change for change in changes if change is not None]
+    for change in known:
+        change.begin()
+    try:
+        yield
+    finally:
+        for change in known:
+            change.end()
+
 
 CLONED = ("bnb-4bit", "bnb-4bit-double")
 """Formats whose result PEFT copies before it adds the adapter's (peft/tuners/lora/bnb.py)."""

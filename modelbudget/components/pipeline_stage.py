@@ -12,8 +12,14 @@ from modelbudget.architecture.run_values import accumulates, bytes_of, computed_
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, norm
 from modelbudget.memory import pipeline_stages
-from modelbudget.memory.timeline import Allocation, change, live_bytes, times
-from modelbudget.memory.training_peak import Model, layers_with_gradient_buffer
+from modelbudget.memory.timeline import (
+    Allocation,
+    Model,
+    change,
+    layers_with_gradient_buffer,
+    live_bytes,
+    times,
+)
 
 Timelines = Callable[[Fields, Run], Model]
 

@@ -24,8 +24,15 @@ from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
 from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
 from modelbudget.memory.shards import with_padding
-from modelbudget.memory.timeline import Allocation, Timeline, change, freed_once, peak_during, times
-from modelbudget.memory.training_peak import Model
+from modelbudget.memory.timeline import (
+    Allocation,
+    Model,
+    Timeline,
+    change,
+    freed_once,
+    peak_during,
+    times,
+)
 
 
 class Group(NamedTuple):

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
-from modelbudget.operations.dequantised_product import quantised_linear
 from modelbudget.operations.elementwise import to
-from modelbudget.operations.int8_product import int8_linear
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
+from modelbudget.operations.stored_products import int8_linear, quantised_linear
 from modelbudget.operations.tape import BYTES, Active, Base, Tensor, WeightFormat
 
 

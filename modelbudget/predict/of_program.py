@@ -14,9 +14,15 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
-from modelbudget.quantities.pass_alone import MODEL, PHASE, pass_alone
 from modelbudget.quantities.pipelined_step import pipelined_step
-from modelbudget.quantities.training_step import TrainingStep, declared, training_step
+from modelbudget.quantities.training_step import (
+    MODEL,
+    PHASE,
+    TrainingStep,
+    declared,
+    pass_alone,
+    training_step,
+)
 
 Use = Literal["training", "inference", "caches"]
 Quantities = Mapping[str, Mapping[str, Any]]

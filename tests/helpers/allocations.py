@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 from modelbudget.components.decoder import decoder_program as decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.measurement.parallel.step_of_rank import ShardedStepTrace
+from modelbudget.measurement.parallel.rank import ShardedStepTrace, of_rank
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer

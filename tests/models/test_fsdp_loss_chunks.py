@@ -10,7 +10,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel import rank
-from modelbudget.measurement.step.loss_of_step import forward
+from modelbudget.measurement.step.train import forward
 from modelbudget.modules.initialise import initialise
 
 SMALL = {

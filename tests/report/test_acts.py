@@ -13,8 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.paths import SWEEPS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.measurement.parallel.step_of_rank import RESIZED, trace_step_of_rank
+from modelbudget.measurement.parallel.rank import RESIZED, of_rank, trace_step_of_rank
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.step_trace import trace_step
 from modelbudget.report import page as page_of_report

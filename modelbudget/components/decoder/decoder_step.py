@@ -47,11 +47,10 @@ from modelbudget.memory import (
     pipeline_stages,
     sharded_stage,
     shards,
-    training_peak,
+    timeline,
 )
 from modelbudget.memory.parameter_tensors import Neighbours, Tensor
-from modelbudget.memory.timeline import Allocation, change, times
-from modelbudget.memory.training_peak import Model
+from modelbudget.memory.timeline import Allocation, Model, change, times
 
 
 def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
@@ -189,7 +188,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
 
     def forward_backward(n_bytes):
         if not sharded:
-            return training_peak.forward_backward(model, r, saved + n_bytes)
+            return timeline.forward_backward(model, r, saved + n_bytes)
         groups = gathered_together(a, r)
         return fsdp.forward_backward(
             model, *groups, ends_of_shards(a, r), r, start + n_bytes, saved + n_bytes
@@ -280,10 +279,10 @@ def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stages.Stage):
     return sharded_stage_of(layers, r, stage, model), model
 
 
-def timelines(a: Fields, r: Run) -> training_peak.Model:
+def timelines(a: Fields, r: Run) -> timeline.Model:
     """Return the timelines from which the peak of training is computed."""
     r = own_tokens(r)
-    model = training_peak.Model(
+    model = timeline.Model(
         embedding_step.head_backward(a, r),
         layer.training(a, r),
         embedding_step.backward(a, r),
@@ -292,4 +291,4 @@ def timelines(a: Fields, r: Run) -> training_peak.Model:
         bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
         forward_end(a, r),
     )
-    return training_peak.with_gradient_buffer(model) if accumulates(r) else model
+    return timeline.with_gradient_buffer(model) if accumulates(r) else model

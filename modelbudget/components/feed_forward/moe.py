@@ -12,15 +12,14 @@ from modelbudget.architecture.run_values import is_sharded
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.components import expert_parallel, moe_step
+from modelbudget.components.adapter import Change, changed
 from modelbudget.components.contract import Values, valid_if
-from modelbudget.components.expert_changes import Change, changed
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers
 from modelbudget.operations.collectives import gathered as of_all_devices
 from modelbudget.operations.collectives import summed
-from modelbudget.operations.dequantised_product import dequantised
 from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
 from modelbudget.operations.expert_exchange import on_other_devices
 from modelbudget.operations.joining import gather, index_add
@@ -30,6 +29,7 @@ from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NotComputedError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
+from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
 

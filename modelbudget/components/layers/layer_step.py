@@ -21,6 +21,7 @@ from modelbudget.components.layers.layer_values import (
 from modelbudget.components.mixers import mixers
 from modelbudget.memory.timeline import (
     Allocation,
+    Layers,
     Timeline,
     accumulate,
     all_gather,
@@ -29,7 +30,6 @@ from modelbudget.memory.timeline import (
     times,
     within,
 )
-from modelbudget.memory.training_peak import Layers
 
 
 def place_of(a: Fields, r: Run, name: str) -> Place:

@@ -21,9 +21,8 @@ from torch.distributed.pipelining import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_interleaved, parts_of_length
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.step.loss_of_step import loss_of
 from modelbudget.measurement.step.operations_of_step import operations
-from modelbudget.measurement.step.train import Pass, of_pass, texts
+from modelbudget.measurement.step.train import Pass, loss_of, of_pass, texts
 from modelbudget.measurement.trace.module_trace import Trace
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}

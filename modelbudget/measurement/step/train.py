@@ -1,18 +1,18 @@
-"""Traces of training steps."""
+"""Training steps, with the loss as their run computes it, and traces of them."""
 
 from collections.abc import Callable, Iterator, Set
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.step import transformers_step
+from modelbudget.measurement.step import transformers_step, user_module
 from modelbudget.measurement.step.gradient_buffer import gradients
-from modelbudget.measurement.step.loss_of_step import forward
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import (
     is_transformers_class,
@@ -30,11 +30,79 @@ from modelbudget.measurement.step.torch_optimizer import (
 from modelbudget.measurement.trace.bytes_at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
-from modelbudget.modules import megatron_linear
+from modelbudget.modules import chunked_loss, fused_linear_loss, in_place_loss, megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 from modelbudget.sweeps.quantity_names import OF_ALLOCATOR
+
+NO_TARGET = -100
+"""The label that torch's cross-entropy ignores."""
+
+
+def forward(
+    model: nn.Module, run: RunConfig, tokens: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, Any]:
+    """Return the loss, and what the run keeps of the outputs through the backward pass.
+
+    Classes of `transformers` compute their loss from the labels themselves, and so does a user's
+    own module whose `forward` takes them.
+    """
+    if is_transformers_class(model):
+        return transformers_step.loss_of(model, tokens, labels), None
+    if user_module.takes_targets(model):
+        loss, outputs = user_module.loss_and_outputs(model, tokens, labels)
+        return loss, outputs if run.outputs == "kept" else None
+    if getattr(model, "head", True) is None:
+        raise ValueError("lm_head = false: a model without logits has no loss")
+    if isinstance(model, DecoderModel) and model.mtp:
+        return _of_all_tokens(model, run, tokens, labels), None
+    if run.loss_chunks > 1:
+        return chunked_loss.loss_of(cast(DecoderModel, model), run, tokens, labels), None
+    if run.loss_kernel == "fused_linear":
+        return fused_linear_loss.loss_of(model, tokens, labels), None
+    # A model that shifts the labels computes its loss itself, and holds the states until then. The
+    # head saves them, too, unless it reads a cast of them.
+    casts = run.autocast != "none"
+    if run.targets == "shifted" and casts and isinstance(model, DecoderModel):
+        states = model.states(tokens)
+        logits = model.head(states)
+    else:
+        logits = user_module.logits_of(model(tokens))
+    return loss_of(logits, labels, run), logits if run.outputs == "kept" else None
+
+
+def _of_all_tokens(
+    model: DecoderModel, run: RunConfig, tokens: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Add up the losses of all tokens that a model predicts, the next and those further ahead.
+
+    DeepSeek-AI 2024 (DeepSeek-V3), eq. 25, with a weight of 1.
+    """
+    logits = model.logits_ahead(tokens)
+    first, *others = (
+        loss_of(of_token, labels.roll(-n, 1) if n else labels, run)
+        for n, of_token in enumerate(logits)
+    )
+    return sum(others, start=first)
+
+
+def loss_of(logits: torch.Tensor, labels: torch.Tensor, run: RunConfig) -> torch.Tensor:
+    """Compute the mean cross-entropy of logits (batch, length, n_vocab) and labels (batch, length).
+
+    Labels are the targets, or the input tokens, of which a shifted copy is the targets.
+    """
+    if run.loss_kernel == "in_place":
+        return in_place_loss.loss_of(logits, labels, run.loss_dtype == "float32")
+    if run.loss_dtype == "float32":
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if run.targets == "given":
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    padded = F.pad(labels, (0, 1), value=NO_TARGET)
+    shifted = padded[:, 1:].contiguous()
+    summed = F.cross_entropy(logits.flatten(0, 1), shifted.flatten(), reduction="sum")
+    return summed / labels.numel()
+
 
 Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
