@@ -1,28 +1,180 @@
 """A layer: a mixer and a feed-forward part with their norms, in sequence or in parallel.
 
-Everything in `layers/` iterates over the parts that a model's patterns name (`contract.py`).
+Everything here iterates over the parts that a model's patterns name (`contract.py`).
 """
 
-from modelbudget.components.layers.layer_step import (
-    first_input_held,
-    held,
-    held_in_forward,
-    read_by_all,
-    saved,
-    training,
-)
-from modelbudget.components.layers.layer_values import (
-    LayerFields,
-    all_parts,
-    component_name,
-    fields_of_parts,
-    has_formula,
-    in_layers,
-    joins,
-    matrices,
-    n_layers,
-    packed,
-    parameters,
-    parts,
-    tensors,
-)
+from typing import Any, Literal
+
+from pydantic import create_model
+
+from modelbudget.architecture.arithmetic import positive
+from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.layer_pattern import instances
+from modelbudget.architecture.terms import Term, Terms, join, merged, part
+from modelbudget.components import contract, norm
+from modelbudget.components.attention.attention_fields import PACKED, AttentionFields
+from modelbudget.components.contract import Part, Values, tensors_of
+from modelbudget.components.feed_forward import feed_forward, mlp, moe
+from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.mixers import attention, mixers
+from modelbudget.components.weight_formats import Matrix
+from modelbudget.memory.parameter_tensors import Tensor
+
+BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
+"""Norm placements with a norm before each part, and with one after it."""
+
+NORM_OF_OUTPUT = ("output", "both")
+"""Those whose norm after a part reads its output, before it is added."""
+
+
+class LayerFields(MLPFields, AttentionFields):
+    parallel: bool = False
+    shared_norm: bool = True
+    norm_placement: Literal["pre", "post", "output", "both"] = "pre"
+
+
+def all_parts() -> dict[str, Part]:
+    """Every part that a layer can have, by its name."""
+    return mixers() | feed_forward()
+
+
+def fields_of_parts() -> Any:
+    """Build a record with the fields of all parts, for families that find parts by folder."""
+    kinds = dict.fromkeys(component.FIELDS for component in (feed_forward() | mixers()).values())
+    bases = [
+        kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)
+    ]
+    return create_model("PartFields", __base__=tuple(bases))
+
+
+def parts(a: Fields) -> dict[str, Part]:
+    """Return the parts that a model's patterns name, by name; always `mlp`, for n_dense_layer."""
+    names = {*a.mixers.split(), *a.mlps.split(), "mlp"}
+    return {name: component for name, component in all_parts().items() if name in names}
+
+
+def component_name(name: str) -> str:
+    """Return the component name of a part."""
+    return getattr(all_parts()[name], "NAME", name)
+
+
+def n_layers(a: Fields) -> dict:
+    """Count the layers that have each part, by name."""
+    numbers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
+    numbers["mlp"] = a.n_dense_layer + numbers.get("mlp", 0)
+    numbers.pop("none", None)
+    return numbers
+
+
+def has_formula(quantity: str, a: Fields, r: Run):
+    """Return 1 where the parts of a model and the layer provide a formula, else 0.
+
+    Peaks are known of layers with both parts, and without a written-out norm behind one. Full
+    checkpointing of a layer without a feed-forward part ends elsewhere.
+    """
+    no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
+    is_behind = a.norm_placement != "pre" and norm.is_written_out(a, r)
+    missing = {
+        "peak_training_bytes": no_mixer or no_mlp or is_behind,
+        "flops_backward": no_mlp and r.recompute == "full",
+    }
+    if missing.get(quantity):
+        return 0
+    holds = int(quantity in contract.FUNCTIONS)
+    for component in parts(a).values() if holds else ():
+        holds = holds * contract.has_formula(component, quantity, a, r)
+    return holds
+
+
+def parameters(a: Fields) -> Values:
+    """Count the parameters of a layer of attention and MLP."""
+    return {
+        **sublayer(a, "attention", attention.parameters(a), norm.parameters(a)),
+        **sublayer(a, "mlp", mlp.parameters(a), norm.parameters(a)),
+        **shared_norm(a, norm.parameters(a)),
+    }
+
+
+def sublayer(a: Fields, name: str, values: Values, one_norm) -> Values:
+    """Return the values of a part and of its norms, by component.
+
+    One norm before (Radford et al. 2019, §2.3), one after (Vaswani et al. 2017, §3.1), or one at
+    each end (Gemma 2, §2). Parallel parts may share theirs.
+    """
+    return {
+        **{join(name, leaf): value for leaf, value in values.items()},
+        f"norm.{name}": (1 - a.parallel * a.shared_norm) * one_norm,
+        f"norm.{name}_output": int(a.norm_placement == "both") * one_norm,
+    }
+
+
+def shared_norm(a: Fields, one_norm) -> Values:
+    """Return the value of the one norm of a parallel layer (PaLM, §2)."""
+    return {"norm.shared": a.parallel * a.shared_norm * one_norm}
+
+
+def in_layers(a: Fields, values: dict[str, Values], one_norm=0, second_norm=None) -> Terms:
+    """Return the terms of all layers, from the values of each part, by name.
+
+    `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where it
+    differs.
+    """
+    n_layer = n_layers(a)
+    terms: Terms = {}
+    for name, of_part in values.items():
+        norm_values = one_norm if second_norm is None or name in mixers() else second_norm
+        held = sublayer(a, component_name(name), of_part, norm_values)
+        terms = merged(terms, part("layer", held, n_layer[name]))
+    return terms | part("layer", shared_norm(a, one_norm), a.n_layer)
+
+
+def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the name and the parts of what is one matrix in this run, by component."""
+    joined = {}
+    if r.projections != "separate":
+        joined["attention"] = "query_key_value", PACKED
+    if mlp.is_packed(r):
+        joined["mlp"] = "gate_up", ("gate", "up")
+    if moe.is_packed(r):
+        joined["moe"] = "gate_up", ("gate", "up")
+    return joined
+
+
+def packed(r: Run, terms: Terms) -> Terms:
+    """Return the terms with projections that are one matrix as one."""
+    for component, (name, parts_of_one) in joins(r).items():
+        names = [f"layer.{component}.{one}" for one in parts_of_one]
+        of_parts = [terms[one] for one in names if one in terms]
+        if of_parts:
+            joined = Term(sum(term.each for term in of_parts), of_parts[0].instances)
+            terms = {one: term for one, term in terms.items() if one not in names}
+            terms[f"layer.{component}.{name}"] = joined
+    return terms
+
+
+def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
+    """Return the matrices of a part, those that are one in this run as one."""
+    all_matrices = all_parts()[name].matrices(a)
+    for joined, names in filter(None, [joins(r).get(component_name(name))]):
+        parts = [matrix for matrix in all_matrices if matrix.name in names]
+        rows = sum(matrix.d_out * positive(matrix.n) for matrix in parts)
+        all_matrices = [matrix for matrix in all_matrices if matrix.name not in names]
+        all_matrices.append(parts[-1]._replace(name=joined, d_out=rows))
+    return all_matrices
+
+
+def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
+    """Parameter tensors of one layer that get a gradient, in the order of the module."""
+    n_after = 2 if a.norm_placement == "both" else 0
+    return [
+        *(
+            tensor
+            for name in (group.mixer, group.feed_forward)
+            if name != "none"
+            for tensor in tensors_of(all_parts()[name], a)
+        ),
+        *norm.tensors(a, "norm"),
+        *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
+        *n_after * norm.tensors(a, "norm"),
+    ]

@@ -11,8 +11,7 @@ from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import norm
-from modelbudget.components.layers import layer_program
+from modelbudget.components import layer_program, norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.memory.timeline import is_nothing
 from modelbudget.operations.joining import cat

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import accumulates, bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import Terms, total
-from modelbudget.components import embedding, layer, loss, norm
+from modelbudget.components import embedding, layer_step, loss, norm
 from modelbudget.memory import pipeline_stages
 from modelbudget.memory.timeline import (
     Allocation,
@@ -41,9 +41,9 @@ def stage(
     input_ = (1 - pipeline_stages.is_first(r)) * saves_input * model.states
     first = _passes(a, of_microbatch, model, output - kept, input_)
     again = first if accumulates(r) else pipeline_stages.added(first)
-    saved = total(pipeline_stages.without_ends(r, activation_bytes(a, of_microbatch))) + layer.held(
-        a, of_microbatch
-    )
+    saved = total(
+        pipeline_stages.without_ends(r, activation_bytes(a, of_microbatch))
+    ) + layer_step.held(a, of_microbatch)
     return pipeline_stages.Stage(
         a.n_layer,
         *_forward(a, model, of_microbatch),
@@ -85,7 +85,7 @@ def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline_stages.
     """
     is_last = pipeline_stages.is_last(r)
     (of_layer,) = model.layers
-    (last,) = layer.training(a, r, received=1 - is_last)
+    (last,) = layer_step.training(a, r, received=1 - is_last)
     last = layers_with_gradient_buffer(last) if accumulates(r) else last
     return pipeline_stages.Passes(
         times(is_last, model.head),

@@ -19,7 +19,7 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.decoder.decoder_conditions import OF_ONE_DEVICE
-from modelbudget.components.layers.layer_values import BEFORE
+from modelbudget.components.layer import BEFORE
 from modelbudget.memory import optimizer_states
 from modelbudget.memory.timeline import Allocation, Timeline, times
 

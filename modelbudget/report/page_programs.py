@@ -17,7 +17,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import embedding
-from modelbudget.components.layers.layer_values import all_parts, parts
+from modelbudget.components.layer import all_parts, parts
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.of_program import Quantities, quantities
 from modelbudget.quantities.inference_step import inference

@@ -11,7 +11,7 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.components import layer, multi_token_prediction
 from modelbudget.components.decoder.decoder_terms import all_tensors
-from modelbudget.components.layers.layer_values import BEFORE
+from modelbudget.components.layer import BEFORE
 from modelbudget.memory import shards
 
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")

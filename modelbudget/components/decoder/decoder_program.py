@@ -6,7 +6,7 @@ from typing import Any
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import parts_of_length
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
-from modelbudget.components.layers import layer_program as layer
+from modelbudget.components import layer_program as layer
 from modelbudget.components.position import seen_keys
 from modelbudget.operations.attention_kernels import zero_where
 from modelbudget.operations.elementwise import clone, dropout, without_gradient

@@ -31,6 +31,7 @@ from modelbudget.components import (
     embedding_step,
     expert_parallel,
     layer,
+    layer_step,
     loss,
     norm,
     pipeline_stage,
@@ -39,7 +40,7 @@ from modelbudget.components import (
 from modelbudget.components.attention.model_tables import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.device_share import share
-from modelbudget.components.layers.layer_values import BEFORE
+from modelbudget.components.layer import BEFORE
 from modelbudget.memory import (
     fsdp,
     optimizer_states,
@@ -149,7 +150,7 @@ def sharded_stage_of(
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
-    shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
+    shared = Allocation("tables and positions of RoPE", layer_step.read_by_all(a, r))
     return fsdp.Ends(
         [*embedding_step.forward(a, r), shared], loss.backward(r, n_rows), loss.logits(r, n_rows)
     )
@@ -160,7 +161,7 @@ def forward_end(a: Fields, r: Run) -> tuple:
 
     In addition to those live when backward begins.
     """
-    others = layer.held_in_forward(a, r) + layer.first_input_held(a, r)
+    others = layer_step.held_in_forward(a, r) + layer_step.first_input_held(a, r)
     normed = embedding_step.final_norm(a, r, others)
     of_loss = loss.forward(r, embedding.rows(a))
     return of_loss, normed, embedding_step.gathered_for_head(a, r)
@@ -179,7 +180,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
         trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
     of_parameters = total(family.parameter_bytes(a, r)) + model_frequencies(a, r)
     saved = of_parameters + total(family.activation_bytes(a, r))
-    saved = saved + loss.held(r, embedding.rows(a)) + layer.held(a, r)
+    saved = saved + loss.held(r, embedding.rows(a)) + layer_step.held(a, r)
     model, tensors, part = timelines(a, r), neighbours(a, r), None
     if has_part_of_states(r):
         of_device = part = optimizer_states.of_part(r, trained)
@@ -253,7 +254,9 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
         return sharded_stage.forward_of_layers_is_lower(sharded, r, last.forward, gradients)
     a = share(a, r)
     saved = (
-        total(family.activation_bytes(a, r)) + loss.held(r, embedding.rows(a)) + layer.held(a, r)
+        total(family.activation_bytes(a, r))
+        + loss.held(r, embedding.rows(a))
+        + layer_step.held(a, r)
     )
     parts = *gathered_together(a, r), ends_of_shards(a, r)
     return fsdp.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
@@ -284,7 +287,7 @@ def timelines(a: Fields, r: Run) -> timeline.Model:
     r = own_tokens(r)
     model = timeline.Model(
         embedding_step.head_backward(a, r),
-        layer.training(a, r),
+        layer_step.training(a, r),
         embedding_step.backward(a, r),
         a.n_layer,
         embedding_step.saved_after_layers(a, r),

@@ -6,7 +6,14 @@ from typing import Any
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import embedding, embedding_step, layer, multi_token_prediction, norm
+from modelbudget.components import (
+    embedding,
+    embedding_step,
+    layer,
+    layer_step,
+    multi_token_prediction,
+    norm,
+)
 from modelbudget.components.contract import Part, Values, tensors_of
 from modelbudget.memory import parameter_tensors, shards
 from modelbudget.memory.parameter_tensors import Tensor, numbers
@@ -59,7 +66,7 @@ def flops_of(a: Fields, r: Run, passes: int, of_part: Callable[[Part], Values]) 
 def saved_by_layers(a: Fields, r: Run) -> Terms:
     """Return the bytes that layers save for backward; computed again, their inputs."""
     if r.recompute != "full":
-        return layer.saved(a, r)
+        return layer_step.saved(a, r)
     inputs = {"layer": bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model}
     return part("", inputs, a.n_layer)
 

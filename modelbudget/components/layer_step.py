@@ -8,7 +8,7 @@ from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import embedding_step, norm
 from modelbudget.components.attention.model_tables import model_positions, model_tables
 from modelbudget.components.contract import Place
-from modelbudget.components.layers.layer_values import (
+from modelbudget.components.layer import (
     AFTER,
     BEFORE,
     NORM_OF_OUTPUT,
