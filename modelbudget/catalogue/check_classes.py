@@ -7,8 +7,13 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import SCHEMA, show
 from modelbudget.families import families
-from modelbudget.huggingface.class_files import without_inherited
-from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, translations
+from modelbudget.huggingface.classes import (
+    FOLDER,
+    Translation,
+    shared_keys,
+    translations,
+    without_inherited,
+)
 
 
 @cache

@@ -6,7 +6,7 @@ from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.run_values import bytes_of, computed_again, divides, of_states, tokens
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.components import embedding_step, norm
-from modelbudget.components.attention.model_tables import model_positions, model_tables
+from modelbudget.components.attention.attention_layout import model_positions, model_tables
 from modelbudget.components.contract import Place
 from modelbudget.components.layer import (
     AFTER,

@@ -37,7 +37,7 @@ from modelbudget.components import (
     pipeline_stage,
     tensor_parallel,
 )
-from modelbudget.components.attention.model_tables import model_frequencies
+from modelbudget.components.attention.attention_layout import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.device_share import share
 from modelbudget.components.layer import BEFORE
