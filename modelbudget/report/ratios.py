@@ -107,14 +107,10 @@ def ratios(
         "high": bottom,
         "has_classes": len(points) > len(of_gpus) + len(recorded),
         "has_recorded": bool(recorded),
-        "ticks": [
-            {"x": f"{100 * (tick - low) / (high - low):.2f}", "text": f"{tick:.2f}",
-             "is_one": tick == 1}
-            for tick in ticks
-        ],
+        "ticks": [(100 * (tick - low) / (high - low), tick) for tick in ticks],
         "sentence": _close(training, "training runs on our GPUs peak as predicted, to the byte; ")
         + _close(of_gpus, f"published readings of GPUs are {WITHIN} of the prediction"),
-    }  # fmt: skip
+    }
 
 
 def _equal_once(points: list[Point]) -> list[Point]:

@@ -14,7 +14,7 @@ from modelbudget.report import tables
 from modelbudget.report.calculator_choices import OF_RUN, OPTIONS, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
-from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
+from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.recipe import bar, device_lines, parts_of_model, predicted_parts, recipe
@@ -94,20 +94,16 @@ def _of_model(
             {
                 "label": f"{ALONE}, predicted" if label == ALONE else label,
                 "address": address if page.is_of_all else None,
-                "text": si_bytes(peak),
-                "exact": f"{count(peak)} bytes",
-                "saved": "" if peak == whole else signed_percent((peak - whole) / whole),
+                "peak": peak,
+                "change": (peak - whole) / whole,
                 "pieces": bar(dict(bars[label].select("group", "value").rows()), most),
             }
             for (label, peak), address in zip_longest(peaks.items(), addresses)
         ],
-        "devices": [
-            {"x": f"{100 * line.bytes / most:.2f}",
-             "text": f"{line.name}, {si_bytes(line.bytes)}" * (most < UNNAMED_FROM * line.bytes),
-             "anchor": "end" if line.bytes > most / 2 else "start"}
-            for line in lines
-        ],
-    }  # fmt: skip
+        "devices": lines,
+        "most": most,
+        "unnamed_from": UNNAMED_FROM,
+    }
 
 
 def is_of_changes(sweep: SweepResult) -> bool:
