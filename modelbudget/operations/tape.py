@@ -362,8 +362,11 @@ def _contiguous(shape) -> tuple[Shape, Any]:
 def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tensor:
     """Allocate a tensor: contiguous, or with strides that leave out no number."""
     shape, dtype = tuple(shape), dtype or Active.tape.dtype
-    contiguous, n_numbers = _contiguous(shape)
-    return Tensor(shape, strides or contiguous, dtype, Storage(BYTES[dtype] * n_numbers))
+    if strides:
+        n_numbers = product(reversed(shape))
+    else:
+        strides, n_numbers = _contiguous(shape)
+    return Tensor(shape, strides, dtype, Storage(BYTES[dtype] * n_numbers))
 
 
 def stored_in(n_bytes, shape) -> Tensor:

@@ -169,7 +169,10 @@ def traced(
     forms = _forms(a, run, varying)
     numbers = dict(a) | dict(run)
     for name, form in (
-        form_of_field for regime in like for form_of_field in regime.symbols.fields.values()
+        form_of_field
+        for regime in like
+        for form_of_field in regime.symbols.fields.values()
+        if form_of_field[1].factors
     ):
         by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
         value, remainder = divmod(numbers[name], by) if by else (0, 0)

@@ -84,8 +84,8 @@ Symbols.active = Symbols()
 N_OPERATIONS = 6
 
 
-def _no_results() -> tuple[dict, ...]:
-    return tuple({} for _ in range(N_OPERATIONS))
+def _no_results() -> list[dict | None]:
+    return [None] * N_OPERATIONS
 
 
 def _once(number: int) -> Callable:
@@ -94,6 +94,8 @@ def _once(number: int) -> Callable:
     def of(operation: Callable) -> Callable:
         def run(self, other):
             results = self.results[number]
+            if results is None:
+                results = self.results[number] = {}
             key = other.mark if other.__class__ is Size else other
             result = results.get(key)
             if result is None:

@@ -116,7 +116,7 @@ class Programs:
             regime
             for (of_others, *_), of_run in self._regimes.items()
             for regime in of_run
-            if dict(of_others)["mixers"] == mixers
+            if dict(of_others)["mixers"] == mixers and not _divides_fields(regime)
         ]
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
         n_changed *= trace is not _training
@@ -135,12 +135,8 @@ class Programs:
                 )
                 if is_known or run_mistake(a, run):
                     continue
-                like = [
-                    earlier
-                    for earlier in (*of_same_mixers, *regimes)
-                    if not _divides_fields(earlier)
-                ]
-                regime = trace(a, run, like)
+                others = (earlier for earlier in regimes if not _divides_fields(earlier))
+                regime = trace(a, run, [*of_same_mixers, *others])
                 unread = _without_effect(a, trace)
                 # In an order in which regimes have the same products of conditions first.
                 regime.numbers = {
