@@ -21,7 +21,7 @@ CHEAP, CHEAP_FIXTURE = 12, 68
 
 In loops of `calibration`: a quarter of a second and one and a half where that takes 22 ms.
 """
-TESTS_BETWEEN_CALIBRATIONS = 50
+TESTS_BETWEEN_CALIBRATIONS = 250
 TICKS = os.sysconf("SC_CLK_TCK")
 NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts", "server_of_processes"}
 """Fixtures that start a browser, Snakemake or torch, or need the calculator unless it is kept."""
