@@ -175,35 +175,38 @@ WIDTHS = {"small": 8, "fits no longer": 2650, "could never fit": 2800}
 """Models of 1 kB, 112 MB and 125 MB."""
 
 
-def run_with_few_addresses(project, device: str, *labels: str) -> subprocess.CompletedProcess:
+def write_sweep_of_widths(project, name: str, device: str, *labels: str) -> None:
     points = "\n".join(f"  - {{label: {label}, d_model: {WIDTHS[label]}}}" for label in labels)
     project.write_sweep(
-        "few.yaml",
+        f"{name}.yaml",
         "base: gpt-2-124m\n"
         "fixed: {n_vocab: 4, n_ctx: 4, n_head: 1, n_layer: 1, d_ff: 1, dtype: float32}\n"
         f"points:\n{points}\nmeasure: {{device: {device}, memory_share: {SHARE}}}\n",
     )
+
+
+def run_with_few_addresses(project, *sweeps: str) -> subprocess.CompletedProcess:
     return project.snakemake(
-        "results/few/comparison.parquet",
+        *(f"results/{name}/comparison.parquet" for name in sweeps),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ALLOWED, ALLOWED)),
     )
 
 
-def test_auto_keeps_to_the_addresses_of_a_process(make_project):
+def test_auto_keeps_to_the_addresses_and_what_needs_more_is_refused_and_told_why(make_project):
+    """One run of two sweeps: its log refuses the model of 112 MB alone, where a device is named."""
     project = make_project()
-    run = run_with_few_addresses(project, "auto", "small", "could never fit")
+    write_sweep_of_widths(project, "auto", "auto", "small", "could never fit")
+    write_sweep_of_widths(project, "cpu", "cpu", "small", "fits no longer")
+    run = run_with_few_addresses(project, "auto", "cpu")
     assert run.returncode == 0, run.stderr
-    found = pl.read_parquet(project.folder / "results/few/comparison.parquet")
+    found = pl.read_parquet(project.folder / "results/auto/comparison.parquet")
     methods = dict(found.select("label", "method").unique().rows())
     assert methods == {"small": "cpu", "could never fit": "meta"}
-
-
-def test_what_needs_more_addresses_is_refused_and_told_why(make_project):
-    project = make_project()
-    run = run_with_few_addresses(project, "cpu", "small", "fits no longer")
-    assert run.returncode == 0, run.stderr
     limit = "may be used of the address space of a process (ulimit -v)"
-    assert limit in project.log_of_measuring()
-    run = run_with_few_addresses(project, "cpu", "small", "could never fit")
+    refused = [line for line in project.log_of_measuring().splitlines() if limit in line]
+    assert refused
+    assert all("needs 112," in line for line in refused), refused
+    write_sweep_of_widths(project, "cpu", "cpu", "small", "could never fit")
+    run = run_with_few_addresses(project, "cpu")
     assert run.returncode == 1
     assert "2% of the address space of a process (ulimit -v) is 120,000,000" in run.stderr
