@@ -26,7 +26,7 @@ _NO_MODELS = {
 }
 """Files of folders that have no config.json of a model."""
 GGUF = ".gguf"
-_TAGS = (":latest", ":mini", ":medium")
+_TAGS = (":latest", ":mini", ":medium", ":scout", ":maverick")
 """Tags of models at ollama.com that could be names of functions."""
 
 
@@ -58,16 +58,19 @@ def find(name: str) -> Base:
     try:
         base = named_models.find(CATALOGUE, name)
     except ValueError:
-        catalogue = named_models.Catalogue(CATALOGUE)
-        models = [base for base in catalogue.bases.values() if base.model]
+        names = named_models.Catalogue(CATALOGUE).names()
         series = named_models.of_series(CATALOGUE, name)  # smollm3 is smollm-3, of one model
-        begun = [
-            base for base in models
-            if base.name in series or base.name.startswith(f"{name.casefold()}-")
-        ]  # fmt: skip
-        if len(begun) != 1:  # mistral-7b is mistral-7b-v0.1
-            raise InputError([f"MODEL = {show(name)}: {_allowed(name)}"]) from None
-        return begun[0]
+        begun: dict[str, str] = {}  # model → its first name that begins so
+        for known, base in names.items():
+            if base.name in series or known.casefold().startswith(f"{name.casefold()}-"):
+                begun.setdefault(base.name, known)
+        # mistral-7b is mistral-7b-v0.1: names of the same shape only where no model's begins so
+        matching = [known for known in begun.values() if known in begun] or [*begun.values()]
+        if len(matching) != 1:
+            several = f"several models; allowed: {_listed(matching)}"
+            allowed = several if matching and not series else _allowed(name)
+            raise InputError([f"MODEL = {show(name)}: {allowed}"]) from None
+        return named_models.find(CATALOGUE, matching[0])
     of_series = [] if base.model else named_models.of_series(CATALOGUE, name)
     return named_models.find(CATALOGUE, of_series[0]) if len(of_series) == 1 else base
 
@@ -76,7 +79,8 @@ def _allowed(name: str) -> str:
     """Return what to write in place of an unknown name."""
     if series := models_of_series(name):
         return f"a series; allowed: {series}"
-    known = [base.name for base in named_models.Catalogue(CATALOGUE).bases.values() if base.model]
+    names = named_models.Catalogue(CATALOGUE).names()
+    known = list(dict.fromkeys(base.name for base in names.values()))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         near = nearest(name.partition("/")[2], known, 1)
         similar = f"; the nearest is {near[0]}" if near else ""
@@ -91,7 +95,11 @@ def _allowed(name: str) -> str:
 
 def models_of_series(name: str) -> str:
     """Return the models of a series as text, with the rest counted; empty for another name."""
-    names = named_models.of_series(CATALOGUE, name)
+    return _listed(named_models.of_series(CATALOGUE, name))
+
+
+def _listed(names: list[str]) -> str:
+    """Return names as text, those beyond MAX_LISTED characters counted."""
     most = next((n for n in range(len(names), 1, -1) if len(", ".join(names[:n])) <= MAX_LISTED), 1)
     rest = f" and {len(names) - most} more in `modelbudget models`" if most < len(names) else ""
     return ", ".join(names[:most]) + rest

@@ -141,6 +141,15 @@ class Catalogue:
             )
         return base
 
+    def names(self) -> dict[str, Base]:
+        """Return each name of a published model, without that of its owner, and the model."""
+        models = [(base, base.model) for base in self.bases.values() if base.model]
+        return {
+            _without_owner(name): base
+            for base, model in models
+            for name in (base.name, *model.same_shape)
+        }
+
 
 def find(folder: Path, name: str) -> Base:
     """Return one base, reading only the files that mention its name, spelled so or otherwise.

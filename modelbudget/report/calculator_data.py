@@ -1,4 +1,4 @@
-"""The calculator of the page: every decoder of the catalogue, with fields that a reader can change.
+"""The calculator of the page: decoders of the catalogue, with fields that a reader can change.
 
 The page has no formulas of its own: a script evaluates the nodes of `evaluators/graph.py`.
 Conditions and the translation of config.json files are expressions, which the script parses.
@@ -42,11 +42,7 @@ from modelbudget.sweeps.derive import named_architecture, settled
 
 def calculator_section(catalogue: Catalogue) -> dict:
     """Return the controls for the template, and `data` for the script."""
-    bases = [
-        base
-        for base in catalogue.bases.values()
-        if base.model is not None and base.family is Decoder
-    ]
+    bases = models_of_calculator(catalogue)
     named = {base.name: named_architecture(base) for base in bases}
     of_classes = default_decoders()
     classes_of_runs = implementations()[TRANSFORMERS].classes
@@ -135,6 +131,15 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "config": translation_data(),
         },
     }
+
+
+def models_of_calculator(catalogue: Catalogue) -> list[Base]:
+    """Return the decoders of the catalogue, but for those that the page leaves out."""
+    return [
+        base
+        for base in catalogue.bases.values()
+        if base.model and base.family is Decoder and base.name not in CHOICES.left_out
+    ]
 
 
 def _is_compared(class_name: str) -> bool:

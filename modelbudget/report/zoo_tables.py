@@ -20,6 +20,8 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     if zoo is None:
         return None
     zoo = zoo.with_columns(agreement(name).alias(f"{name}_status") for name in COUNTS)
+    as_predicted = (zoo["measured"] == zoo["predicted"]).fill_null(False).all()
+    columns = [name for name in COUNTS if not (as_predicted and name == "measured")]
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -32,9 +34,10 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
             {"models": rows["label"].to_list(), "remark": remark}
             for (remark,), rows in zoo.drop_nulls("remark").group_by("remark", maintain_order=True)
         ],
-        "heads": list(SOURCES.values()),
+        "as_predicted": as_predicted,
+        "heads": [SOURCES[name] for name in columns],
         "series": [
-            {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
+            {"title": title, "rows": [_row(row, columns) for row in rows.iter_rows(named=True)]}
             for (title,), rows in zoo.group_by("series", maintain_order=True)
         ],
         "experts": _experts(zoo),
@@ -52,8 +55,8 @@ def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
     return {name: {"models": sum(numbers.values())} | numbers for name, numbers in marks.items()}
 
 
-def _row(row: dict) -> dict:
-    """Return a model with what its row shows by source; `differences` are below its name."""
+def _row(row: dict, columns: list[str]) -> dict:
+    """Return a model with what its row shows in `columns`; `differences` are below its name."""
     marks = {name: _MARKS.get(row[f"{name}_status"]) for name in COUNTS}
     signs = {name: _SIGNS[mark] for name, mark in marks.items()}
     if marks["published_value"] == "agrees" and row["published_value_difference"]:
@@ -63,7 +66,7 @@ def _row(row: dict) -> dict:
         "mark": _MARKS[row["status"]],
         "cells": [
             {"mark": marks[name], "sign": signs[name], "title": _title(row, name)}
-            for name in COUNTS
+            for name in columns
         ],
         "differences": [
             {
@@ -79,12 +82,13 @@ def _row(row: dict) -> dict:
 
 
 def _title(row: dict, name: str) -> str | None:
-    """Return the number, unless it is the prediction, and its source."""
+    """Return the number, unless it is the prediction or printed in the cell, and its source."""
     source = {"reference": row["class"], "exact": row["exact_source"],
               "published_value": row["published_source"]}.get(name)  # fmt: skip
     if row[name] is None:
         return None
-    number = None if row[name] == row["predicted"] else count(row[name])
+    has_number = row[name] in (row["predicted"], row["published_value"])
+    number = None if has_number else count(row[name])
     return ": ".join(filter(None, (number, source))) or None
 
 

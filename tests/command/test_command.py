@@ -176,6 +176,7 @@ def test_models_are_found_and_compared():
     assert {one["name"]: one["parameters"] for one in json.loads(listed.stdout)["models"]}[
         "palm-540b"
     ] == 540_356_474_880
+    assert command("models", "deepseek-v3.1").stdout.splitlines()[2].startswith("deepseek-v3 ")
     table = command("compare", "gpt-2-124m", "gpt-2-1558m", "--markdown").stdout
     assert "| embedding.token | 38,597,376 | 80,411,200 |" in table
     assert "1,557,611,200" in table

@@ -98,6 +98,9 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --batch 1K", "--batch 1K: write 1024 or 1000"),
         ("llama3:latest", "a series; allowed: llama-3-8b, llama-3-70b, "),
         ("llama3", "a series; allowed: llama-3-8b, llama-3-70b, "),
+        ("qwen3-coder", "several models; allowed: Qwen3-Coder-30B-A3B-Instruct, Qwen3-Coder-480B"),
+        ("llama-3.2", "several models; allowed: llama-3.2-1b, llama-3.2-3b"),
+        ("llama4", "a series; allowed: llama-4-scout, llama-4-maverick"),
         ("mygpt:latest", "MODEL = 'mygpt': no published model"),
         ("check", "budget.lock: no such file"),
         (
@@ -203,6 +206,7 @@ def test_short_dtypes_are_understood_in_python():
         ("gpt2", "gpt-2-124m"),
         ("bert-base-uncased", "bert-base"),
         ("google/gemma-3-1b-it", "gemma-3-1b"),
+        ("glm-4.6", "glm-4.5"),
     ],
 )
 def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, base):
@@ -220,6 +224,8 @@ def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, b
         ("gpt-oss:20b", "gpt-oss 20B"),
         ("GPT_OSS 20B", "gpt-oss 20B"),
         ("mistral-7b", "Mistral 7B"),
+        ("llama4:scout", "Llama 4 Scout 109B-A17B (text)"),
+        ("qwen3-coder-30b", "Qwen3-Coder-30B-A3B-Instruct (shape of Qwen 3 30B-A3B)"),
         ("smollm3", "SmolLM3 3B"),  # a series of one model
         ("phi-2", "Phi-2"),
         ("phi3:mini", "Phi-3 mini"),

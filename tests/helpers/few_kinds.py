@@ -81,7 +81,7 @@ def _compared(classes: dict[str, Decoder]) -> dict:
 
 
 def _decoders(catalogue: Catalogue) -> dict[str, Decoder]:
-    bases = [b for b in catalogue.bases.values() if b.model is not None and b.family is Decoder]
+    bases = calculator_data.models_of_calculator(catalogue)
     return {base.name: named_architecture(base) for base in bases}
 
 

@@ -23,8 +23,13 @@ from modelbudget.sweeps.sweep_file import Measure
 
 WITH_A_REASON = {
     "deepseek-v3": -14_848,
+    "dots.llm1": -61 * 128,
+    "glm-4.5": -89 * 160,
     "glm-4.5-air": -45 * 128,
     "kimi-k2-1t": -60 * 384,
+    "kimi-linear-48b-a3b": -26 * 256,
+    "lfm2-8b-a1b": -22 * 32,
+    "minimax-m2": -62 * 256,
     "t5-v1-1-small": -16_449_536,
     "t5-v1-1-base": -24_674_304,
     "t5-v1-1-large": -32_899_072,

@@ -32,6 +32,7 @@ from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_choices import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
+from modelbudget.report.calculator_data import models_of_calculator
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture, resolve, resolved, whole
@@ -80,8 +81,7 @@ ANSWERS = """async (addresses) => {
 @pytest.fixture(scope="module")
 def bases(catalogue) -> dict[str, Base]:
     """Decoders of all kinds that the page of tests has."""
-    found = few_models(catalogue).bases.values()
-    return {one.name: one for one in found if one.model is not None and one.family is Decoder}
+    return {base.name: base for base in models_of_calculator(few_models(catalogue))}
 
 
 @pytest.fixture(scope="module")

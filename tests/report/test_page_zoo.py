@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 import polars.selectors as cs
+import pytest
 
 from modelbudget.catalogue.published_readings import Reading, Source
 from modelbudget.compare.readings_of_gpus import Row
@@ -78,13 +79,25 @@ def test_each_count_has_a_tally():
 def test_marks_of_a_row():
     (series,) = zoo_section(TABLE, "zoo")["series"]
     plain, tied, _, odd, _ = series["rows"]
-    assert [cell["sign"] for cell in plain["cells"]] == ["=", "=", "–", "≈"]  # 11 for 10
+    assert [cell["sign"] for cell in plain["cells"]] == ["=", "–", "≈"]  # 11 for 10
     assert plain["cells"][-1]["mark"] == "agrees"
-    assert [cell["sign"] for cell in tied["cells"]] == ["=", "≠", "–", "–"]
+    assert [cell["sign"] for cell in tied["cells"]] == ["≠", "–", "–"]
     assert tied["cells"][-1]["mark"] is None
     assert (odd["cells"][-1]["sign"], odd["cells"][-1]["mark"]) == ("≠", "unexplained")
     assert odd["published_checked"] == "recalled"
     assert odd["differences"][0]["unexplained"]
+
+
+@pytest.mark.parametrize("measured", [9, None])
+def test_modules_have_a_column_where_one_is_not_as_predicted(measured):
+    """Where all are, a sentence says so: only this sees it over a module that differs or failed."""
+    wrong = {"measured": measured, "measured_reason": measured and "unexplained"}
+    section = zoo_section(zoo(PLAIN, TIED | wrong), "zoo")
+    assert not section["as_predicted"]
+    assert section["heads"] == ["our module", "transformers", "public count", "printed"]
+    plain, tied = section["series"][0]["rows"]
+    assert [row["cells"][0]["sign"] for row in (plain, tied)] == ["=", "≠" if measured else "–"]
+    assert zoo_section(TABLE, "zoo")["as_predicted"]
 
 
 def test_active_parameters_name_the_convention_of_the_closest_count():

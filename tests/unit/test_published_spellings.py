@@ -121,6 +121,23 @@ def test_keys_of_published_files_that_no_class_writes(tmp_path, keys):
     assert "unknown" not in lines
 
 
+@pytest.mark.parametrize(
+    ("value", "position"), [(None, "none"), ("nope", "none"), ("rope", "rotary")]
+)
+def test_granite_has_rope_where_its_file_says_so(tmp_path, value, position):
+    """RoPE was counted in all; parameters are the same, so only this sees it. The class knows."""
+    keys = SIZES | {
+        "model_type": "granitemoehybrid", "num_local_experts": 0, "mamba_n_heads": 8,
+        "position_embedding_type": value, "layer_types": ["mamba", "attention"] * 2,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    assert mb.model(tmp_path).architecture.position == position
+    with device("meta"):
+        config = transformers.GraniteMoeHybridConfig(**keys)
+        of_class = transformers.GraniteMoeHybridForCausalLM(config)
+    assert (of_class.model.rotary_emb is None) == (position == "none")
+
+
 def test_the_window_of_phi_3_bounds_its_cache(tmp_path):
     """The class keeps one token less than the window before the next token comes."""
     n_tokens, window = 40, 9

@@ -41,7 +41,8 @@ def run(
 
 
 def _text(base: Base) -> str:
-    return f"{base.name} {base.label} {base.series} {base.family.name()}".casefold()
+    same_shape = " ".join(base.model.same_shape) if base.model else ""
+    return f"{base.name} {base.label} {base.series} {base.family.name()} {same_shape}".casefold()
 
 
 def _row(base: Base) -> dict:
