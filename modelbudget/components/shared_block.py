@@ -54,27 +54,19 @@ def _mlp(a: Fields) -> SimpleNamespace:
     )
 
 
-def _block(attention: Values, output, of_mlp: Values, first_norm, second_norm) -> Values:
-    """Values of a block by component; the output of its attention is d_model wide."""
-    return {
-        **{f"attention.{name}": value for name, value in attention.items() if name},
-        "attention.output": output,
-        **{f"mlp.{name}" if name else "mlp": value for name, value in of_mlp.items()},
-        "norm.attention": first_norm,
-        "norm.mlp": second_norm,
-    }
-
-
 def parameters(a: Fields) -> Values:
     """Attention of 2 · d_model channels and MLP (Glorioso et al. 2024, arXiv 2405.16712, fig. 2).
 
     The norm before the attention has as many; nothing is added to the output of attention.
     """
-    output = a.n_head * a.d_head * a.d_model
-    of_attention, of_mlp = multi_head.parameters(_attention(a)), mlp.parameters(_mlp(a))
-    return _block(
-        of_attention, output, of_mlp, norm.parameters(a, 2 * a.d_model), norm.parameters(a)
-    )
+    of_attention = multi_head.parameters(_attention(a))
+    return {
+        **{f"attention.{name}": value for name, value in of_attention.items()},
+        "attention.output": a.n_head * a.d_head * a.d_model,
+        **{f"mlp.{name}": value for name, value in mlp.parameters(_mlp(a)).items()},
+        "norm.attention": norm.parameters(a, 2 * a.d_model),
+        "norm.mlp": norm.parameters(a),
+    }
 
 
 def use_parameters(a: Fields) -> Values:

@@ -87,33 +87,19 @@ class EncoderDecoder(
 
 
 def _parameters(a: Fields, of_part: OfPart) -> Terms:
-    ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-    of_attention = multi_head.parameters(a)
-    return _assembled(a, ends, embedding.position(a), of_attention, of_part, norm.parameters(a))
-
-
-def _assembled(
-    a: Fields, ends: Values, position, attention: Values, of_part: OfPart, one_norm=0
-) -> Terms:
-    """Combine the values of all components; `position`: that of the positions of one stack."""
+    attention, one_norm = multi_head.parameters(a), norm.parameters(a)
     stack = {
-        "position": position,  # one table for all layers of a stack
+        "position": embedding.position(a),  # one table for all layers of a stack
         "norm.embedding": a.embedding_norm * one_norm,
         "norm.final": a.final_norm * one_norm,
     }
+    of_encoder, of_decoder = {"attention": attention}, {"attention": attention, "cross": attention}
     return {
-        **part("", ends),
+        **part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)}),
         **part("encoder", stack, positive(a.n_encoder_layer)),
-        **_layers(a, "encoder", {"attention": attention}, of_part, one_norm, a.n_encoder_layer),
+        **_layers(a, "encoder", of_encoder, of_part, one_norm, a.n_encoder_layer),
         **part("decoder", stack),
-        **_layers(
-            a,
-            "decoder",
-            {"attention": attention, "cross": attention},
-            of_part,
-            one_norm,
-            a.n_decoder_layer,
-        ),
+        **_layers(a, "decoder", of_decoder, of_part, one_norm, a.n_decoder_layer),
     }
 
 
