@@ -43,11 +43,6 @@ def linear_tensors(name: str, d_in, d_out, bias) -> list[Tensor]:
     return [matrix(name, d_out, d_in), vector(name, d_out, bias)]
 
 
-def counts(tensors: list[Tensor]) -> dict[str, Any]:
-    """Count the parameter tensors of each component."""
-    return sums(tensors, lambda tensor: 1)
-
-
 def numbers(tensors: list[Tensor]) -> dict[str, Any]:
     """Count the numbers of each component, of those that some model of these words has."""
     present = [tensor for tensor in tensors if not is_absent(tensor)]
