@@ -31,9 +31,9 @@ def whole_number(least: int, most: int) -> Argument:
     )
 
 
-def one_of(kind: type) -> Argument:
+def one_of(class_: type) -> Argument:
     """Return the argument that is of a class."""
-    return Argument(lambda value: isinstance(value, kind), f"a {kind.__name__}")
+    return Argument(lambda value: isinstance(value, class_), f"a {class_.__name__}")
 
 
 def _is_settings(value: Any) -> bool:
@@ -93,15 +93,15 @@ USUAL = {
 """By the name that they have in all functions but those that say otherwise."""
 
 
-def checked(**others: Argument) -> Callable[[Function], Function]:
+def checked(**unusual: Argument) -> Callable[[Function], Function]:
     """Check arguments by name before a function runs. Its errors are InputError.
 
-    `others`: those that are not what `USUAL` says.
+    `unusual`: those that are not what `USUAL` says.
     """
 
     def wrap(function: Function) -> Function:
         signature = inspect.signature(function)
-        known = USUAL | others
+        known = USUAL | unusual
         arguments = {name: known[name] for name in signature.parameters if name in known}
 
         @functools.wraps(function)

@@ -141,12 +141,12 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
 
 def _loading(model: ChosenModel, tensors: list[Tensor]) -> Loading | None:
     """Let the class of the config.json load names and shapes; None without one to build."""
-    kind, config = model.base.transformers, model.base.config
-    if not kind or not config or find_spec("transformers") is None or find_spec("torch") is None:
+    name, config = model.base.transformers, model.base.config
+    if not name or not config or find_spec("transformers") is None or find_spec("torch") is None:
         return None
     from modelbudget.measurement.reference.loading import loading
 
-    return loading(kind, json.loads(config), {tensor.name: tensor.shape for tensor in tensors})
+    return loading(name, json.loads(config), {tensor.name: tensor.shape for tensor in tensors})
 
 
 def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary) -> Of:

@@ -44,7 +44,7 @@ class OfClass(NamedTuple):
     """
 
     model: ChosenModel
-    kind: str
+    class_name: str
     config: dict[str, Any] | None
     architecture: Architecture
     run: RunConfig
@@ -91,42 +91,42 @@ def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
     return chosen.get("implementation", TRANSFORMERS * names_class(model)) == TRANSFORMERS
 
 
-def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], given: Collection[str]) -> str | None:
-    """Return why the class cannot run so, if it is because of a field among `given`."""
+def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], names: Collection[str]) -> str | None:
+    """Return why the class cannot run so, if it is because of a field among `names`."""
     try:
         of_class = as_class(model, chosen)
     except (ValueError, InputError):
         return None  # the answer says why
     values = vars(of_class.architecture) | vars(of_class.run)
     checks = of_any_code(type(of_class.architecture))
-    return first_mistake((check for check in checks if check.names & set(given)), values)
+    return first_mistake((check for check in checks if check.names & set(names)), values)
 
 
 def as_class(model: ChosenModel, chosen: Mapping[str, Any]) -> OfClass:
     """Return the model as its class. Raises InputError, or ValueError if it is no class."""
-    kind = class_of(model)
+    class_name = class_of(model)
     settings = {name: value for name, value in chosen.items() if name != "implementation"}
     compared = implementations()[TRANSFORMERS].classes
-    if kind is None or model.base.transformers in compared:
-        implementations()[TRANSFORMERS].of_class(kind)  # refused without a class
+    if class_name is None or model.base.transformers in compared:
+        implementations()[TRANSFORMERS].of_class(class_name)  # refused without a class
         a, run = model.with_run(settings | {"implementation": TRANSFORMERS})
     else:
         a, run = model.with_run(settings | {"implementation": OURS})
         run = run.model_copy(update={"implementation": TRANSFORMERS})
-    assert kind is not None
+    assert class_name is not None
     config = None
     if model.base.family.name() != WITHOUT_FORMULA:
-        config = class_config(kind, a, model.base.config)
-    return OfClass(model, kind, config, a, run, settings)
+        config = class_config(class_name, a, model.base.config)
+    return OfClass(model, class_name, config, a, run, settings)
 
 
 def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ...]:
     """Say that an answer is not about the class of a model, where nobody has said so."""
-    kind = class_of(model)
-    if kind is None or "implementation" in chosen:
+    name = class_of(model)
+    if name is None or "implementation" in chosen:
         return ()
     return (
-        f"about modelbudget's own modules; {kind} may need more: --implementation transformers",
+        f"about modelbudget's own modules; {name} may need more: --implementation transformers",
     )
 
 
@@ -183,7 +183,7 @@ def answer(
 def _not_traceable(of_class: OfClass) -> str | None:
     """Return why the class cannot be traced in its run, or here; None if it can."""
     try:
-        class_run(of_class.kind, of_class.run)
+        class_run(of_class.class_name, of_class.run)
     except ValueError as error:
         return str(error)
     is_installed = all(find_spec(name) for name in ("torch", "transformers"))
@@ -193,9 +193,9 @@ def _not_traceable(of_class: OfClass) -> str | None:
 def _not_by_formula(of_class: OfClass, quantity: str) -> str | None:
     """Return why a quantity of the class is not predicted by formula; None if it is."""
     if of_class.config is None:
-        return f"no formula covers {of_class.kind}"
+        return f"no formula covers {of_class.class_name}"
     return not_compared(
-        quantity, of_class.kind, of_class.config, of_class.architecture, of_class.run
+        quantity, of_class.class_name, of_class.config, of_class.architecture, of_class.run
     ) or prediction_or_reason.why_not(quantity, of_class.architecture, of_class.run)
 
 
@@ -220,7 +220,7 @@ def _predicted(of_class: OfClass, quantities) -> dict[str, Breakdown]:
 
 def _of_class_alone(of_class: OfClass, quantity: str) -> dict[str, Term]:
     """Return the parameters that the class has and our model has not."""
-    known = known_difference(of_class.kind, of_class.architecture)
+    known = known_difference(of_class.class_name, of_class.architecture)
     if known is None or known.parameters < 0 or quantity not in OF_WEIGHTS:
         return {}
     each = bytes_of(of_class.run.dtype) if quantity == "parameter_bytes" else 1
@@ -233,7 +233,7 @@ def _traced(
     """Trace the class on meta, in a process of bounded time and memory."""
     from modelbudget.common.workers import Failure
 
-    run = class_run(of_class.kind, of_class.run)
+    run = class_run(of_class.class_name, of_class.run)
     if of_class.config is None:
         from modelbudget.api.measuring import measure_models
 
@@ -241,19 +241,21 @@ def _traced(
     else:
         from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
 
-        wanted = Wanted(of_class.kind, of_class.config, [(run, frozenset(quantities))])
+        wanted = Wanted(of_class.class_name, of_class.config, [(run, frozenset(quantities))])
         outcome = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
         if isinstance(outcome, Failure):
             return {}, dict.fromkeys(
-                quantities, f"{of_class.kind} was not traced: {outcome.reason}"
+                quantities, f"{of_class.class_name} was not traced: {outcome.reason}"
             )
-    source = f"traced: {of_class.kind}"
+    source = f"traced: {of_class.class_name}"
     values = {
         quantity: of_values(of_class.model.label, quantity, source, _by_component(quantity, values))
         for quantity in quantities
         if (values := outcome.values.get(quantity)) is not None
     }
-    missing = {q: f"{of_class.kind} was not traced: {why}" for q, why in outcome.missing.items()}
+    missing = {
+        q: f"{of_class.class_name} was not traced: {why}" for q, why in outcome.missing.items()
+    }
     return values, missing
 
 
@@ -275,21 +277,23 @@ def _notes(
     lines = []
     if traced:
         package = f"transformers {version('transformers')}"
-        lines.append(f"{of_class.kind} of {package}, traced without storage")
+        lines.append(f"{of_class.class_name} of {package}, traced without storage")
     if of_class.config is not None and (ratios := _ratios(of_class, traced)):
         lines.append(f"modelbudget's own modules have {ratios} of the class's")
     if of_class.config is not None and (
-        known := known_difference(of_class.kind, of_class.architecture)
+        known := known_difference(of_class.class_name, of_class.architecture)
     ):
         counted = f", counted as {CLASS_ALONE!r}" if known.parameters > 0 else ", counted here"
-        lines.append(f"{of_class.kind} has another number of parameters{counted}: {known.text}")
+        lines.append(
+            f"{of_class.class_name} has another number of parameters{counted}: {known.text}"
+        )
     if missing and of_class.config is not None:
         lines.append("--implementation modelbudget answers for modelbudget's own modules")
     return tuple(lines)
 
 
-def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
-    a, run = one.model.with_run({**one.chosen, "implementation": OURS})
+def _ratios(model_class: OfClass, traced: Mapping[str, Breakdown]) -> str:
+    a, run = model_class.model.with_run({**model_class.chosen, "implementation": OURS})
     ratios = {}
     for quantity, of_class in traced.items():
         terms, why = prediction_or_reason.terms_or_reason(quantity, a, run)

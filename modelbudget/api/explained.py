@@ -108,13 +108,13 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def model_of(given: str | None, printed: str | None, settings: dict[str, Any]) -> Model | None:
+def model_of(name: str | None, printed: str | None, settings: dict[str, Any]) -> Model | None:
     """Return the model that a user names, or that a file does; None if neither is known."""
-    name = given or (printed and named_model(printed))
-    if not name:
+    chosen = name or (printed and named_model(printed))
+    if not chosen:
         return None
     sizes = {key: value for key, value in settings.items() if key not in RunConfig.model_fields}
-    return model(name, **sizes)
+    return model(chosen, **sizes)
 
 
 def gib(n_bytes: float) -> str:

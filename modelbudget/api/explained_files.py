@@ -94,11 +94,11 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     try:
         config = json.loads(read_text(path, MAX_JSON))
         rank, targets = config["r"], config["target_modules"]
-        base, kind = config.get("base_model_name_or_path"), config["peft_type"]
+        base, peft_type = config.get("base_model_name_or_path"), config["peft_type"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError([f"{path}: no configuration of LoRA: {error}"]) from None
-    if kind != "LORA" or type(rank) is not int or config.get("use_dora"):
-        raise InputError([f"{path}: peft_type = {kind}: known: LORA without use_dora"])
+    if peft_type != "LORA" or type(rank) is not int or config.get("use_dora"):
+        raise InputError([f"{path}: peft_type = {peft_type}: known: LORA without use_dora"])
     file = folder / "adapter_model.safetensors"
     tensors = checkpoint_files.header(file)
     n = sum(tensor.elements for tensor in tensors)

@@ -112,8 +112,8 @@ def _must_be_module(name: str) -> None:
         folder, _, module = path.removesuffix(".py").removeprefix("./").rpartition("/")
         relative = not path.startswith(("/", "../"))
         written = f"{folder}/{module}".replace("/", ".").strip(".") if relative else module
-        there = "" if relative else f", with PYTHONPATH={folder}"
-        raise InputError([f"MODEL = {show(name)}: a path; write {written}:{function}{there}"])
+        note = "" if relative else f", with PYTHONPATH={folder}"
+        raise InputError([f"MODEL = {show(name)}: a path; write {written}:{function}{note}"])
 
 
 def _config(name: str) -> Path | None:

@@ -136,13 +136,13 @@ def _values(solutions: dict[str, Solution]) -> dict[str, int]:
     return {name: solution.value for name, solution in solutions.items()}
 
 
-def reserve_of(given: str | int | None) -> int | None:
+def reserve_of(reserve: str | int | None) -> int | None:
     """Return a reserve in bytes; None for that of the data file. Raises InputError."""
-    if given is None or (type(given) is int and given >= 0):
-        return given
-    n_bytes = size(given) if isinstance(given, str) else None
+    if reserve is None or (type(reserve) is int and reserve >= 0):
+        return reserve
+    n_bytes = size(reserve) if isinstance(reserve, str) else None
     if n_bytes is None or n_bytes > MAX_COUNT:
-        raise InputError([f"--reserve {show(given)}: no size in bytes; allowed: {EXAMPLES}"])
+        raise InputError([f"--reserve {show(reserve)}: no size in bytes; allowed: {EXAMPLES}"])
     return n_bytes
 
 
@@ -182,12 +182,12 @@ def settings_on(
     from modelbudget.sweeps.device_defaults import device_defaults, where
 
     fields = fields_of(settings)
-    if (there := where(device, training)) == "cuda":
+    if (platform := where(device, training)) == "cuda":
         return fields
     base = model.base
     is_set = {*base.fields, *base.derive, *model.chosen, *fields}
     of_cuda = device_defaults(base.family)
-    for name, default in device_defaults(base.family, there).items():
+    for name, default in device_defaults(base.family, platform).items():
         architecture, run = model.with_run(fields)
         values = vars(architecture) | vars(run)
         is_default = name not in is_set and getattr(run, name) == of_cuda[name](values)
@@ -280,7 +280,7 @@ def fit(
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
     pair = model.with_run(chosen)
-    there = as_class(pair, model.base.transformers, purpose, model.base.config)
+    as_built = as_class(pair, model.base.transformers, purpose, model.base.config)
 
     def largest(of, room: int, at_value=at) -> dict[str, Solution]:
         fields = "batch", "length"
@@ -302,7 +302,7 @@ def fit(
         devices,
         n_bytes,
         largest(pair, device.bytes, at_value),
-        largest(there, device.bytes) if there else {},
+        largest(as_built, device.bytes) if as_built else {},
         largest(pair, room, at_value),
         largest(pair, with_segments, at_value) if training and device.platform == "cuda" else {},
         margins,

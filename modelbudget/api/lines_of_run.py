@@ -19,7 +19,7 @@ from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
-from modelbudget.measurement.reference.class_run import OWN
+from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
@@ -33,7 +33,7 @@ def line_of_settings(run: RunConfig) -> str:
     Of a class of `transformers`, without those that it computes by its code.
     """
     fields = type(run).model_fields
-    of_code = set(OWN) - {"implementation"} if run.implementation == TRANSFORMERS else ()
+    of_code = set(OF_CODE) - {"implementation"} if run.implementation == TRANSFORMERS else ()
     shown = [
         name
         for name in fields
@@ -123,13 +123,13 @@ def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
     fields = vars(a)
     if not is_sharded(run) or "moe" not in fields.get("mlps", ""):
         return ()
-    n_own = fields["n_expert"] // run.expert_parallel
+    n_local = fields["n_expert"] // run.expert_parallel
     n_device = replicas(run) if run.expert_parallel == 1 else replicas_of_experts(run)
-    n_each = ceil_div(n_own, n_device)
-    if n_each * n_device == n_own:
+    n_each = ceil_div(n_local, n_device)
+    if n_each * n_device == n_local:
         return ()
     return (
-        f"zero {run.zero}: FSDP2 pads the {n_own:,} stacked experts of a layer to "
+        f"zero {run.zero}: FSDP2 pads the {n_local:,} stacked experts of a layer to "
         f"{n_each * n_device:,}, of which each of {n_device:,} devices has {n_each:,}; more "
         "devices can need more memory, since padding is gathered too",
     )
@@ -169,19 +169,19 @@ OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
 
 
 def lines_of_weights(
-    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None, kind: str | None
+    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None, class_: str | None
 ) -> tuple[str, ...]:
     """Say where the bytes of quantised weights come from, and how products read them.
 
-    `file_bytes`: those of the tensors in a file, if they are known; `kind`: the model's class.
+    `file_bytes`: those of the tensors in a file, if they are known; `class_`: the model's class.
     """
     if run.weights not in FORMATS:
         return ()
     known, lines = FORMATS[run.weights], []
-    if kind in OF_CONV1D and "conv1d" not in known.library.converts:
+    if class_ in OF_CONV1D and "conv1d" not in known.library.converts:
         lines.append(
             f"weights {run.weights}: of our linear layers; {known.library.library} converts no "
-            f"Conv1D, so that transformers leaves {kind} in {run.dtype}"
+            f"Conv1D, so that transformers leaves {class_} in {run.dtype}"
         )
     if "parameter_bytes" in breakdowns:
         if not known.is_witnessed:

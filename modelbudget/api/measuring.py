@@ -154,8 +154,10 @@ def compare_model(
     if mistake := undefined(quantities, architecture, run):
         raise InputError([f"{model.name}: {mistake}"])
     results = measure_models([pair], quantities, device=device)
-    kind = model.base.transformers
-    point = Point("000001", model.label, model.name, {}, architecture, kind, run, model.base.config)
+    class_ = model.base.transformers
+    point = Point(
+        "000001", model.label, model.name, {}, architecture, class_, run, model.base.config
+    )
     points = table_of([point])
     measured = measured_table(results, quantities)
     of_class, values = class_values(points, measure)

@@ -61,8 +61,8 @@ def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) ->
         return class_answers.wrong_run(model, chosen, given)
     architecture, run = model.with_run(settings)
     of_run = run_constraints(type(architecture)) if architecture.is_language_model() else ()
-    about_given = (constraint for constraint in of_run if constraint.names & set(given))
-    return first_mistake(about_given, vars(architecture) | vars(run))
+    constraints = (constraint for constraint in of_run if constraint.names & set(given))
+    return first_mistake(constraints, vars(architecture) | vars(run))
 
 
 def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str | None:
@@ -75,8 +75,8 @@ def host_bytes(a: Architecture, run: RunConfig) -> int | None:
     """Return what the optimizer of a run keeps in the host's memory, if it keeps anything there."""
     if optimizer_named(run.optimizer).host is None:
         return None
-    there = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
-    return of_model("optimizer_bytes", prediction_or_reason.predicted("optimizer_bytes", a, there))
+    hosted = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
+    return of_model("optimizer_bytes", prediction_or_reason.predicted("optimizer_bytes", a, hosted))
 
 
 def predictions(
@@ -146,15 +146,6 @@ class Predictions(Frames):
             if note.about != "serving" or self.run.cache_layout == "paged"
         ]
         return [note.text for note in notes if not (is_class and note.is_of_our_modules)]
-
-    def with_others(self, others: Predictions) -> Predictions:
-        """Return these and others of the same model, in this run but for what a device decides."""
-        return replace(
-            self,
-            breakdowns=self.breakdowns | others.breakdowns,
-            missing=self.missing | others.missing,
-            notes=tuple(dict.fromkeys((*self.notes, *others.notes))),
-        )
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add the settings of the run to what depends on them, and why its kernel is math."""
@@ -238,3 +229,13 @@ def _known(quantities: Collection[str]) -> None:
                 for quantity in unknown
             ]
         )
+
+
+def merged(first: Predictions, second: Predictions) -> Predictions:
+    """Return the quantities of both, of one model; the run is that of the first."""
+    return replace(
+        first,
+        breakdowns=first.breakdowns | second.breakdowns,
+        missing=first.missing | second.missing,
+        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+    )

@@ -195,8 +195,8 @@ def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: 
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
     on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
-    of_tokens = sum(one.n_bytes for one in tensors if has_head and one.name == TOKENS)
-    n_bytes = sum(one.n_bytes for one in tensors if not one.name.startswith(on_host)) - of_tokens
+    of_tokens = sum(t.n_bytes for t in tensors if has_head and t.name == TOKENS)
+    n_bytes = sum(t.n_bytes for t in tensors if not t.name.startswith(on_host)) - of_tokens
     note = f"of the file, {run.host_layers} layers on the host" if on_host else "of the file"
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)

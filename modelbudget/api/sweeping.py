@@ -52,6 +52,6 @@ def _prepare(place: Path, path: Path, configs: list[Path]) -> None:
     sweeps.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, sweeps / f"{path.stem}.yaml")
     for config in configs:
-        there = sweeps / config.relative_to(path.parent)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(config, there)
+        copy = sweeps / config.relative_to(path.parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(config, copy)

@@ -43,12 +43,12 @@ def _next_batch(n_bytes: dict[int, int], low: int, high: int | None, room: int) 
         return (low + high) // 2
     below = sorted(batch for batch in n_bytes if batch <= low)
     above = sorted(batch for batch in n_bytes if batch > low)
-    first, *others = (below[-1:] + above[:1]) if below and above else (below or above)[-2:]
+    first, *more = (below[-1:] + above[:1]) if below and above else (below or above)[-2:]
     guess = 2 * low
-    if others:
-        slope = n_bytes[others[0]] - n_bytes[first]
+    if more:
+        slope = n_bytes[more[0]] - n_bytes[first]
         if slope > 0:
-            guess = first + (room - n_bytes[first]) * (others[0] - first) // slope
+            guess = first + (room - n_bytes[first]) * (more[0] - first) // slope
     elif high is not None:
         guess = high // 2
     guess = max(guess, low + 1)

@@ -147,28 +147,28 @@ def trainer(
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
     room = accelerator(device, accelerators) if device is not None else None
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
-    others = _Others(model, name, reference, reward, answer, engine)
+    models = _Models(model, name, reference, reward, answer, engine)
     chosen = {"implementation": OURS, **fields_of(settings)}
     chosen = settings_on(room, model, chosen, training=True) if room else chosen
-    run = others.run_of(chosen)
-    parts = tuple(others.parts(run))
+    run = models.run_of(chosen)
+    parts = tuple(models.parts(run))
     if room is None:
-        return Trained(model.label, others.trainer, run, parts)
+        return Trained(model.label, models.trainer, run, parts)
     margins = memory_margins().with_reserve(reserve_of(reserve))
-    trained = Trained(model.label, others.trainer, run, parts, room, margins)
+    trained = Trained(model.label, models.trainer, run, parts, room, margins)
 
     def needed(batch: int) -> int | None:
         try:
-            of_batch = others.run_of({**chosen, "batch": batch})
+            of_batch = models.run_of({**chosen, "batch": batch})
         except InputError:  # more than a batch may be
             return None
-        return Trained(model.label, others.trainer, of_batch, tuple(others.parts(of_batch))).needed
+        return Trained(model.label, models.trainer, of_batch, tuple(models.parts(of_batch))).needed
 
     largest = largest_batch({run.batch: trained.needed}, needed, room.bytes)
     return replace(trained, largest_batch=largest and largest.value)
 
 
-class _Others:
+class _Models:
     """The models of a trainer: the policy, its reference, a reward model, an engine."""
 
     def __init__(
@@ -179,7 +179,7 @@ class _Others:
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.reference = reference or (COPY if name == "dpo" else NONE)
         models = {"reference": reference, "reward": reward}
-        self.others = {
+        self.further = {
             what: ChosenModel.named(model)
             for what, model in models.items()
             if model not in (None, COPY, NONE)
@@ -203,8 +203,8 @@ class _Others:
         """Return what the models need: of DPO, `batch` pairs are twice as many texts."""
         texts = run.batch * (2 if self.trainer == "dpo" else 1)
         run = run.model_copy(update={"batch": texts})
-        one = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
-        of_microbatch = run.model_copy(update=one)
+        one_microbatch = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
+        of_microbatch = run.model_copy(update=one_microbatch)
         a = self.policy.with_run()[0]
         has_buffer = max(accumulates(run), has_buckets(run))
         quantities = ("parameter_bytes", "optimizer_bytes", "gradient_bytes")[: 2 + has_buffer]
@@ -227,12 +227,12 @@ class _Others:
         )
         # What a device holds of the texts of other microbatches: tokens and masks.
         n_other = texts - of_microbatch.batch
-        others = 2 * INDEX * n_other * run.length
+        waiting = 2 * INDEX * n_other * run.length
         of_reference = self._reference(a, of_microbatch, preference)
         if of_reference:
             n_bytes, note, forward = of_reference
             yield Part("reference: weights", n_bytes, note, False)
-        if reward := self.others.get("reward"):
+        if reward := self.further.get("reward"):
             yield from self._reward(reward, run, of_texts)
         if self.engine is not None:
             yield from self._engine(self.engine, a, run)
@@ -245,7 +245,7 @@ class _Others:
             _, kept = self._program(pass_of, a, of_microbatch, preference, True)
             note = "over the policy's activations"
             if run.n_microbatch > 1:
-                kept += others
+                kept += waiting
                 if not has_buffer:
                     note += ", and gradients"
                     kept += self._total("gradient_bytes", a, run)
@@ -254,7 +254,7 @@ class _Others:
         if of_reference and self.trainer == "grpo":
             of_answers = n_other * preference.n_answer
             of_answers *= bytes_of("float32" if preference.is_float32 else run.dtype)
-            yield Part("reference: its pass", forward + others + of_answers, of_texts, True)
+            yield Part("reference: its pass", forward + waiting + of_answers, of_texts, True)
             step += of_answers
         yield Part("policy: its step", step, of_texts, True)
 
@@ -271,7 +271,7 @@ class _Others:
         if self.reference == NONE:
             return None
         plain = _frozen(run)
-        reference = self.others.get("reference")
+        reference = self.further.get("reference")
         if reference is None and run.adapter != NONE:
             note = "the policy, its adapter off"
             return 0, note, self._program(pass_of, a, plain, preference)[0]

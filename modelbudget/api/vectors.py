@@ -91,7 +91,7 @@ def predicted(vector: Vector) -> int | None:
     of_class = as_class(model, dict(vector.run))
     if of_class.run.weights == "dtype":
         breakdown = by_formula(of_class, vector.quantity)
-    elif of_class.kind == "GPT2LMHeadModel" and of_class.run.weights.startswith("bnb-4bit"):
+    elif of_class.class_name == "GPT2LMHeadModel" and of_class.run.weights.startswith("bnb-4bit"):
         return None  # one packed matrix, of which our modules have three (docs/limits.md)
     else:
         breakdown = model.predict(vector.quantity, {"implementation": OURS})
@@ -100,7 +100,7 @@ def predicted(vector: Vector) -> int | None:
     each = {"parameters": 1, "parameter_bytes": bytes_of(of_class.run.dtype)}.get(
         vector.quantity, 0
     )
-    known = known_difference(of_class.kind, of_class.architecture)
+    known = known_difference(of_class.class_name, of_class.architecture)
     return breakdown.total + each * min(
         known.parameters if known else 0, 0
     )  # more are in the total

@@ -17,7 +17,7 @@ def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
         return architecture.build()
 
 
-def build_class(kind: str, config: Any, run: RunConfig, device: str) -> nn.Module:
+def build_class(class_name: str, config: Any, run: RunConfig, device: str) -> nn.Module:
     """Build a class of `transformers` from its config object, with the run's dtype and dropout.
 
     Its attention is `eager` if the run's is written out, else what the class chooses.
@@ -27,11 +27,11 @@ def build_class(kind: str, config: Any, run: RunConfig, device: str) -> nn.Modul
     # Imports transformers, which takes seconds.
     from modelbudget.huggingface.construct import construct, set_dropout
 
-    set_dropout(kind, config, run.dropout)
+    set_dropout(class_name, config, run.dropout)
     if run.attention_kernel == "written_out":
         config._attn_implementation = "eager"
     with _defaults(device, run.dtype):
-        return construct(kind, config)
+        return construct(class_name, config)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ Incomplete = Mapping[str, dict[str, Any]]
 """By key of the cache, a model that was not measured whole: its `rows` and its `failures`."""
 
 
-class Found(NamedTuple):
+class Measurements(NamedTuple):
     """Measurements, failures with reasons, counts of models, and those not measured whole.
 
     `models` counts those measured, reused and failed, if only in one quantity.
@@ -38,7 +38,7 @@ def measure_new(
     n_workers: int,
     folder: Path,
     tried: Mapping[str, dict[str, Any]] = {},
-) -> Found:
+) -> Measurements:
     """Measure each distinct model, or take its measurements from the cache in `folder`.
 
     They are reused as long as everything that they depend on is unchanged. A model with a missing
@@ -87,6 +87,6 @@ def measure_new(
     )
     counts = {"measured": len(wanted) - reused - lost, "reused": reused, "failed": lost}
     log.info("models: %s", counts)
-    others = [pl.DataFrame(model["rows"], SCHEMA) for model in incomplete.values()]
-    tables = [pl.DataFrame(schema=SCHEMA), *others, store.load(folder, wanted).drop("key")]
-    return Found(pl.concat(tables, how="diagonal").sort(ORDER), failed, counts, incomplete)
+    unsaved = [pl.DataFrame(model["rows"], SCHEMA) for model in incomplete.values()]
+    tables = [pl.DataFrame(schema=SCHEMA), *unsaved, store.load(folder, wanted).drop("key")]
+    return Measurements(pl.concat(tables, how="diagonal").sort(ORDER), failed, counts, incomplete)

@@ -229,8 +229,8 @@ def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module
         # Imports transformers, which takes seconds.
         from modelbudget.huggingface.unknown_class import configuration
 
-        kind = cast("HuggingFace", architecture).kind
-        return build_class(kind, configuration(architecture), run, device)
+        class_name = cast("HuggingFace", architecture).kind
+        return build_class(class_name, configuration(architecture), run, device)
     with uninitialised():
         return build(architecture, device, run.dtype)
 

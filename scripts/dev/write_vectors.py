@@ -114,7 +114,7 @@ def counted(bases: list[Base], configs: dict[str, dict]) -> Iterator[Vector]:
         assert base.model
         if found.parameters is None:
             raise SystemExit(f"{base.name}: {found.refusal}")
-        seen = [{"how": "class", "source": f"{found.kind}, parameters on meta"}]
+        seen = [{"how": "class", "source": f"{found.class_name}, parameters on meta"}]
         if base.model.exact == found.parameters:
             seen.append({"how": "published", "source": base.model.exact_source or ""})
         yield vector(f"{base.name}-parameters", base, "parameters", found.parameters, "parameters",
@@ -156,7 +156,7 @@ def traced(bases: list[Base], configs: dict[str, dict]) -> Iterator[Vector]:
                 continue
             for quantity, why in outcome.missing.items():
                 print(f"{base.name}: {quantity}: {why}")
-            source = f"{outcome.kind}, traced on {outcome.method} with {outcome.replaced}"
+            source = f"{outcome.class_name}, traced on {outcome.method} with {outcome.replaced}"
             for quantity, parts in sorted(outcome.values.items()):
                 unit, run = QUANTITIES[quantity]
                 values = [value for phase, value in parts.items() if phase != "setup"]

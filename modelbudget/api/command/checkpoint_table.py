@@ -26,7 +26,7 @@ def _of_names(checkpoint: Checkpoint) -> list[Table]:
         (mismatch.name, *("none" if shape is None else str(list(shape)) for shape in mismatch[1:]))
         for mismatch in checkpoint.loading.mismatches
     ]
-    title = f"{checkpoint.path.name} differs from {checkpoint.loading.kind}"
+    title = f"{checkpoint.path.name} differs from {checkpoint.loading.class_name}"
     return [Table(title, ("tensor", "of the class", "stored"), rows)]
 
 
@@ -53,4 +53,4 @@ def _names(checkpoint: Checkpoint) -> str:
         return f"; names and shapes: not compared: {checkpoint.loading.refusal}"
     n = len(checkpoint.loading.mismatches)
     differ = f"{n} differ from" if n else "those of"
-    return f"; names and shapes: {differ} {checkpoint.loading.kind}"
+    return f"; names and shapes: {differ} {checkpoint.loading.class_name}"

@@ -37,7 +37,7 @@ def run(
     optimizer: options.Optimizer = None,
     train: options.OnlyTraining = False,
     inference: options.OnlyInference = False,
-    given: options.Given = None,
+    fields: options.Fields = None,
     of_a: OfA = None,
     of_b: OfB = None,
     as_json: options.AsJson = False,
@@ -48,7 +48,7 @@ def run(
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
     settings = options.settings(
-        given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+        fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
     )
     wanted = quantities(train, inference)
     of_models = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
@@ -78,8 +78,8 @@ def _predicted(
 def _settings(models: list[Predictions]) -> str:
     """Return the run settings of all models, or those of each where they differ."""
     lines = {predictions.model.label: line_of_settings(predictions.run) for predictions in models}
-    same, *others = dict.fromkeys(lines.values())
-    return "; ".join(f"{name}: {line}" for name, line in lines.items()) if others else same
+    shared, *differing = dict.fromkeys(lines.values())
+    return "; ".join(f"{name}: {line}" for name, line in lines.items()) if differing else shared
 
 
 def _of_components(models: list[Predictions]) -> Table:

@@ -11,13 +11,13 @@ from modelbudget.report.charts.format import count, percent
 def run(
     name: options.Model,
     length: options.Length = None,
-    given: options.Given = None,
+    fields: options.Fields = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
     """Count parameters and FLOPs of a training token as papers do."""
-    settings = options.settings(given, length=length)
+    settings = options.settings(fields, length=length)
     counts = model_with(name, settings, {}).conventions(settings)
     if as_json:
         output.print_json({"conventions": counts.rows()})

@@ -21,7 +21,7 @@ def run(
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Whose file it is.")
     ] = None,
-    given: options.Given = None,
+    fields: options.Fields = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
@@ -30,7 +30,7 @@ def run(
 
     Nothing is guessed: what the file does not say is asked for by name.
     """
-    explained = explain(file, model, options.settings(given))
+    explained = explain(file, model, options.settings(fields))
     if as_json:
         output.print_json(explained.as_dict())
     elif as_csv:

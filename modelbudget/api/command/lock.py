@@ -19,14 +19,14 @@ def run(
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     optimizer: options.Optimizer = None,
-    given: options.Given = None,
+    fields: options.Fields = None,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
     """Write counts, bytes and FLOPs of models to budget.lock."""
     lock(
         names,
         options.settings(
-            given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+            fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
         ),
         path,
     )

@@ -36,7 +36,7 @@ def run(
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
-    given: options.Given = None,
+    fields: options.Fields = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
@@ -47,7 +47,9 @@ def run(
     """
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
-    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
+    settings = options.settings(
+        fields, batch, length, dtype, implementation, weights, adapter, rank
+    )
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)
@@ -153,7 +155,7 @@ def _summary(comparison: Comparison) -> list[str]:
         if row["quantity"] == "parameters" or row["known_difference"] or not row["agrees"]
     ]
     if (witness := comparison.of_class) and witness.parameters is None:
-        lines.append(f"transformers' {witness.kind} was not counted: {witness.refusal}")
+        lines.append(f"transformers' {witness.class_name} was not counted: {witness.refusal}")
     return lines
 
 

@@ -33,8 +33,8 @@ def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> 
             lines.append(f"{name}: dtype {run.dtype}, since its tensor cores have no bfloat16")
         elif device == "below_8" and "bfloat16" in (run.dtype, run.autocast):
             lines.append(f"{name}: its tensor cores have no bfloat16; allowed: float16")
-        there = refused_on(type(architecture), device).get(run.attention_kernel, [])
-        if refused := first_mistake(there, vars(architecture) | vars(run)):
+        conditions = refused_on(type(architecture), device).get(run.attention_kernel, [])
+        if refused := first_mistake(conditions, vars(architecture) | vars(run)):
             lines.append(f"{name}: {refused}; at most: --set attention_kernel=math")
         elif run.attention_kernel != on_cuda.attention_kernel:
             why = why_math(architecture, run, device) or "not flash: torch has none there"

@@ -28,7 +28,7 @@ def known_names(incomplete: str) -> list[str]:
 
 
 def settings(
-    given: list[str] | None,
+    fields: list[str] | None,
     batch: str | None = None,
     length: str | None = None,
     dtype: str | None = None,
@@ -52,7 +52,7 @@ def settings(
     settings_by_name: dict[str, Any] = {
         name: value for name, value in named.items() if value is not None
     }
-    for text in (part for texts in given or () for part in _SEVERAL.split(texts)):
+    for text in (part for texts in fields or () for part in _SEVERAL.split(texts)):
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
@@ -151,7 +151,7 @@ def other_name(error: Any) -> str | None:
         known = (RunConfig, *families().values())
         fields = {field: f"--set {field}=…" for of in known for field in of.model_fields}
         wanted = fields | wanted
-    near = [wanted[one] for one in nearest(name, wanted, 1, SAME_WORD)]
+    near = [wanted[option] for option in nearest(name, wanted, 1, SAME_WORD)]
     if name in OF_LAYERS and "adapter" in wanted:
         near = [f"--adapter {name}"]
     elif name == "qlora":
@@ -187,7 +187,7 @@ Optimizer = Annotated[
 ]
 OnlyTraining = Annotated[bool, _option("--train", "Only training.")]
 OnlyInference = Annotated[bool, _option("--inference", "Only inference.")]
-Given = Annotated[
+Fields = Annotated[
     list[str] | None, _option("--set", "Any field of docs/fields.md; repeatable.", "FIELD=VALUE")
 ]
 AsJson = Annotated[bool, _option("--json", "Print JSON with exact numbers.")]

@@ -28,6 +28,7 @@ from modelbudget.api.predictions import (
     OF_WEIGHTS,
     QUANTITIES,
     Predictions,
+    merged,
 )
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS
@@ -70,7 +71,7 @@ def run(
     file: options.FileOf = None,
     format_name: options.FormatOf = None,
     imatrix: options.HasImatrix = False,
-    given: options.Given = None,
+    fields: options.Fields = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
@@ -81,7 +82,7 @@ def run(
     against the formula: exit code 1 if it differs.
     """
     settings = options.settings(
-        given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+        fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
     )
     of_trainer = {"reference": reference, "reward": reward, "answer": answer,
                   "engine-share": engine_share, "engine-sleeps": engine_sleeps or None}  # fmt: skip
@@ -114,8 +115,8 @@ def run(
         from modelbudget.api.command import serve_table  # and the parts of all models with it
 
         of_devices = ("tensor_parallel", "expert_parallel")  # checked as settings of an engine
-        of_one = {field: value for field, value in settings.items() if field not in of_devices}
-        model = model_with(name, of_one, {})
+        of_model = {field: value for field, value in settings.items() if field not in of_devices}
+        model = model_with(name, of_model, {})
         serving = model.serve(
             serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
         )
@@ -155,12 +156,12 @@ def run(
         predicted = model.predictions(asked, shared | (used if inference else trained))
         by_purpose = predicted, predicted
     else:  # torch has other kernels for training than for inference there
-        others = [quantity for quantity in asked if quantity not in quantities(True, False)]
+        used_alone = [quantity for quantity in asked if quantity not in quantities(True, False)]
         by_purpose = (
-            model.predictions(others, used),
+            model.predictions(used_alone, used),
             model.predictions(quantities(True, False), trained),
         )
-        predicted = by_purpose[True].with_others(by_purpose[False])
+        predicted = merged(by_purpose[True], by_purpose[False])
     fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
@@ -175,9 +176,9 @@ def run(
                     options.repeated(settings, **{option: fit}, **same)
                     for option in ("serve", "fit")
                 )
-                others = {"not known": f"; of an engine:{served}",
-                          "keeps no cache": f"; its training:{trained} --train"}  # fmt: skip
-                more = [*others.items()][: 0 if training else 1 + inference]
+                options_of = {"not known": f"; of an engine:{served}",
+                              "keeps no cache": f"; its training:{trained} --train"}  # fmt: skip
+                more = [*options_of.items()][: 0 if training else 1 + inference]
                 refusals += [
                     line + "".join(text for part, text in more if part in line)
                     for line in error.mistakes
@@ -222,10 +223,10 @@ def run(
             raise typer.Exit(DIFFERS)
 
 
-def _refuse_with(option: str, others: dict[str, Any]) -> None:
+def _refuse_with(option: str, excluded: dict[str, Any]) -> None:
     """Raise InputError with the options that are given and mean nothing with this one."""
     if names := [
-        f"--{name}" for name, value in others.items() if value is not None and value is not False
+        f"--{name}" for name, value in excluded.items() if value is not None and value is not False
     ]:
         raise InputError([f"{option}: allowed without {', '.join(names)}"])
 
@@ -305,12 +306,12 @@ def of_totals(several: list[Predictions]) -> Table:
     ]
     names = [predictions.model.label for predictions in several] if len(several) > 1 else ["value"]
     whose = ", ".join(dict.fromkeys(predictions.whose for predictions in several))
-    of_one = (
+    of_device = (
         "; bytes and FLOPs of one device"
         if any(division(predictions.run) for predictions in several)
         else ""
     )
-    return Table(f"Totals, for the implementation {whose}{of_one}", ("quantity", *names), rows)
+    return Table(f"Totals, for the implementation {whose}{of_device}", ("quantity", *names), rows)
 
 
 def _total(predicted: Predictions, quantity: str) -> str:

@@ -14,7 +14,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count, in_words, si_bytes
 
 MODULES = "modelbudget's modules"
-OF_ONE = {"length": " of batch 1"}
+OF_BATCH_1 = {"length": " of batch 1"}
 SEGMENTS = "  expandable_segments:True"
 """What PYTORCH_CUDA_ALLOC_CONF may say, below the largest batch or length."""
 MOST_CHANGES = 8
@@ -104,7 +104,7 @@ def of_changes(fit: Fit) -> Table:
         rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
         limits = (all_of.largest or {}).items()
         rows += [
-            (f"  largest {name}{OF_ONE.get(name, '')}", "", count(n), "") for name, n in limits
+            (f"  largest {name}{OF_BATCH_1.get(name, '')}", "", count(n), "") for name, n in limits
         ]
     return Table(f"What needs less{of}: {notes}", ("change", "--set", "peak", "less"), rows,
                  before_names=("less",), texts=("--set",))  # fmt: skip

@@ -149,9 +149,9 @@ def _width(columns: Sequence[_Column]) -> int:
 
 def _groups(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
     """Divide columns into groups that can be as narrow as `width`, each with that of the names."""
-    names, *others = columns
+    names, *more = columns
     groups = [[names]]
-    for column in others:
+    for column in more:
         narrowest = [narrow._replace(width=narrow.least) for narrow in (*groups[-1], column)]
         if len(groups[-1]) > 1 and _width(narrowest) > width:
             groups.append([names])

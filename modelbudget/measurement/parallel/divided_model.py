@@ -107,13 +107,13 @@ def _divide_biases(embedding: Embedding, mesh: DeviceMesh, states: Placement) ->
     embedding.own_heads = slice(n_head * first, n_head * (first + 1))
     embedding.parts = mesh.size() if states.is_shard() else 1
     if embedding.encoding == "buckets":
-        _keep_own(embedding.position, "weight", mesh, 1)
+        _keep_part(embedding.position, "weight", mesh, 1)
 
 
-def _keep_own(module: nn.Module, name: str, mesh: DeviceMesh, dim: int = 0) -> None:
+def _keep_part(module: nn.Module, name: str, mesh: DeviceMesh, dim: int = 0) -> None:
     """Keep this device's part of a parameter."""
-    own = getattr(module, name).detach().chunk(mesh.size(), dim)[mesh.get_local_rank()]
-    module.register_parameter(name, nn.Parameter(own.clone()))
+    part = getattr(module, name).detach().chunk(mesh.size(), dim)[mesh.get_local_rank()]
+    module.register_parameter(name, nn.Parameter(part.clone()))
 
 
 def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
@@ -125,9 +125,9 @@ def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
     def forward(tokens):
         tokens, rows = tokens.to_local(), embedding.weight.to_local()
         first = mesh.get_local_rank() * len(rows)
-        others = (tokens < first) | (tokens >= first + len(rows))
-        row_numbers = (tokens - first).masked_fill_(others, 0)
-        states = F.embedding(row_numbers, rows).masked_fill_(others.unsqueeze(-1), 0.0)
+        is_elsewhere = (tokens < first) | (tokens >= first + len(rows))
+        row_numbers = (tokens - first).masked_fill_(is_elsewhere, 0)
+        states = F.embedding(row_numbers, rows).masked_fill_(is_elsewhere.unsqueeze(-1), 0.0)
         return DTensor.from_local(states, mesh, [Partial()], run_check=False)
 
     embedding.forward = forward
@@ -193,9 +193,9 @@ def _divide_experts(moe: MoE, mesh: DeviceMesh) -> dict[str, Any]:
         stack = cast(nn.Module, getattr(moe, stack_name, None) or nn.Identity())
         for name, parameter in [*stack.named_parameters()]:
             shares = [part.chunk(mesh.size(), 1) for part in parameter.detach().chunk(parts, 1)]
-            own = torch.cat([share[mesh.get_local_rank()] for share in shares], 1)
-            stack.register_parameter(name, nn.Parameter(own))
-    _keep_own(moe.down, "weight", mesh, 2)
+            divided = torch.cat([share[mesh.get_local_rank()] for share in shares], 1)
+            stack.register_parameter(name, nn.Parameter(divided))
+    _keep_part(moe.down, "weight", mesh, 2)
 
     def read(x: torch.Tensor) -> torch.Tensor:
         x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
@@ -219,7 +219,7 @@ def _divide_heads(attention: Any, mesh: DeviceMesh) -> list[str]:
     n_kv_head = attention.n_kv_head
     attention.n_head //= mesh.size()
     if attention.sinks is not None:
-        _keep_own(attention, "sinks", mesh)
+        _keep_part(attention, "sinks", mesh)
     if n_kv_head % mesh.size() == 0:
         attention.n_kv_head //= mesh.size()
         return ["attention.key", "attention.value"]
@@ -243,7 +243,7 @@ def _head_norms(attention: Any, mesh: DeviceMesh) -> Iterator[tuple[str, Sequenc
             yield name, SequenceParallel(sequence_dim=2, use_local_output=True)
             continue
         for parameter, _ in [*module.named_parameters(recurse=False)]:
-            _keep_own(module, parameter, mesh)
+            _keep_part(module, parameter, mesh)
 
 
 def _normalise_all(norm: nn.Module, mesh: DeviceMesh) -> None:
@@ -252,13 +252,13 @@ def _normalise_all(norm: nn.Module, mesh: DeviceMesh) -> None:
     Each device has the gradient of all heads, and so that of the norm's parameters.
     """
 
-    def redistribute(x: Any, given: Placement, wanted: Placement) -> torch.Tensor:
-        x = DTensor.from_local(x, mesh, [given], run_check=False)
+    def redistribute(x: Any, placement: Placement, wanted: Placement) -> torch.Tensor:
+        x = DTensor.from_local(x, mesh, [placement], run_check=False)
         return x.redistribute(placements=[wanted]).to_local()
 
-    of_all, of_one = Replicate(), Shard(2)
-    norm.register_forward_pre_hook(lambda _, inputs: redistribute(inputs[0], of_one, of_all))
-    norm.register_forward_hook(lambda _, _inputs, y: redistribute(y, of_all, of_one))
+    replicated, divided = Replicate(), Shard(2)
+    norm.register_forward_pre_hook(lambda _, inputs: redistribute(inputs[0], divided, replicated))
+    norm.register_forward_hook(lambda _, _inputs, y: redistribute(y, replicated, divided))
 
 
 def _sum_key_gradient(mesh: DeviceMesh, widths: tuple[int, int], _down, _inputs, y: torch.Tensor):

@@ -24,19 +24,19 @@ def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
 
 
 def _divide(moe: MoE, run: RunConfig, mesh: DeviceMesh) -> None:
-    n_own = moe.n_expert // mesh.size()
+    n_local = moe.n_expert // mesh.size()
     for stack in filter(lambda part: isinstance(part, ExpertLinear), moe.children()):
         for name, parameter in stack.named_parameters():
-            share = parameter.detach().split(n_own)[mesh.get_local_rank()].clone()
+            share = parameter.detach().split(n_local)[mesh.get_local_rank()].clone()
             stack.register_parameter(name, nn.Parameter(share))
     compute, n_chosen = moe.routed, moe.router.n_expert_per_token
 
     def routed(rows, loads: list[int]):
         """Compute the results of rows sorted by expert; `loads`: rows of each expert."""
         if rows.is_meta:
-            exchange = _assumed(len(rows), n_chosen, n_own, mesh.size(), run.routing)
+            exchange = _assumed(len(rows), n_chosen, n_local, mesh.size(), run.routing)
         else:
-            exchange = _exchanged(loads, n_own, rows.device, mesh)
+            exchange = _exchanged(loads, n_local, rows.device, mesh)
         rows = _all_to_all(rows, exchange.sent, exchange.received, mesh)
         rows = _transposed(rows, exchange.by_device)
         rows = compute(rows, [sum(n) for n in zip(*exchange.by_device, strict=True)])
@@ -57,21 +57,21 @@ class Rows(NamedTuple):
         return [sum(numbers) for numbers in self.by_device]
 
 
-def _assumed(n_row: int, n_chosen: int, n_own: int, n_device: int, routing: str) -> Rows:
+def _assumed(n_row: int, n_chosen: int, n_local: int, n_device: int, routing: str) -> Rows:
     """Distribute rows without choices; those that go to one device go to this one, the first."""
     if routing == "even":
         sent = evenly(n_row, n_device)
-        return Rows(sent, [evenly(n_rows, n_own) for n_rows in sent])
-    most = n_row // n_chosen * min(n_chosen, n_own)
+        return Rows(sent, [evenly(n_rows, n_local) for n_rows in sent])
+    most = n_row // n_chosen * min(n_chosen, n_local)
     sent = [most, *evenly(n_row - most, n_device - 1)]
-    return Rows(sent, n_device * [evenly(most, n_own)])
+    return Rows(sent, n_device * [evenly(most, n_local)])
 
 
-def _exchanged(loads: list[int], n_own: int, device: torch.device, mesh: DeviceMesh) -> Rows:
+def _exchanged(loads: list[int], n_local: int, device: torch.device, mesh: DeviceMesh) -> Rows:
     """Tell all devices how many rows their experts will receive."""
     loads_here = torch.tensor(loads, device=device)
     received = wait_tensor(all_to_all_single(loads_here, None, None, mesh.get_group()))
-    return Rows(loads_here.view(-1, n_own).sum(1).tolist(), received.view(-1, n_own).tolist())
+    return Rows(loads_here.view(-1, n_local).sum(1).tolist(), received.view(-1, n_local).tolist())
 
 
 def _all_to_all(rows, sent: list[int], received: list[int], mesh: DeviceMesh):

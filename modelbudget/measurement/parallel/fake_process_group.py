@@ -144,8 +144,8 @@ def serve_meta(group: dist.ProcessGroup) -> None:
     """Let a fake process group move tensors on meta, too."""
     meta, cpu = torch.device("meta"), torch.device("cpu")
     if meta not in group._device_types:
-        kind = dist.ProcessGroup.BackendType.CUSTOM
-        group._register_backend(meta, kind, group._get_backend(cpu))
+        backend = dist.ProcessGroup.BackendType.CUSTOM
+        group._register_backend(meta, backend, group._get_backend(cpu))
 
 
 @contextmanager

@@ -80,9 +80,9 @@ class ShardedTrace(Trace):
         return super().held([local(tensor) for tensor in tensors])
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
+        if any(issubclass(type_, DTensor | AsyncCollectiveTensor) for type_ in types):
             return NotImplemented
-        if any(issubclass(kind, FakeTensor) for kind in types):
+        if any(issubclass(type_, FakeTensor) for type_ in types):
             return func(*args, **(kwargs or {}))
         if func in _SAME_TENSOR and args[0].is_meta:
             return args[0].detach()  # the same tensor on a device; on meta they allocate another

@@ -38,9 +38,9 @@ def room(measure: Measure) -> Room:
     if not auto:
         cpu, cuda = int(tightest.free * share), int(free_cuda * share)
         return Room(cpu, cuda, tightest.name, free=tightest.free)
-    stated, there = int(measure.memory_gb * GB), int(tightest.total * share)
-    cpu = min(stated, there)
-    cuda, at_once = min(stated, int(all_cuda * share)), max(1, there // max(1, cpu))
+    stated, available = int(measure.memory_gb * GB), int(tightest.total * share)
+    cpu = min(stated, available)
+    cuda, at_once = min(stated, int(all_cuda * share)), max(1, available // max(1, cpu))
     return Room(cpu, cuda, tightest.name, at_once, tightest.free)
 
 

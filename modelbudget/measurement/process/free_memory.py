@@ -82,8 +82,8 @@ def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:
             process for process in every if (process["environ"] or {}).get("SLURM_JOB_ID") == job
         ]
         # The steps that Snakemake starts lack these variables; the job's script has them.
-        of_others = max((_asked(process["environ"]) for process in ours), default=0)
-        if total := _asked(environ) or of_others:
+        of_steps = max((_asked(process["environ"]) for process in ours), default=0)
+        if total := _asked(environ) or of_steps:
             used = sum(process["memory_info"].rss for process in ours)
             yield Limit("what the Slurm job asked for (--mem)", total, max(0, total - used))
 

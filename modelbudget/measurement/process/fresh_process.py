@@ -61,16 +61,16 @@ class _Server(NamedTuple):
 @cache
 def _server(process: int) -> _Server:
     """Start the server of this process, whose id is `process`; a forked process starts its own."""
-    here, there = multiprocessing.Pipe()
+    ours, of_server = multiprocessing.Pipe()
     errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the server is)
-    with there:
+    with of_server:
         server = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(there.fileno())],
-            pass_fds=[there.fileno()],
+            [sys.executable, "-m", __name__, str(of_server.fileno())],
+            pass_fds=[of_server.fileno()],
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
             stderr=errors,
         )
-    started = _Server(server, here, errors)
+    started = _Server(server, ours, errors)
     atexit.register(started.end)
     return started
 

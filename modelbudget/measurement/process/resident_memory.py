@@ -84,13 +84,13 @@ def _slope(
     models: list[nn.Module], architecture: Architecture, run: RunConfig, n_copies: int, device: str
 ) -> tuple[float, float]:
     """Return the bytes of `RssAnon` for each further copy, and their standard error."""
-    there = [status("RssAnon")]
+    readings = [status("RssAnon")]
     for _ in range(n_copies):
         models.append(built(architecture, run, device))
-        there.append(status("RssAnon"))
+        readings.append(status("RssAnon"))
     if n_copies < 3:
-        return (there[-1] - there[0]) / n_copies, 0.0
-    (slope, _), covariance = np.polyfit(np.arange(n_copies + 1), there, 1, cov=True)
+        return (readings[-1] - readings[0]) / n_copies, 0.0
+    (slope, _), covariance = np.polyfit(np.arange(n_copies + 1), readings, 1, cov=True)
     return slope, math.sqrt(covariance[0, 0])
 
 

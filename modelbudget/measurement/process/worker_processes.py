@@ -56,15 +56,15 @@ def measure_all(
     wanted = set(measure.quantities)
     traced = trains(wanted) or infers(wanted)  # takes seconds a model; counting takes milliseconds
     most = 1 if wanted & OF_PROCESS else len(models) // (1 if traced else 8)
-    there = _room(measure)
+    machine = _room(measure)
     if traced:
         import_compiler()  # once, before workers are forked
-        most = min(most, there.free // OBJECTS_BYTES)
+        most = min(most, machine.free // OBJECTS_BYTES)
     if traced and any(run.backend == "cpu" for _, run in models):
-        most = min(most, there.at_once)  # this memory is written to, not only reserved
+        most = min(most, machine.at_once)  # this memory is written to, not only reserved
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))
-    log.info("%d models, %d processes, room %s", len(models), n_workers, there)
-    run_tasks = partial(_run_tasks, n_workers=n_workers, room=there)
+    log.info("%d models, %d processes, room %s", len(models), n_workers, machine)
+    run_tasks = partial(_run_tasks, n_workers=n_workers, room=machine)
     tasks = [_Task(*model, measure) for model in models]
     outcomes = dict(progress(run_tasks(tasks), len(models)))
     if sum(bool(group & wanted) for group in GROUPS) > 1:
@@ -97,16 +97,16 @@ def _group_by_group(
     """
     counting = {i: _of_group(task, OF_PARAMETERS) for i, task in ended.items()}
     counted = _outcomes(counting, run_tasks)
-    others = {
+    by_group = {
         (i, group): _of_group(task, group)
         for i, task in ended.items()
         for group in GROUPS[1:]
         if group & set(task.measure.quantities) and isinstance(counted[i], Measured)
     }
-    measured = _outcomes(others, run_tasks)
+    measured = _outcomes(by_group, run_tasks)
     parts = {i: [outcome] for i, outcome in counted.items() if isinstance(outcome, Measured)}
     for (i, group), outcome in measured.items():
-        parts[i].append(_measured(others[i, group], outcome))
+        parts[i].append(_measured(by_group[i, group], outcome))
     alone = {i: _measured(task, counted[i]) for i, task in ended.items() if i not in parts}
     return alone | {i: _together(ended[i], of_model) for i, of_model in parts.items()}
 
@@ -156,7 +156,7 @@ def _room(measure: Measure) -> Room:
     """
     if not torch.backends.cuda.is_built():
         return room(measure)
-    ((_, room_there),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
-    if isinstance(room_there, Failure):
-        raise OSError(f"the memory of this machine cannot be read: {room_there.reason}")
-    return room_there
+    ((_, outcome),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
+    if isinstance(outcome, Failure):
+        raise OSError(f"the memory of this machine cannot be read: {outcome.reason}")
+    return outcome

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class ClassRun(NamedTuple):
     """One class in one run, with the quantities to trace."""
 
-    kind: str
+    class_name: str
     config: dict[str, Any]
     run: RunConfig
     quantities: frozenset[str]
@@ -103,7 +103,7 @@ def trace_new(
     groups = _by_class(missing)
     wanted = [
         Wanted(
-            missing[keys[0]].kind,
+            missing[keys[0]].class_name,
             missing[keys[0]].config,
             [(missing[key].run, missing[key].quantities) for key in keys],
         )
@@ -121,7 +121,7 @@ def trace_new(
                 log.error("not traced: %s: %s", missing[key], outcome.reason)
             else:
                 run_of_class = missing[key]
-                table = traced_table(run_of_class.kind, run_of_class.quantities, outcome)
+                table = traced_table(run_of_class.class_name, run_of_class.quantities, outcome)
                 tables.append(table.with_columns(key=pl.lit(key)))
     if tables:
         store.save(folder, pl.concat(tables))
@@ -147,8 +147,8 @@ def traces_of(
     `failed`: reasons by key of what another job of the same run has tried to trace.
     """
     wanted = needed(classes, settings)
-    others = {key: run for key, run in wanted.runs.items() if key not in failed}
-    reasons = {**failed, **trace_new(others, [settings], n_workers, folder)}
+    untried = {key: run for key, run in wanted.runs.items() if key not in failed}
+    reasons = {**failed, **trace_new(untried, [settings], n_workers, folder)}
     is_failed = bool(reasons.keys() & wanted.runs.keys())
     return Traces(reference_table(wanted, reasons, folder), is_failed)
 
@@ -164,7 +164,7 @@ def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> 
     for key, reason in failed.items():
         if key in needed.runs:
             run = needed.runs[key]
-            table = traced_table(run.kind, sorted(run.quantities), Failure(reason))
+            table = traced_table(run.class_name, sorted(run.quantities), Failure(reason))
             tables.append(needed.keys.join(table.with_columns(key=pl.lit(key)), on="key"))
     tables.append(needed.keys.join(store.load(folder, needed.runs), on="key"))
     table = pl.concat(tables, how="diagonal").select(*OF_POINT, *TRACED)
@@ -220,7 +220,7 @@ def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
     """Group keys by class and config, in ascending length."""
 
     def place(key: str) -> str:
-        return f"{runs[key].kind} {runs[key].config}"
+        return f"{runs[key].class_name} {runs[key].config}"
 
     ordered = sorted(runs, key=lambda key: (place(key), runs[key].run.length))
     return [list(keys) for _, keys in groupby(ordered, place)]

@@ -33,7 +33,7 @@ class Witness(NamedTuple):
     reason.
     """
 
-    kind: str
+    class_name: str
     parameters: int | None
     buffers: int | None
     refusal: str | None = None
@@ -50,30 +50,30 @@ def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> l
     outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
     by_number = dict(progress(outcomes, len(wanted)))
     return [
-        Witness(kind, None, None, f"not counted: {outcome.reason}", failed=True)
+        Witness(class_name, None, None, f"not counted: {outcome.reason}", failed=True)
         if isinstance(outcome := by_number[i], Failure)
         else outcome
-        for i, (kind, _) in enumerate(wanted)
+        for i, (class_name, _) in enumerate(wanted)
     ]
 
 
-def witness(kind: str, config: dict[str, Any]) -> Witness:
-    """Count the class `kind` with the keys of a config."""
+def witness(class_name: str, config: dict[str, Any]) -> Witness:
+    """Count the class `class_name` with the keys of a config."""
     try:
-        model = build(kind, config)
+        model = build(class_name, config)
     except ValueError as error:
-        return Witness(kind, None, None, str(error))
+        return Witness(class_name, None, None, str(error))
     return Witness(
-        kind,
+        class_name,
         parameters=sum(c.parameters for c in count(model).values()),
         buffers=sum(buffer.numel() for buffer in model.buffers()),
     )
 
 
-def build(kind: str, config: dict[str, Any]) -> nn.Module:
+def build(class_name: str, config: dict[str, Any]) -> nn.Module:
     """Build the class from a config on meta. Raises ValueError if it rejects the config."""
     with torch.device("meta"):
-        return construct(kind, config_object(kind, config))
+        return construct(class_name, config_object(class_name, config))
 
 
 def _witness_of_pair(pair: tuple[str, dict[str, Any]]) -> Witness:

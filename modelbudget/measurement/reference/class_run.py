@@ -3,7 +3,7 @@
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 
-OWN = (
+OF_CODE = (
     "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
     "expert_kernel", "expert_weight_block", "expert_weight_group", "gate_and_up",
     "gathered_states", "gradient_accumulation_fusion", "implementation",
@@ -14,21 +14,23 @@ OWN = (
 """Settings of our own modules; a class computes as its code says."""
 
 
-def class_run(kind: str, run: RunConfig) -> RunConfig:
+def class_run(class_name: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
     Raises ValueError if the weights are quantised, there is an adapter, or devices share the model:
     a class is traced as constructed.
     """
-    whole_class(kind, run)
+    whole_class(class_name, run)
     if run.weights != "dtype":
-        raise ValueError(f"weights = '{run.weights}': {kind} is traced with weights of the dtype")
+        raise ValueError(
+            f"weights = '{run.weights}': {class_name} is traced with weights of the dtype"
+        )
     if run.adapter != "none":
-        raise ValueError(f"adapter = '{run.adapter}': {kind} is traced without adapters")
-    return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OWN})
+        raise ValueError(f"adapter = '{run.adapter}': {class_name} is traced without adapters")
+    return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
 
 
-def whole_class(kind: str, run: RunConfig) -> None:
+def whole_class(class_name: str, run: RunConfig) -> None:
     """Raise ValueError if devices share the model of a run: a class is built on one device."""
     if division(run):
-        raise ValueError(f"{division(run)}: {kind} is traced on one device")
+        raise ValueError(f"{division(run)}: {class_name} is traced on one device")

@@ -26,20 +26,22 @@ TRACED = {
 
 def witness_table(counts: list[Witness]) -> pl.DataFrame:
     """Return a row for each class, in the order given; columns as `Witness`."""
-    rows = [(w.kind, w.parameters, w.buffers, w.refusal) for w in counts]
+    rows = [(w.class_name, w.parameters, w.buffers, w.refusal) for w in counts]
     return pl.DataFrame(rows, COUNTED, orient="row")
 
 
-def refused_count(kind: str, reason: str) -> pl.DataFrame:
+def refused_count(class_name: str, reason: str) -> pl.DataFrame:
     """Return the row of a class that cannot be counted, with the reason."""
-    return pl.DataFrame([(kind, None, None, reason)], COUNTED, orient="row")
+    return pl.DataFrame([(class_name, None, None, reason)], COUNTED, orient="row")
 
 
-def traced_table(kind: str, quantities: Iterable[str], outcome: Traced | Failure) -> pl.DataFrame:
+def traced_table(
+    class_name: str, quantities: Iterable[str], outcome: Traced | Failure
+) -> pl.DataFrame:
     """Return a row for each component or phase of each quantity, or one with the reason."""
     if isinstance(outcome, Failure):
-        return refused_table(kind, dict.fromkeys(quantities, outcome.reason))
-    how = {"class": kind, "attention": outcome.attention, "replaced": outcome.replaced,
+        return refused_table(class_name, dict.fromkeys(quantities, outcome.reason))
+    how = {"class": class_name, "attention": outcome.attention, "replaced": outcome.replaced,
            "method": outcome.method}  # fmt: skip
     rows = [
         {"component": component, "quantity": quantity, "reference": value, **how}
@@ -47,10 +49,10 @@ def traced_table(kind: str, quantities: Iterable[str], outcome: Traced | Failure
         for component, value in values.items()
     ]
     traced = pl.from_dicts(rows, TRACED)
-    return pl.concat([traced, refused_table(kind, outcome.missing)])
+    return pl.concat([traced, refused_table(class_name, outcome.missing)])
 
 
-def refused_table(kind: str, reasons: Mapping[str, str]) -> pl.DataFrame:
+def refused_table(class_name: str, reasons: Mapping[str, str]) -> pl.DataFrame:
     """Return a row for each quantity that a class cannot have, with the reason."""
-    rows = [{"quantity": q, "refusal": why, "class": kind} for q, why in reasons.items()]
+    rows = [{"quantity": q, "refusal": why, "class": class_name} for q, why in reasons.items()]
     return pl.from_dicts(rows, TRACED)

@@ -25,7 +25,7 @@ class Traced(NamedTuple):
     device.
     """
 
-    kind: str
+    class_name: str
     attention: str | None
     replaced: str | None
     method: str
@@ -34,7 +34,7 @@ class Traced(NamedTuple):
 
 
 def trace_class(
-    kind: str,
+    class_name: str,
     config: dict[str, Any],
     run: RunConfig,
     quantities: Set[str],
@@ -48,7 +48,7 @@ def trace_class(
     class has none. Raises ValueError if the class rejects its config or cannot have the run's
     dropout.
     """
-    model = build_class(kind, config_object(kind, config), run, device)
+    model = build_class(class_name, config_object(class_name, config), run, device)
     missing = refused(None, run, quantities)
     counts, values, _ = look(model, run, quantities - missing.keys(), missing, limit)
     for quantity in OF_PARAMETERS - missing.keys():
@@ -60,7 +60,7 @@ def trace_class(
         for quantity, of_component in values.items()
         if quantity in quantities
     }
-    return Traced(kind, attention_of(model), replaced(run), device, wanted, missing)
+    return Traced(class_name, attention_of(model), replaced(run), device, wanted, missing)
 
 
 def attention_of(model: nn.Module) -> str:

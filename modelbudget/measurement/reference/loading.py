@@ -29,31 +29,31 @@ class Mismatch(NamedTuple):
 class Loading(NamedTuple):
     """The tensors that differ; `refusal` is the reason if the class did not load the names."""
 
-    kind: str
+    class_name: str
     mismatches: tuple[Mismatch, ...] = ()
     refusal: str | None = None
 
 
-def loading(kind: str, config: dict[str, Any], shapes: Shapes) -> Loading:
+def loading(class_name: str, config: dict[str, Any], shapes: Shapes) -> Loading:
     """Let a class load the names and shapes of a checkpoint, in a bounded process."""
-    ((_, outcome),) = spread(_load, [(kind, config, shapes)], 1, TIMEOUT_S, BOUND)
-    return Loading(kind, (), outcome.reason) if isinstance(outcome, Failure) else outcome
+    ((_, outcome),) = spread(_load, [(class_name, config, shapes)], 1, TIMEOUT_S, BOUND)
+    return Loading(class_name, (), outcome.reason) if isinstance(outcome, Failure) else outcome
 
 
 def _load(task: tuple[str, dict[str, Any], Shapes]) -> Loading:
-    kind, config, shapes = task
+    class_name, config, shapes = task
     try:
         # Not public: other versions may not have these functions.
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.modeling_utils import LoadStateDictConfig
         from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
-        return Loading(kind, (), f"needs transformers 5: {error}")
+        return Loading(class_name, (), f"needs transformers 5: {error}")
     disable_progress_bar()
     try:
-        model: Any = build(kind, config)
+        model: Any = build(class_name, config)
     except ValueError as error:
-        return Loading(kind, (), str(error))
+        return Loading(class_name, (), str(error))
     dtype = torch.get_default_dtype()
     stored = {
         name: torch.empty(shape, device="meta", dtype=dtype) for name, shape in shapes.items()
@@ -73,11 +73,11 @@ def _load(task: tuple[str, dict[str, Any], Shapes]) -> Loading:
     mismatches = [Mismatch(name, expected.get(name), None) for name in missing]
     mismatches += [Mismatch(name, None, shapes.get(name)) for name in info.unexpected_keys]
     mismatches += [
-        Mismatch(name, tuple(there), tuple(s)) for name, s, there in info.mismatched_keys
+        Mismatch(name, tuple(of_class), tuple(s)) for name, s, of_class in info.mismatched_keys
     ]
     failed = set(info.conversion_errors or ()) - {mismatch.name for mismatch in mismatches}
     mismatches += [Mismatch(name, expected.get(name), None) for name in failed]
-    return Loading(kind, tuple(sorted(mismatches, key=lambda mismatch: mismatch.name)))
+    return Loading(class_name, tuple(sorted(mismatches, key=lambda mismatch: mismatch.name)))
 
 
 def _shared_names(model: nn.Module) -> list[set[str]]:

@@ -13,8 +13,8 @@ def sample(runs: Iterable[tuple[str, str, Mapping[str, Any], RunConfig]]) -> set
     Takes the key, the class, its config and the run of each. Whether a number is 0 is a setting.
     """
     chosen: dict[Hashable, tuple[int, str]] = {}
-    for key, kind, config, run in runs:
-        settings = kind, _settings(config), _settings(run.model_dump())
+    for key, class_name, config, run in runs:
+        settings = class_name, _settings(config), _settings(run.model_dump())
         if settings not in chosen or tokens(run) > chosen[settings][0]:
             chosen[settings] = tokens(run), key
     return {key for _, key in chosen.values()}

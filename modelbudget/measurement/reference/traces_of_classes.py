@@ -23,7 +23,7 @@ OBJECTS_BYTES = 2**32
 class Wanted(NamedTuple):
     """One class in several runs, shortest sequence first, with the quantities of each."""
 
-    kind: str
+    class_name: str
     config: dict[str, Any]
     runs: list[tuple[RunConfig, frozenset[str]]]
 
@@ -39,7 +39,7 @@ def trace_all(
     # Imported before the workers are forked.
     import_compiler()
     for class_ in wanted:
-        getattr(transformers, class_.kind)
+        getattr(transformers, class_.class_name)
     bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
     work = partial(_trace_runs, cpu_bytes=cpu_bytes)
 
@@ -74,15 +74,15 @@ def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
 
 def _trace(wanted: Wanted, run: RunConfig, quantities: frozenset[str], cpu_bytes: int) -> Traced:
     """Trace a class in a run on meta, or on a CPU if that is the backend and there is room."""
-    kind, config = wanted.kind, wanted.config
+    class_name, config = wanted.class_name, wanted.config
     try:
         with uninitialised():
-            traced = trace_class(kind, config, run, quantities, limit=LIMIT)
+            traced = trace_class(class_name, config, run, quantities, limit=LIMIT)
         needed = [peak for name, values in traced.values.items() if name.startswith("peak")
                   for peak in values.values()]  # fmt: skip
         if run.backend == "cpu" and needed and max(needed) <= cpu_bytes:
-            cpu = trace_class(kind, config, run, quantities - traced.missing.keys(), "cpu")
+            cpu = trace_class(class_name, config, run, quantities - traced.missing.keys(), "cpu")
             return cpu._replace(missing=traced.missing | cpu.missing)
     except ValueError as error:
-        return Traced(kind, None, None, "meta", {}, dict.fromkeys(quantities, str(error)))
+        return Traced(class_name, None, None, "meta", {}, dict.fromkeys(quantities, str(error)))
     return traced

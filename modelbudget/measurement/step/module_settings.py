@@ -49,8 +49,8 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.rope_by_head = run.rope_layout == "head"
             module.casts_rope_back = run.rope_dtype == "float32"
             module.tabulate(run.length if run.rope_tables == "complex" else 0)
-            kind = run.projections
-            module.pack(kind != "separate", kind == "sliced", kind == "copied")
+            projections = run.projections
+            module.pack(projections != "separate", projections == "sliced", projections == "copied")
         elif isinstance(module, ScaledDotProductAttention):
             module.kernel = run.attention_kernel
         elif isinstance(module, MoE):

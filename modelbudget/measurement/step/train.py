@@ -234,8 +234,8 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]
 
 def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return input tokens and target tokens of each microbatch."""
-    of_one = run.model_copy(update={"batch": run.batch // run.n_microbatch})
-    return [texts(model, of_one) for _ in range(run.n_microbatch)]
+    one_microbatch = run.model_copy(update={"batch": run.batch // run.n_microbatch})
+    return [texts(model, one_microbatch) for _ in range(run.n_microbatch)]
 
 
 def switch(model: nn.Module, run: RunConfig) -> None:

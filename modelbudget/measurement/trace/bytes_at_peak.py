@@ -18,19 +18,19 @@ ACTIVATIONS = "activations"
 BUFFERS = "communication_buffers"
 TEMPORARY = "temporary"
 
-KINDS = (PARAMETERS, STATES, GRADIENTS, GATHERED, RECEIVED, ACTIVATIONS, BUFFERS, TEMPORARY)
+PURPOSES = (PARAMETERS, STATES, GRADIENTS, GATHERED, RECEIVED, ACTIVATIONS, BUFFERS, TEMPORARY)
 """What a storage is for; of several marks, the first of these counts. After a dot may follow the
 component that saved it.
 """
 
 
-def first(kind: str, second: str) -> str:
-    """Return which of two kinds a storage with both marks is of."""
-    return min(kind, second, key=_place)
+def first(first_purpose: str, second_purpose: str) -> str:
+    """Return the purpose of a storage with both marks."""
+    return min(first_purpose, second_purpose, key=_place)
 
 
-def _place(kind: str) -> int:
-    return KINDS.index(kind.partition(".")[0])
+def _place(purpose: str) -> int:
+    return PURPOSES.index(purpose.partition(".")[0])
 
 
 @dataclass
@@ -40,11 +40,11 @@ class _Allocation:
     n_bytes: int
     start: int
     end: int | None = None
-    kind: str = TEMPORARY
+    purpose: str = TEMPORARY
 
 
 def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
-    """Return the bytes of each kind at the last moment at which most bytes are live.
+    """Return the bytes of each purpose at the last moment at which most bytes are live.
 
     `changes`: all that a trace has seen; `marks`: of its storages; both in order. A storage without
     a mark is `temporary`.
@@ -63,16 +63,16 @@ def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
     n_bytes: Counter[str] = Counter()
     for allocation in allocations:
         if allocation.start <= moment and (allocation.end is None or moment < allocation.end):
-            n_bytes[allocation.kind] += allocation.n_bytes
-    return {kind: n_bytes[kind] for kind in sorted(n_bytes, key=_place)}
+            n_bytes[allocation.purpose] += allocation.n_bytes
+    return {purpose: n_bytes[purpose] for purpose in sorted(n_bytes, key=_place)}
 
 
 def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allocation]:
-    """Return all storages in the order of time, with their kinds."""
+    """Return all storages in the order of time, with their purposes."""
     allocations: list[_Allocation] = []
     open_: dict[int, _Allocation] = {}
     seen = 0
-    for at, key, kind in (*marks, (len(changes), 0, TEMPORARY)):
+    for at, key, purpose in (*marks, (len(changes), 0, TEMPORARY)):
         for number, (changed, n_bytes) in enumerate(changes[seen:at], seen):
             if n_bytes is None:
                 open_.pop(changed).end = number
@@ -81,5 +81,5 @@ def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allo
                 allocations.append(open_[changed])
         seen = at
         if allocation := open_.get(key):
-            allocation.kind = first(allocation.kind, kind)
+            allocation.purpose = first(allocation.purpose, purpose)
     return allocations

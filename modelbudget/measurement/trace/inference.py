@@ -48,7 +48,7 @@ def infer(
     of_request: Values = {}
     if "request_bytes" in quantities:
         with caching(model, 1, run.length, dtype) as caches:
-            of_request["request_bytes"] = _held(caches, run)
+            of_request["request_bytes"] = _bytes_of(caches, run)
         del caches
     with ExitStack() as stack:
         stack.enter_context(computing(model, run))
@@ -57,7 +57,7 @@ def infer(
             caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
             tokens = input_tokens(model, run.batch, run.length)
         values = {
-            "cache_bytes": _held(caches, run),
+            "cache_bytes": _bytes_of(caches, run),
             "peak_inference_bytes": {"setup": trace.peak},
         } | of_request
         if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
@@ -74,7 +74,7 @@ def infer(
     return values | {"flops_decode": dict(trace.flops["decode"]), "peak_inference_bytes": peaks}
 
 
-def _held(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
+def _bytes_of(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
     """Return the bytes of caches by component, in the format of the run."""
     by_component: Counter[str] = Counter()
     for path, cache in caches.items():

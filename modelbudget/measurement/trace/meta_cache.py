@@ -109,7 +109,7 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     storages = _storages(tensors)
     if len({*storages, *_storages(inputs)}) < len(storages) + len(set(_storages(inputs))):
         return None
-    makers = [make for result in results if (make := _maker_of_one(result))]
+    makers = [make for result in results if (make := _maker_of_tensor(result))]
     if len(makers) < len(results):
         return None
     # Preserve the output type: a tensor is not a list of one. Nothing here may keep `out` alive.
@@ -118,8 +118,8 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     return partial(_made, makers[0])
 
 
-def _made_several(kind: Callable[[list], Any], makers: list, _):
-    return kind([make() for make in makers])
+def _made_several(container: Callable[[list], Any], makers: list, _):
+    return container([make() for make in makers])
 
 
 def _nothing(_) -> None:
@@ -130,7 +130,7 @@ def _made(make: Callable[[], Any], _):
     return make()
 
 
-def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:
+def _maker_of_tensor(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:
     """Return a function that creates an equal tensor; None if its storage is larger than it."""
     if result is None:
         return type(None)

@@ -230,13 +230,13 @@ class Trace(TorchDispatchMode):
             for storage, start in zip(storages, starts, strict=True)
         ]
 
-    def mark(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the storages of some tensors are for: one of `bytes_at_peak.KINDS`."""
+    def mark(self, purpose: str, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of some tensors are for: one of `bytes_at_peak.PURPOSES`."""
         for tensor in tensors:
-            self._mark(self.storage(tensor)._cdata, kind)
+            self._mark(self.storage(tensor)._cdata, purpose)
 
-    def _mark(self, key: int, kind: str) -> None:
-        self.marks.append((len(self.changes), key, kind))
+    def _mark(self, key: int, purpose: str) -> None:
+        self.marks.append((len(self.changes), key, purpose))
 
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         """Return the storage that holds a tensor."""

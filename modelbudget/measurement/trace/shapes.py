@@ -29,17 +29,17 @@ def shapes(model: nn.Module) -> list[dict]:
     return entries
 
 
-def _watched(module: nn.Module, name: str, found: list[dict]) -> tuple:
-    entries: list[dict] = []  # of nested calls
+def _watched(module: nn.Module, name: str, entries: list[dict]) -> tuple:
+    open_entries: list[dict] = []  # of nested calls
 
     def enter(_, args, kwargs) -> None:
         entry = {"name": name, "kind": type(module).__name__}
         entry |= {"inputs": _shapes_of((*args, *kwargs.values())), "outputs": []}
+        open_entries.append(entry)
         entries.append(entry)
-        found.append(entry)
 
     def leave(_, args, output) -> None:
-        entries.pop()["outputs"] = _shapes_of(output)
+        open_entries.pop()["outputs"] = _shapes_of(output)
 
     return (
         module.register_forward_pre_hook(enter, with_kwargs=True),

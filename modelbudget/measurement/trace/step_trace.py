@@ -18,7 +18,7 @@ class Allocation:
     """A storage that was live during the operations `start` to `end` - 1, counted from 1.
 
     `end` is None if it was still live after the last one. `operation` allocated it while
-    `component` ran. `kind`: one of `bytes_at_peak.KINDS`.
+    `component` ran. `kind`: one of `bytes_at_peak.PURPOSES`.
     """
 
     bytes: int
@@ -88,9 +88,9 @@ class StepTrace(Trace):
     def _end(self, key: int) -> None:
         self._open.pop(key).end = self._n + 1
 
-    def _mark(self, key: int, kind: str) -> None:
+    def _mark(self, key: int, purpose: str) -> None:
         if allocation := self._open.get(key):
-            allocation.kind = first(allocation.kind, kind.partition(".")[0])
+            allocation.kind = first(allocation.kind, purpose.partition(".")[0])
 
 
 def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
