@@ -186,9 +186,9 @@ class ShardedStepTrace(ShardedTrace, StepTrace):
         if n_bytes:
             self._begin(key, n_bytes)
 
-    def _mark(self, key: int, kind: str) -> None:
-        super()._mark(key, kind)
-        if kind == GATHERED and key in self._open:
+    def _mark(self, key: int, purpose: str) -> None:
+        super()._mark(key, purpose)
+        if purpose == GATHERED and key in self._open:
             self._open[key].operation = RESIZED
 
 

@@ -80,11 +80,11 @@ def _of_all_tokens(
     DeepSeek-AI 2024 (DeepSeek-V3), eq. 25, with a weight of 1.
     """
     logits = model.logits_ahead(tokens)
-    first, *others = (
+    loss, *losses_ahead = (
         loss_of(of_token, labels.roll(-n, 1) if n else labels, run)
         for n, of_token in enumerate(logits)
     )
-    return sum(others, start=first)
+    return sum(losses_ahead, start=loss)
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor, run: RunConfig) -> torch.Tensor:
