@@ -125,11 +125,11 @@ def head_program(a: Fields, r: Run, tables: list, projections: list):
         make_part("word", _scores, *sizes, table if a.tied else None)
         for sizes, table in zip(clusters, tables, strict=True)
     ]
-    n_own = (1 if a.tied_projections else len(clusters)) * a.projected
+    n_projection = (1 if a.tied_projections else len(clusters)) * a.projected
     projected = [
-        make_part("projection", _matrix, a.d_model, width) for _, width in clusters[:n_own]
+        make_part("projection", _matrix, a.d_model, width) for _, width in clusters[:n_projection]
     ]
-    matrices = [part.weight for part in projected] + projections[n_own:]
+    matrices = [part.weight for part in projected] + projections[n_projection:]
     n_rare = len(clusters) - 1
     cluster = make_linear("cluster", a.d_model, n_rare, bias=True) if n_rare else None
 

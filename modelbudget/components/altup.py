@@ -26,8 +26,8 @@ class AltUpFields(Architecture):
 
 def of_model(a: Fields) -> list[Tensor]:
     """Return the projections of the token embedding to streams, and of streams to what is read."""
-    others = a.n_stream - 1
-    return [matrix(name, a.d_model, a.d_model, others) for name in ("expand", "merge")]
+    n_more = a.n_stream - 1
+    return [matrix(name, a.d_model, a.d_model, n_more) for name in ("expand", "merge")]
 
 
 def of_layer(a: Fields) -> list[Tensor]:
@@ -78,11 +78,11 @@ def streams_program(a: Fields):
     )
 
     def forward(x):
-        return stack((x, *(_like(one(x), x) for one in expand)))
+        return stack((x, *(_like(projection(x), x) for projection in expand)))
 
     def end(streams):
-        first, *others = unbind(streams)
-        projected = (_like(one(x), first) for one, x in zip(merge, others, strict=True))
+        first, *more = unbind(streams)
+        projected = (_like(projection(x), first) for projection, x in zip(merge, more, strict=True))
         return mean(stack((first, *projected)), [0])
 
     forward.end = end

@@ -29,11 +29,11 @@ Values = dict[str, Any]
 class Place(NamedTuple):
     """The position of a part in its layer, as far as backward and what is saved depend on it."""
 
-    given: Any = 0
+    gradient: Any = 0
     """Bytes of the output's gradient that the part owns: freed by its last reader."""
     saves_input: Any = 1
     """1 unless another part of the layer saves the same input."""
-    others: Any = 0
+    accumulates: Any = 0
     """1 where another reader of the input has left a gradient of it before."""
     is_first: int = 0
     """1 where the part reads the input of the layer without a norm before it."""

@@ -78,17 +78,17 @@ def saved_after_layers(a: Fields, r: Run):
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
 
-def final_norm(a: Fields, r: Run, others):
+def final_norm(a: Fields, r: Run, live):
     """Return the bytes live at the end of the final norm.
 
-    In addition to those live when backward begins. `others`: bytes that are then live, too. A norm
+    In addition to those live when backward begins. `live`: bytes that are then live, too. A norm
     that copies its input leaves it live.
     """
     s = of_states(r)
     states = bytes_of(r.dtype) * tokens(s) * a.d_model
     of_norm = norm.saved(a, s) + norm.copies_input(a, r) * states
     normed = a.final_norm * (of_norm + norm.forward_temporaries(a, s)) + states
-    return normed + others - saved_after_layers(a, r)
+    return normed + live - saved_after_layers(a, r)
 
 
 def gathered_for_head(a: Fields, r: Run):
@@ -160,10 +160,10 @@ def backward(a: Fields, r: Run) -> Timeline:
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
     share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
     # A device copies its share of the whole gradient of a tied matrix, and adds the head's.
-    own = divides(r) * of_table
-    freed_of_both = whole + own + of_table
+    copied = divides(r) * of_table
+    freed_of_both = whole + copied + of_table
     of_both = Allocation(
-        "sum with the head's gradient", own + of_table, freed_of_both, gradients=of_table
+        "sum with the head's gradient", copied + of_table, freed_of_both, gradients=of_table
     )
     unread = factorised * narrow + (1 - factorised) * states
     width = embedding.width(a)

@@ -50,7 +50,7 @@ def fused_linear_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     loss = sum_over(losses, [0])
 
     def gradients(saved, g):
-        one = empty((), "float32")  # with which the gradient of the loss is compared
+        scalar = empty((), "float32")  # with which the gradient of the loss is compared
         return saved
 
     return finish_function(node, loss, gradients, [of_x, of_weight])

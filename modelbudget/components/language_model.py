@@ -33,12 +33,12 @@ def with_head(stream: Callable, final_norm: Callable, head: Callable) -> Callabl
     """
 
     def forward(tokens):
-        x, *_others = stream(tokens)  # live until the logits are there
+        x, *_live = stream(tokens)  # live until the logits are there
         return head(final_norm(x))
 
     def next_token(tokens):
         """Return the logits of the last token, of which the head reads a copy."""
-        x, *_others = stream(tokens)
+        x, *_live = stream(tokens)
         states = final_norm(x)  # both are live with the copy
         return head(clone(narrow(states, 1, 1, is_first=False)))
 

@@ -41,10 +41,8 @@ def all_parts() -> dict[str, Part]:
 
 def fields_of_parts() -> Any:
     """Build a record with the fields of all parts, for families that find parts by folder."""
-    kinds = dict.fromkeys(component.FIELDS for component in (feed_forward() | mixers()).values())
-    bases = [
-        kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)
-    ]
+    records = dict.fromkeys(component.FIELDS for component in (feed_forward() | mixers()).values())
+    bases = [r for r in records if not any(issubclass(k, r) and k is not r for k in records)]
     return create_model("PartFields", __base__=tuple(bases))
 
 
@@ -124,13 +122,13 @@ def in_layers(a: Fields, values: dict[str, Values], one_norm=0, second_norm=None
     terms: Terms = {}
     for name, of_part in values.items():
         norm_values = one_norm if second_norm is None or name in mixers() else second_norm
-        held = sublayer(a, component_name(name), of_part, norm_values)
-        terms = merged(terms, part("layer", held, n_layer[name]))
+        of_sublayer = sublayer(a, component_name(name), of_part, norm_values)
+        terms = merged(terms, part("layer", of_sublayer, n_layer[name]))
     return terms | part("layer", shared_norm(a, one_norm), a.n_layer)
 
 
 def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the name and the parts of what is one matrix in this run, by component."""
+    """Return the packed matrices by component: the name of each, and its projections."""
     joined = {}
     if r.projections != "separate":
         joined["attention"] = "query_key_value", PACKED
@@ -142,13 +140,13 @@ def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def packed(r: Run, terms: Terms) -> Terms:
-    """Return the terms with projections that are one matrix as one."""
-    for component, (name, parts_of_one) in joins(r).items():
-        names = [f"layer.{component}.{one}" for one in parts_of_one]
-        of_parts = [terms[one] for one in names if one in terms]
+    """Return the terms with packed projections as one term."""
+    for component, (name, projections) in joins(r).items():
+        names = [f"layer.{component}.{projection}" for projection in projections]
+        of_parts = [terms[path] for path in names if path in terms]
         if of_parts:
             joined = Term(sum(term.each for term in of_parts), of_parts[0].instances)
-            terms = {one: term for one, term in terms.items() if one not in names}
+            terms = {path: term for path, term in terms.items() if path not in names}
             terms[f"layer.{component}.{name}"] = joined
     return terms
 

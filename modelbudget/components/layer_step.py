@@ -38,13 +38,15 @@ def place_of(a: Fields, r: Run, name: str) -> Place:
     alone = 1 - is_summed(r, name)  # over devices, before it meets another
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
-    _, given = output_backward(a, r, name)
+    _, gradient = output_backward(a, r, name)
     if name in mixers():
-        return Place(given=given, others=alone * (shared + straight), is_first=straight)
+        return Place(gradient=gradient, accumulates=alone * (shared + straight), is_first=straight)
     stops = computed_again(r) * (1 - int(a.norm_placement in AFTER))
     # Divided over the length, each gathers a copy, and saves it.
-    own = 1 - shared * (1 - r.sequence_parallel)
-    return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
+    saves_input = 1 - shared * (1 - r.sequence_parallel)
+    return Place(
+        gradient=gradient, saves_input=saves_input, accumulates=alone * straight, stops=stops
+    )
 
 
 def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
@@ -61,11 +63,11 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
         "both": norm.backward(a, s, given=0),
     }[a.norm_placement]
     output = states_bytes(a, r)
-    own = int(a.norm_placement in ("output", "both"))
+    owns_gradient = int(a.norm_placement in ("output", "both"))
     whole, gathers = whole_states_bytes(a, r), r.sequence_parallel * is_summed(r, name)
     at_first = gathers_first(a, r, name)
-    gathered = times((1 - at_first) * gathers, all_gather(r, whole, own))
-    return [*normed, *gathered], gathers * whole + (1 - gathers) * own * output
+    gathered = times((1 - at_first) * gathers, all_gather(r, whole, owns_gradient))
+    return [*normed, *gathered], gathers * whole + (1 - gathers) * owns_gradient * output
 
 
 def is_summed(r: Run, name: str):
@@ -168,9 +170,9 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         for n_bytes in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
     )
     is_first = 1 - positive(group.last)
-    held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
-    own_held = (1 - a.parallel) * is_first * first_input_held(a, r)
-    input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
+    embeddings = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
+    first_input = (1 - a.parallel) * is_first * first_input_held(a, r)
+    input_freed = (1 - again) * (1 - a.parallel) * unsaved - first_input
     # Divided over the length, parts save what they gather of a norm's output, which is live until
     # they are done.
     gathers = r.sequence_parallel
@@ -182,7 +184,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # The norm of an output is live with what it saves, which includes as much as itself.
     in_sum = of_output * norm.saved(a, s)
     mixed = [
-        Allocation("positions and embeddings", held),
+        Allocation("positions and embeddings", embeddings),
         Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
         Allocation("gathered over the length", gathered),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
@@ -197,7 +199,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     at_end = after * norm.saved(a, s)
     outputs = (1 - place.stops) * states + a.parallel * states
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
-    residual = (1 - a.parallel * again) * unsaved + held + own_held
+    residual = (1 - a.parallel * again) * unsaved + embeddings + first_input
     residual += gathers * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)

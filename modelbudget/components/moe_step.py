@@ -131,7 +131,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     softmax = probabilities + weights + indices
     return [
         *times(shared, _shared_backward(a, r, states)),
-        Allocation("gradients of the pairs", rows, place.given + rows),
+        Allocation("gradients of the pairs", rows, place.gradient + rows),
         Allocation("weighting gradients", 2 * rows, early * (rows + weights)),
         Allocation("weight gradients summed over channels", wide * weights, of_rows),
         Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
@@ -143,7 +143,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         Allocation("gradients of the chosen probabilities", 2 * probabilities, softmax),
         Allocation("softmax gradient", 2 * probabilities, 3 * probabilities),
         *_router_backward(a, r, place),
-        *times(place.others, accumulate(states)),
+        *times(place.accumulates, accumulate(states)),
     ]
 
 
@@ -194,6 +194,6 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
         *linear_backward("gate", of_gate, 0, states, weight, 0, 0),
         *gradients_done("gate", of_gate),
     ]
-    place = Place(given=a.shared_gate * states, saves_input=0, others=a.shared_gate)
+    place = Place(gradient=a.shared_gate * states, saves_input=0, accumulates=a.shared_gate)
     of_mlp = mlp.backward(a, r, place, a.d_shared)
     return within("shared experts", [*times(a.shared_gate, gate), *of_mlp])

@@ -47,12 +47,12 @@ def summed_in_layer(a: Fields, r: Run, first_norm, is_held=1) -> tuple[Timeline,
         return [], 0
     size, divided = bytes_of(r.dtype), divides(r) * r.sequence_parallel
     keys = divides(r) * a.has_whole_keys * size * a.d_head * a.d_model
-    n_others = a.norm_scale * (1 - is_held * a.parallel * a.shared_norm)
-    kept, others = divided * is_held * first_norm, divided * n_others * size * a.d_model
+    n_norm = a.norm_scale * (1 - is_held * a.parallel * a.shared_norm)
+    kept, norms = divided * is_held * first_norm, divided * n_norm * size * a.d_model
     return [
         Allocation("keys or values summed over devices", keys, keys),
         Allocation("first norm summed over devices", kept),
-        Allocation("another norm summed over devices", others, others),
+        Allocation("another norm summed over devices", norms, norms),
     ], kept
 
 

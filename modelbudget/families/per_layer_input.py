@@ -102,10 +102,10 @@ class PerLayerInput(
             name = "embedding.per_layer"
             of_layers = make_part(name, per_layer_embeddings.program_of_model, a, r)
         altup_ = make_part("altup", altup.streams_program, a)
-        n_own = a.n_layer - a.n_kv_shared_layer
+        n_with_keys = a.n_layer - a.n_kv_shared_layer
         names = list(islice(cycle(a.mixers.split()), a.n_layer))
         layers = make_layers(
-            a.n_layer, lambda i: make_part("layer", _layer, a, r, names[i], i >= n_own)
+            a.n_layer, lambda i: make_part("layer", _layer, a, r, names[i], i >= n_with_keys)
         )
         final_norm = norm.make("norm.final", a, r)
         head = make_part("head", embedding.head_program, a, r, token.weight)
@@ -115,7 +115,7 @@ class PerLayerInput(
             embedded = [None] * a.n_layer if of_layers is None else of_layers.forward(tokens, x)
             streams, keys_values = altup_.forward(x), {}
             for i, layer in enumerate(in_order(layers)):
-                shared = keys_values[names[i]] if i >= n_own else None
+                shared = keys_values[names[i]] if i >= n_with_keys else None
                 streams, keys_values[names[i]] = layer(streams, embedded[i], shared)
             return streams, x, embedded, keys_values, shared
 

@@ -53,10 +53,10 @@ CONSTRAINTS = (
     *(
         Constraint(
             PRESENT.format("first(mixers, n_layer)"),
-            f"{given} needs attention in mixers, which are '{{mixers}}'",
+            f"{setting} needs attention in mixers, which are '{{mixers}}'",
             when=option,
         )
-        for option, given in OPTIONS.items()
+        for option, setting in OPTIONS.items()
     ),
     Constraint(
         "'moe' not in mlps and 'moe_with_bias' not in mlps",

@@ -232,26 +232,26 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     read = size * tokens(r) * a.d_model
     saved_input = read, early * (1 - place.is_first)
     of_states = accumulate(states)
-    result, others = context_parallel.copied_result(heads(a, r), r), place.others
+    result, accumulates = context_parallel.copied_result(heads(a, r), r), place.accumulates
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
-        *_projection("gate", a, r, a.n_head, a.query_bias, times(others, of_states)),
+        *_projection("gate", a, r, a.n_head, a.query_bias, times(accumulates, of_states)),
     ]
     return [
-        *linear_backward("output", *output, place.given, saved_bytes["output"], early),
+        *linear_backward("output", *output, place.gradient, saved_bytes["output"], early),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *context_parallel.backward(heads(a, r), r, hides),
         *_rope_backward(a, r),
-        *_projections_backward(a, r, others, saved_input),
+        *_projections_backward(a, r, accumulates, saved_input),
     ]
 
 
-def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Timeline:
+def _projections_backward(a: Fields, r: Run, accumulates, saved_input: tuple) -> Timeline:
     """Value, key and query, each with its norm."""
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
-    added = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
+    added = times(1 - (1 - accumulates) * (1 - a.attention_gate), accumulate(states))
     of_states = accumulate(states)
     return [
         *_projection("value", a, r, a.n_kv_head, a.value_bias, added),
@@ -300,8 +300,8 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     if a.qk_norm == "none":
         return []
     size, width = bytes_of(r.dtype), n_head * a.d_head
-    of_one = size * (a.d_head if a.qk_norm == "shared" else width)
-    of_scale, of_bias = a.norm_scale * of_one, a.qk_norm_bias * of_one
+    n_bytes = size * (a.d_head if a.qk_norm == "shared" else width)
+    of_scale, of_bias = a.norm_scale * n_bytes, a.qk_norm_bias * n_bytes
     states = size * tokens(r) * width
     if norm.is_written_out(a, r):
         rms = exact_bytes(r.dtype) * n_vectors(a, tokens(r), n_head)

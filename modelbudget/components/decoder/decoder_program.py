@@ -62,12 +62,12 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
 
     def states(tokens):
         """Return the states (batch, length, d_model) that the head reads."""
-        x, *_others = stream(tokens)  # live until the states are there
+        x, *_live = stream(tokens)  # live until the states are there
         return normed(x)
 
     def logits_ahead(tokens):
         """Yield the logits of the next token, and of the tokens that follow it."""
-        x, masks, bias, rotation, _held = stream(tokens)
+        x, masks, bias, rotation, _live = stream(tokens)
         yield head(normed(x))
         for number, part in enumerate(ahead):
             Active.tape.layer = a.n_layer + number

@@ -161,8 +161,8 @@ def forward_end(a: Fields, r: Run) -> tuple:
 
     In addition to those live when backward begins.
     """
-    others = layer_step.held_in_forward(a, r) + layer_step.first_input_held(a, r)
-    normed = embedding_step.final_norm(a, r, others)
+    live = layer_step.held_in_forward(a, r) + layer_step.first_input_held(a, r)
+    normed = embedding_step.final_norm(a, r, live)
     of_loss = loss.forward(r, embedding.rows(a))
     return of_loss, normed, embedding_step.gathered_for_head(a, r)
 

@@ -185,11 +185,11 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
     saved_by_down, of_product, of_activation = hidden_backward(a, inside)
-    added = times(place.others, accumulate(states))
-    added_to_both = times(1 - (1 - place.others) * (1 - a.gated), accumulate(states))
+    added = times(place.accumulates, accumulate(states))
+    added_to_both = times(1 - (1 - place.accumulates) * (1 - a.gated), accumulate(states))
     saved_input = place.saves_input * size * tokens(r) * a.d_model
     return [
-        *linear_backward("down", *down, place.given, saved_by_down, early),
+        *linear_backward("down", *down, place.gradient, saved_by_down, early),
         *gradients_done("down", sum(down[:2])),
         *of_product,
         *times(a.gated, linear_backward("up", *up, inside, 0, early)),

@@ -239,7 +239,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     saved_input = states, early * (1 - place.is_first)
     freed = (1 - several) * (queries - rotary)
     return [
-        *linear_backward("output", output, 0, values, place.given, saved_bytes["output"], early),
+        *linear_backward("output", output, 0, values, place.gradient, saved_bytes["output"], early),
         *gradients_done("output", output),
         *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
@@ -254,7 +254,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         Allocation("key gradient", 0, freed),
         Allocation("latent and rotary key gradients concatenated", down, down),
         *linear_backward("kv_down", kv_down, 0, states, down, 0, early),
-        *gradients_done("kv_down", kv_down, times(place.others, accumulate(states))),
+        *gradients_done("kv_down", kv_down, times(place.accumulates, accumulate(states))),
         Allocation("query gradients concatenated", queries, queries + a.n_head * rotary),
         Allocation("their copy contiguous per token", copied * queries, copied * queries),
         *_query_backward(a, r, queries, saved_input),
