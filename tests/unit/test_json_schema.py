@@ -3,6 +3,7 @@
 import importlib
 import re
 from collections import Counter
+from functools import cache
 
 import jsonschema
 import pytest
@@ -26,10 +27,6 @@ FILES = {
     if (named := NAMED.match(path.read_text(encoding="utf-8")))
 }
 """Those that name a schema: the shipped ones do, and nobody's own has to."""
-VALIDATORS = {
-    name: jsonschema.Draft202012Validator(schema())
-    for name, schema in write_schemas.SCHEMAS.items()
-}
 PLAIN = {
     "cell",
     "down_bias",
@@ -51,7 +48,12 @@ SWEEP = {"title": "t", "question": "q", "base": "decoder"}
 SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
 
-@pytest.mark.parametrize("name", VALIDATORS)
+@cache  # not while tests are collected, as each process does
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(write_schemas.SCHEMAS[name]())
+
+
+@pytest.mark.parametrize("name", write_schemas.SCHEMAS)
 def test_file_is_in_step_with_the_code(name):
     written = (write_schemas.FOLDER / name).read_text(encoding="utf-8")
     assert written == write_schemas.text(name), "run `make schema`"
@@ -86,14 +88,15 @@ def test_every_key_with_a_meaning_is_read():
 
 
 def test_every_schema_is_named_by_a_file():
-    assert {(path.parent / FILES[path]).resolve().name for path in FILES} == set(VALIDATORS)
+    named = {(path.parent / FILES[path]).resolve().name for path in FILES}
+    assert named == set(write_schemas.SCHEMAS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_files_that_name_a_schema_are_valid(path):
     schema = (path.parent / FILES[path]).resolve()
     assert schema.parent == write_schemas.FOLDER.resolve()
-    VALIDATORS[schema.name].validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    validator(schema.name).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(
@@ -112,11 +115,11 @@ def test_files_that_name_a_schema_are_valid(path):
     ],
 )
 def test_mistakes_are_invalid(schema, change):
-    assert not VALIDATORS[f"{schema}.schema.json"].is_valid(change)
+    assert not validator(f"{schema}.schema.json").is_valid(change)
 
 
 def test_known_bases_are_offered(catalogue):
     offered, _ = write_schemas.sweep_schema()["$defs"]["Base"]["anyOf"]
     assert set(offered["enum"]) == set(catalogue.bases)
-    assert VALIDATORS["sweep.schema.json"].is_valid(SWEEP | {"base": "my-model.json"})
-    assert VALIDATORS["model.schema.json"].is_valid(SERIES)
+    assert validator("sweep.schema.json").is_valid(SWEEP | {"base": "my-model.json"})
+    assert validator("model.schema.json").is_valid(SERIES)
