@@ -59,8 +59,8 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     normed = {
         "pre": [],
         "post": norm.backward(a, s),
-        "output": norm.backward(a, s, given=0),
-        "both": norm.backward(a, s, given=0),
+        "output": norm.backward(a, s, frees_gradient=0),
+        "both": norm.backward(a, s, frees_gradient=0),
     }[a.norm_placement]
     output = states_bytes(a, r)
     owns_gradient = int(a.norm_placement in ("output", "both"))
@@ -249,7 +249,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
         *mixer,
         *summed,
         *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
-        *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
+        *times(two_norms, norm.backward(a, of_states(r), residual=1, keeps_input=1)),
         *_input_backward(a, r),
         *times(a.parallel, stays),
         *times(again, [Allocation("layer's input", 0, unsaved, of_all)]),

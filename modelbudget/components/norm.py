@@ -83,19 +83,19 @@ def forward_temporaries(a, r):
     return is_written_out(a, r) * exact_bytes(r.dtype) * tokens(r) * numbers
 
 
-def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
+def backward(a, r, frees_gradient=1, residual=0, keeps_input=0, width=None) -> Timeline:
     """Gradients of input, scale and bias from the gradient of the output.
 
-    `given` 1: the output's gradient is freed, as always by a written-out norm. `residual` 1: the
-    input's gradient is added to the residual stream's. `others` 1: the saved input stays, for
-    another reader. `width`: channels of a token (d_model).
+    `frees_gradient` 1: the output's gradient is freed; a written-out norm always frees it.
+    `residual` 1: the input's gradient is added to the residual stream's. `keeps_input` 1: the saved
+    input stays for another reader. `width`: channels of a token (d_model).
     """
     states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
     of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_written_out(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
-        return composed_backward(a, r, states, rms, of_scale, residual, others)
-    freed = given * states + saved(a, r, width) - others * states
+        return composed_backward(a, r, states, rms, of_scale, residual, keeps_input)
+    freed = frees_gradient * states + saved(a, r, width) - keeps_input * states
     return [
         Allocation("norm gradient", states + of_scale, freed),
         *times(residual, accumulate(states)),
@@ -103,14 +103,14 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     ]
 
 
-def composed_backward(a, r, states, rms, of_scale, residual=0, others=0) -> Timeline:
+def composed_backward(a, r, states, rms, of_scale, residual=0, keeps_input=0) -> Timeline:
     """Backward of RMSNorm, x / rms · scale, operation by operation.
 
     In half precision x / rms is computed in single precision.
     """
     scale = times(a.norm_scale, scale_backward(r, states, of_scale))
     if not copies_input(a, r):
-        return [*scale, *_rms_backward(states, rms, residual, others)]
+        return [*scale, *_rms_backward(states, rms, residual, keeps_input)]
     return [
         *scale,
         Allocation("output gradient in single precision", 2 * states, states),
@@ -120,14 +120,14 @@ def composed_backward(a, r, states, rms, of_scale, residual=0, others=0) -> Time
     ]
 
 
-def _rms_backward(states, rms, residual=0, others=0) -> Timeline:
+def _rms_backward(states, rms, residual=0, keeps_input=0) -> Timeline:
     """Return the backward timeline of x / rms."""
     return [
         Allocation("quotient gradients", 2 * states + rms, 2 * states),
         *times(residual, accumulate(states)),
         Allocation("rms gradient", 3 * rms, 4 * rms),
         Allocation("mean gradient", states, rms),
-        Allocation("square gradient", 3 * states, 4 * states - others * states),
+        Allocation("square gradient", 3 * states, 4 * states - keeps_input * states),
         *accumulate(states),
     ]
 

@@ -43,17 +43,17 @@ def forward(r, n_head, d_head, d_rotary) -> Timeline:
     return [Allocation("RoPE", allocated + halves + angles, halves + angles)]
 
 
-def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
+def backward(r, n_head, d_head, d_rotary, frees_gradient=1) -> Timeline:
     """Return the timeline from the gradient of n_head heads after RoPE to that before it.
 
-    The gradient after it is freed if `given` is 1.
+    The gradient after it is freed if `frees_gradient` is 1.
     """
     size = bytes_of(r.dtype) * tokens(r) * n_head
     rotated, whole = size * d_rotary, size * d_head
     in_part = positive(d_head - d_rotary)
     return [
         Allocation("RoPE products of halves", 2 * rotated, rotated + tables(r, d_rotary)),
-        Allocation("RoPE rotated channels", whole, given * whole),
+        Allocation("RoPE rotated channels", whole, frees_gradient * whole),
         Allocation("RoPE other channels", in_part * whole, in_part * rotated),
         Allocation("RoPE sum", whole, whole + in_part * whole + (1 - in_part) * rotated),
     ]

@@ -243,7 +243,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         *gradients_done("output", output),
         *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
-        *rope.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
+        *rope.backward(r, a.n_head, a.d_rope, a.d_rope, frees_gradient=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
         Allocation("their copy contiguous per token", copied * stored, copied * stored),
         *linear_backward("kv_up", kv_up, 0, latent, stored, saved_bytes["kv_up"], early),
