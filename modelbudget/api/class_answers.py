@@ -33,6 +33,8 @@ CLASS_ALONE = "of the class alone"
 TIMEOUT_S = 300
 """Seconds after which a trace is given up."""
 INSTALL = "to trace it, install torch and transformers: pip install 'modelbudget[measure]'"
+OF_TWO_TASKS = "ForPreTraining"
+"""End of the names of classes that learn two tasks at once, of which no step is traced."""
 WITHOUT_FORMULA = "hugging-face"
 """The family of classes that have no formula, not even of their parameters."""
 
@@ -102,6 +104,19 @@ def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], names: Collection[s
     return first_mistake((check for check in checks if check.names & set(names)), values)
 
 
+def run_of(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run, also of a class with which no formula was compared.
+
+    Its run has the settings of our own modules, and its implementation. Raises InputError.
+    """
+    fields = {**model.chosen, **chosen}
+    is_compared = model.base.transformers in implementations()[TRANSFORMERS].classes
+    if fields.get("implementation") != TRANSFORMERS or is_compared or class_of(model) is None:
+        return model.with_run(chosen)
+    of_class = as_class(model, fields)
+    return of_class.architecture, of_class.run
+
+
 def as_class(model: ChosenModel, chosen: Mapping[str, Any]) -> OfClass:
     """Return the model as its class. Raises InputError, or ValueError if it is no class."""
     class_name = class_of(model)
@@ -125,9 +140,8 @@ def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ..
     name = class_of(model)
     if name is None or "implementation" in chosen:
         return ()
-    return (
-        f"about modelbudget's own modules; {name} may need more: --implementation transformers",
-    )
+    offered = "" if name.endswith(OF_TWO_TASKS) else ": --implementation transformers"
+    return (f"about modelbudget's own modules; {name} may need more{offered}",)
 
 
 def answer(

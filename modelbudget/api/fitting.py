@@ -179,6 +179,7 @@ def settings_on(
     Of those that nobody has set, where the default is not that of CUDA from 8.0 on.
     """
     from modelbudget.api.chosen_model import fields_of
+    from modelbudget.api.class_answers import run_of
     from modelbudget.sweeps.device_defaults import device_defaults, where
 
     fields = fields_of(settings)
@@ -188,7 +189,7 @@ def settings_on(
     is_set = {*base.fields, *base.derive, *model.chosen, *fields}
     of_cuda = device_defaults(base.family)
     for name, default in device_defaults(base.family, platform).items():
-        architecture, run = model.with_run(fields)
+        architecture, run = run_of(model, fields)
         values = vars(architecture) | vars(run)
         is_default = name not in is_set and getattr(run, name) == of_cuda[name](values)
         if is_default and (value := default(values)) != getattr(run, name):
@@ -250,6 +251,7 @@ def fit(
     """
     from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
+    from modelbudget.api.class_answers import run_of
     from modelbudget.api.layouts_that_fit import layouts
     from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
     from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
@@ -260,7 +262,7 @@ def fit(
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = on_device = settings_on(device, model, settings, training)
     by = sharing(devices, training)
-    pair = model.with_run(by | chosen)
+    pair = run_of(model, by | chosen)
     if why := _not_solved(model, quantity, pair, devices):
         if predicted is None and devices == 1:
             predicted = predictions(model, [quantity], chosen)

@@ -130,6 +130,7 @@ def serve(
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     from modelbudget.api.chosen_model import fields_of
+    from modelbudget.api.class_answers import run_of
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators, "--serve")
@@ -151,7 +152,7 @@ def serve(
              f"{expert_parallel}; allowed: a tensor_parallel that divides them, and an "
              "expert_parallel of 1 or the same"])  # fmt: skip
     of_devices = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
-    architecture, run = model.with_run({**usual, **chosen})
+    architecture, run = run_of(model, {**usual, **chosen})
     run = run.model_copy(update=of_devices)
     _refuse_unknown(model, run)
     has_mtp = getattr(architecture, "n_mtp_layer", 0)

@@ -455,6 +455,37 @@ def test_an_offered_command_is_about_the_same_model(command, words, line):
     assert {*given} <= {*offered}
 
 
+def test_the_class_that_an_answer_offers_is_answered(command):
+    """Only here: with `--fit`, the offered option was refused for classes without a formula."""
+    name, *words = "gemma-3-1b", "--fit", "apple-16gb", "--set", "n_layer=2", "--length", "64"
+    assert command(name, *words).err.splitlines()[0].endswith("--implementation transformers")
+    of_class = command(name, *words, "--implementation", "transformers")
+    assert of_class.code == 0, of_class.err
+    assert "training, transformers " in of_class.out
+    assert "inference, transformers " in of_class.out
+    assert "has not been compared" not in of_class.err
+    assert "--implementation" not in command("bert-base").err  # whose step is not traced
+
+
+def test_a_largest_length_is_named_with_its_batch(command):
+    """Only here: of a batch of four, the largest length was that of one sequence."""
+
+    def fit(*words):
+        answer = command("gpt-2-124m", "--set", "n_ctx=1000000", "--fit", "24GB", "--train", *words)
+        return answer.out, answer.out.split("\n\n")[1].splitlines()
+
+    text, rows = fit("--batch", "4")
+    assert "largest length of batch" not in fit()[0]
+    (row,) = (row for row in rows if "largest length of batch 1" in row)
+    length = row.split("batch 1")[1].split()[0].replace(",", "")
+    assert fit("--batch", "1", "--length", length)[1][0].split()[1] == "tight"
+    assert fit("--batch", "4", "--length", length)[1][0].split()[1:4] == ["does", "not", "fit"]
+    text, rows = fit("--batch", "4", "--length", "40000")
+    helped = text.partition("together")[2]
+    assert "one sequence at a time" in helped
+    assert "largest length of batch 4" in helped
+
+
 def test_the_mask_of_a_window_has_a_byte_of_each_score_next_to_it(command):
     """Only here: distances of 8 bytes a score were the largest part of a long prompt's peak.
 

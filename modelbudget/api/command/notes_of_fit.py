@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
+from modelbudget.api.class_answers import run_of
 from modelbudget.api.command.options import repeated
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
@@ -27,7 +28,7 @@ def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> 
         device = where(fit.accelerator, fit.purpose == "training")
         if device == "cuda":
             continue
-        architecture, on_cuda = model.with_run(settings)
+        architecture, on_cuda = run_of(model, settings)
         kernel = f"{name}: attention_kernel {run.attention_kernel}"
         if run.dtype != on_cuda.dtype:
             lines.append(f"{name}: dtype {run.dtype}, since its tensor cores have no bfloat16")

@@ -61,8 +61,13 @@ def settings(
 
 
 def repeated(settings: Mapping[str, Any], **options: Any) -> str:
-    """Return the words that set the same fields, and options that have a value, in a command."""
+    """Return the words that set the same fields, and options that have a value, in a command.
+
+    An engine has an implementation of its own.
+    """
     named = {name: settings[name] for name in NAMED if name in settings}
+    if "serve" in options:
+        named.pop("implementation", None)
     words = [
         f" --{name} {quoted(value)}"
         for name, value in (options | named).items()

@@ -14,7 +14,6 @@ from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count, in_words, si_bytes
 
 MODULES = "modelbudget's modules"
-OF_BATCH_1 = {"length": " of batch 1"}
 SEGMENTS = "  expandable_segments:True"
 """What PYTORCH_CUDA_ALLOC_CONF may say, below the largest batch or length."""
 MOST_CHANGES = 8
@@ -66,7 +65,9 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
             ours = f"{fit.purpose}{whose}" if leads else fit.purpose
             rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
         for name, solution in fit.largest.items():
-            largest = f"{fit.purpose}: largest {name}"
+            n = fit.run.n_microbatch  # the largest length is that of microbatches of one sequence
+            batch = f" of batch {n}" if name == "length" and fit.run.batch != n else ""
+            largest = f"{fit.purpose}: largest {name}{batch}"
             with_margins = fit.largest_with_margins[name].value
             rows.append((largest, count(solution.value), f"{count(with_margins)} with margins"))
             growing = fit.largest_with_expandable_segments.get(name)
@@ -102,9 +103,11 @@ def of_changes(fit: Fit) -> Table:
         grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
         rows.append((f"together: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
         rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
+        batch = all_of.fields.get("n_microbatch", fit.run.n_microbatch)
+        of_one = {"length": f" of batch {batch}"}
         limits = (all_of.largest or {}).items()
         rows += [
-            (f"  largest {name}{OF_BATCH_1.get(name, '')}", "", count(n), "") for name, n in limits
+            (f"  largest {name}{of_one.get(name, '')}", "", count(n), "") for name, n in limits
         ]
     return Table(f"What needs less{of}: {notes}", ("change", "--set", "peak", "less"), rows,
                  before_names=("less",), texts=("--set",))  # fmt: skip
