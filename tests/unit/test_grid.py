@@ -144,7 +144,7 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chu
     # Closed formulas alone: programs take longer (the next test).
     monkeypatch.setattr("modelbudget.predict.formula.terms_by_program", lambda *_: None)
     monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
-    for most in ("MAX_SHOWN", "MAX_FOUND"):
+    for most in ("MAX_SHOWN", "MAX_MISTAKES"):
         monkeypatch.setattr(sweep_mistakes, most, 10**9)
     quantities = sweep["measure"]["quantities"]
     points, refused = outcome(expanded, read(written(tmp_path, sweep, "meta"), catalogue))
