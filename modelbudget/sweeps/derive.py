@@ -43,7 +43,10 @@ def derived(name: str, expression: Rule, values: dict):
     try:
         return expression(values)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        of_field = (
+            "" if isinstance(expression, Setting) else f"{name}: "
+        )  # a class is refused by itself
+        raise ValueError(f"{of_field}{error}") from None
 
 
 def settled(
