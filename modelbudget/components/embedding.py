@@ -179,12 +179,15 @@ def program(a: Fields, r: Run):
         return x if len(summands) == 1 else add(x, summands[1])
 
     def bias(x):
-        """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
-        length = parts_of_length(r) * x.shape[1]
+        """Return the bias of all layers' attention scores: (n_head, queries, keys), or None."""
+        length, of_caches = parts_of_length(r) * x.shape[1], Active.tape.cache_length
+        n_key = length if of_caches is None else of_caches[1]
         if a.position == "alibi":
-            return add(alibi(a.n_head, length, x.dtype), causal_bias(length, x.dtype))
+            bias = alibi(a.n_head, length, x.dtype, n_key)
+            return add(bias, causal_bias(length, x.dtype, n_key=n_key))
         if a.position == "buckets":
-            return add(bias_of_buckets(length), causal_bias(length, x.dtype))
+            bias = bias_of_buckets(length, n_key)
+            return add(bias, causal_bias(length, x.dtype, n_key=n_key))
         return None
 
     # A tied head keeps the frozen table, if a copy of it is trained.

@@ -16,45 +16,50 @@ def sinusoids(length, d_model, dtype: str) -> Tensor:
     )
 
 
-def causal_bias(length, dtype: str, window=0) -> Tensor:
-    """Mask keys after a query, and those `window` or more tokens before it: (length, length)."""
-    seen = seen_keys(length, window)
-    return empty((length, length), dtype)
+def causal_bias(length, dtype: str, window=0, n_key=None) -> Tensor:
+    """Mask keys after a query, and those `window` or more tokens before it: (length, n_key).
+
+    `n_key`: as many as queries, or with a cache more.
+    """
+    seen = seen_keys(length, window, n_key)
+    return empty(seen.shape, dtype)
 
 
-def seen_keys(length, window=0) -> Tensor:
-    """Return where a query reads a key: (length, length). Positions are compared."""
-    keys = empty((length,), "int64")
-    seen = empty((length, length), "bool")
+def seen_keys(length, window=0, n_key=None) -> Tensor:
+    """Return where a query reads a key: (length, n_key). Positions are compared."""
+    n_key = length if n_key is None else n_key
+    keys = empty((n_key,), "int64")
+    seen = empty((length, n_key), "bool")
     if window:
         first = empty((length, 1), "int64")
-        near = empty((length, length), "bool")
+        near = empty((length, n_key), "bool")
     return seen
 
 
-def distances(length) -> Tensor:
-    """Return how far each key lies behind each query: (length, length)."""
-    places = empty((length,), "int64")
-    return empty((length, length), "int64")
+def distances(length, n_key=None) -> Tensor:
+    """Return how far each key lies behind each query: (length, n_key)."""
+    n_key = length if n_key is None else n_key
+    places = empty((n_key,), "int64")
+    return empty((length, n_key), "int64")
 
 
-def alibi(n_head, length, dtype: str) -> Tensor:
-    """Return penalties linear in the distance (n_head, length, length).
+def alibi(n_head, length, dtype: str, n_key=None) -> Tensor:
+    """Return penalties linear in the distance (n_head, length, n_key).
 
     Slopes and distances are live to the end; on meta no operation allocates the slopes, which
     become a tensor, but their negative.
     """
     slopes = empty((n_head, 1, 1), dtype)
-    distance = distances(length)
-    return empty((n_head, length, length), dtype)
+    distance = distances(length, n_key)
+    return empty((n_head, *distance.shape), dtype)
 
 
 def buckets(n_bucket, n_head):
-    """One number for each bucket of distances and head: (n_head, length, length)."""
+    """One number for each bucket of distances and head: (n_head, length, n_key)."""
     weight = parameter("weight", n_bucket, n_head)
 
-    def forward(length):
-        distance = distances(length)  # live to the end
+    def forward(length, n_key):
+        distance = distances(length, n_key)  # live to the end
         places = bucket_of(without_gradient(distance))
         return permute(embedding(weight, places), (2, 0, 1))
 

@@ -118,12 +118,14 @@ class Embedding(RotaryPositions):
             self.scale = self.token.weight.new_tensor(math.sqrt(self.d_model))
 
     def bias(self, x):
-        """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
+        """Return the bias of all layers' attention scores: (n_head, queries, keys), or None."""
         length = self.parts * x.shape[1]
+        start = self.cache.length - length if self.cache else 0
         if self.encoding == "alibi":
-            return alibi(self.n_head, length, x, self.own_heads) + causal(length, x)
+            bias = alibi(self.n_head, length, x, self.own_heads, start)
+            return bias + causal(length, x, start=start)
         if self.encoding == "buckets":
-            return self.position(length) + causal(length, x)
+            return self.position(length, start) + causal(length, x, start=start)
         return None
 
 

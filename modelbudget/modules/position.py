@@ -1,6 +1,7 @@
 """Position embeddings except RoPE: sinusoids, and biases added to the scores.
 
-Biases have shape (…, length, length): row i holds what query i adds to its score of each key.
+Biases have shape (…, queries, keys): row i holds what query i adds to its score of each key. With a
+cache there are `start` keys of earlier tokens before those of the queries.
 """
 
 import math
@@ -25,28 +26,29 @@ def sinusoids(length: int, d_model: int, like, start: int = 0):
     return torch.cat((angle.sin(), angle.cos()[:, : d_model // 2]), dim=-1).to(like.dtype)
 
 
-def distances(length: int, device):
-    """(length, length): how far key j lies behind query i; negative ahead of it."""
-    places = torch.arange(length, device=device)
-    return places[:, None] - places[None, :]
+def distances(length: int, device, start: int = 0):
+    """(length, start + length): how far key j lies behind query i; negative ahead of it."""
+    places = torch.arange(start + length, device=device)
+    return places[start:, None] - places[None, :]
 
 
-def seen_keys(length: int, device, window: int = 0):
-    """(length, length), true where a query reads a key: its own, and fewer than `window` before it.
+def seen_keys(length: int, device, window: int = 0, start: int = 0):
+    """(length, start + length), true where a query reads a key.
 
-    A window of 0 is that of all tokens before. No distance, of 8 bytes, is there for each score.
+    Its own, and fewer than `window` before it. A window of 0 is that of all tokens before. No
+    distance, of 8 bytes, is there for each score.
     """
-    keys = torch.arange(length, device=device)
-    queries = keys[:, None]
+    keys = torch.arange(start + length, device=device)
+    queries = keys[start:, None]
     seen = keys <= queries
     if window:
         seen &= keys > queries - window
     return seen
 
 
-def causal(length: int, like, window: int = 0):
+def causal(length: int, like, window: int = 0, start: int = 0):
     """Return the bias that masks keys after a query and keys `window` or more tokens before it."""
-    seen = seen_keys(length, like.device, window)
+    seen = seen_keys(length, like.device, window, start)
     return torch.full_like(seen, -math.inf, dtype=like.dtype).masked_fill_(seen, 0)
 
 
@@ -70,7 +72,7 @@ def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
     return masks
 
 
-def alibi(n_head: int, length: int, like, heads: slice = slice(None)):
+def alibi(n_head: int, length: int, like, heads: slice = slice(None), start: int = 0):
     """Compute the ALiBi bias: a penalty linear in the distance (Press et al. 2022, §3).
 
     The slopes of the heads are geometric, starting at and multiplied by the n-th root of 2⁻⁸, n the
@@ -81,7 +83,7 @@ def alibi(n_head: int, length: int, like, heads: slice = slice(None)):
     slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
     slopes += [2 ** (-4 * (2 * i + 1) / n) for i in range(n_head - n)]
     slopes = torch.tensor(slopes[heads], device=like.device, dtype=like.dtype)
-    return -slopes[:, None, None] * distances(length, like.device)
+    return -slopes[:, None, None] * distances(length, like.device, start)
 
 
 class DistanceBuckets(nn.Embedding):
@@ -90,9 +92,9 @@ class DistanceBuckets(nn.Embedding):
     Half of the buckets are for single distances, the others for ranges that widen logarithmically.
     """
 
-    def forward(self, length: int):
-        """Return the bias (n_head, length, length) of causal attention, without its mask."""
-        distance = distances(length, self.weight.device)
+    def forward(self, length: int, start: int = 0):
+        """Return the bias (n_head, queries, keys) of causal attention, without its mask."""
+        distance = distances(length, self.weight.device, start)
         place = bucket(-distance, self.num_embeddings, FARTHEST_BUCKET, both_ways=False)
         return super().forward(place).permute(2, 0, 1)
 

@@ -103,10 +103,14 @@ def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
     none = "no cache is known for that"
     if not family.has_cache:
         return [Constraint("False", f"{_KEY}{family.name()} keeps no cache; {none}")]
-    if "position" not in family.model_fields:
+    if not {"position", "mixers"} <= family.model_fields.keys():
         return []
-    adds = f"{_KEY}position: {{position}} adds to scores; {none}"
-    return [Constraint(f"position not in {MASKS}", adds)]
+    projects = f"{_KEY}position: {{position}} projects distances; {none}"
+    adds = f"{_KEY}position: {{position}} adds to scores of a window; {none}"
+    return [
+        Constraint("position != 'relative'", projects),
+        Constraint(f"position not in {MASKS}", adds, when="'sliding_attention' in mixers"),
+    ]
 
 
 def undefined(quantities: Iterable[str], architecture: Architecture, run: RunConfig) -> str | None:

@@ -221,7 +221,7 @@ def test_a_class_that_only_a_trace_answers_fits_or_not_and_its_largest_batch_is_
         peak = opt.predict("peak_training_bytes", fit.run)
         assert (fit.needed, peak.source) == (peak.total, "traced: OPTForCausalLM")
         assert fit.largest.keys() == {"batch"}
-    with pytest.raises(InputError, match="^opt-125m: implementation: transformers has not been"):
+    with pytest.raises(InputError, match=r"^opt-125m: implementation: transformers has not been"):
         opt.run({"implementation": "transformers"})
     named = mb.model("gpt-2-124m", n_layer=1, d_model=32, n_head=2)
     fit = named.fit("1GB", run | {"implementation": "transformers"}, training=False)

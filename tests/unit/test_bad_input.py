@@ -344,9 +344,15 @@ ONE_MISTAKE = {
         "base: transformer-xl-standard\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
         ["measure.quantities: transformer-xl keeps no cache"],
     ),
-    "a cache with a mask": (
-        "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
-        ["alibi adds to scores", "no cache is known"],
+    "a cache of projected distances": (
+        "base: bloom-560m\nfixed: {position: relative}\ngrid: {batch: [1]}\n"
+        "measure: {quantities: [cache_bytes]}",
+        ["relative projects distances", "no cache is known"],
+    ),
+    "a cache of a window with penalties": (
+        "base: bloom-560m\nfixed: {mixers: sliding_attention, window: 4}\ngrid: {batch: [1]}\n"
+        "measure: {quantities: [cache_bytes]}",
+        ["alibi adds to scores of a window", "no cache is known"],
     ),
     "no room on the CPU for training": (
         "base: gpt-2-1558m\nfixed: {backend: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"

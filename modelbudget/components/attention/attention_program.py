@@ -65,7 +65,7 @@ def program(a: Fields, r: Run, window=0):
     is_complex = d_rotary and r.rope_tables == "complex"
     table = rope.table_of_complex(r.length, d_rotary, r.dtype) if is_complex else None
     cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2, window)
-    if cache is not None and position in ("alibi", "buckets", "relative"):
+    if cache is not None and is_relative:
         raise NoProgramError(f"position: {position} in inference")
 
     def forward(x, bias=None, rotation=None):

@@ -17,7 +17,7 @@ from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 class Attention(KeepsKeys):
     """States (batch, length, d_model) to states of the same shape.
 
-    `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask, or
+    `bias`, if given, is added to the scores: (n_head, queries, keys), with its own causal mask, or
     a mask of each sequence, with that of the window. With `rotation`, queries and keys are rotated
     with the tables of the model, or with a buffer of its own. With a `window` a
     token attends itself and the window − 1 tokens before it, else all of them.
@@ -113,8 +113,8 @@ class Attention(KeepsKeys):
             start = self.cache.length if self.cache else self.start
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
         if self.cache:
-            if self.relative or not (bias is None or isinstance(bias, Mask)):
-                raise ValueError("no cache where something is added to the scores")
+            if self.relative:
+                raise ValueError("no cache where distances are projected")
             k, v = self.cache.append(k, v)
         if self.relative:
             bias = self.distance_scores(q, x) + causal(x.shape[1], x)
