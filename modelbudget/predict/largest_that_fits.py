@@ -14,6 +14,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_values import parts_of_length, tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
+from modelbudget.components.mixers.sliding_attention import ALIGNED
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
@@ -141,11 +142,16 @@ def needed(model: Model, purpose: str) -> int | None:
 
 
 def divisor(model: Model, field: str) -> int:
-    """Return the number that divides every value of a field that the run allows."""
+    """Return the number that divides every value of a field that the run allows.
+
+    With a window also that of a mask's rows: between its multiples the mask is copied, and a longer
+    sequence may need less.
+    """
     run = model[1]
     match field:
         case "length":  # of one sequence
-            return math.lcm(run.loss_chunks, run.context_parallel * parts_of_length(run))
+            aligned = ALIGNED if getattr(model[0], "window", 0) else 1
+            return math.lcm(aligned, run.loss_chunks, run.context_parallel * parts_of_length(run))
         case "batch":
             in_chunks = run.loss_chunks // math.gcd(run.loss_chunks, run.length)
             return math.lcm(run.n_microbatch, in_chunks)
