@@ -353,12 +353,6 @@ WINDOWS = [
     ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
     ("Qwen3Next", {}, "gated_deltanet gated_deltanet gated_deltanet attention", 0),
     ("Qwen3Next", {"layer_types": IN_TURN}, "gated_deltanet attention", 0),
-    (
-        "Llama4",
-        {"layer_types": ["chunked_attention", "full_attention"] * 24, "attention_chunk_size": 7},
-        "sliding_attention attention",
-        7,
-    ),
 ]
 
 
