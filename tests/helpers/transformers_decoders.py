@@ -1,5 +1,7 @@
 """Configurations of transformers' decoder classes for our architectures."""
 
+from itertools import cycle, islice
+
 import transformers
 
 COMMON = {
@@ -32,8 +34,11 @@ KEYS = {
     },
     "GPTNeo": COMMON | {"num_layers": "n_layer", "num_heads": "n_head"},
     "Mixtral": COMMON | EXPERTS | HEAD | {"num_local_experts": "n_expert"},
-    "GptOss": COMMON | EXPERTS | HEAD
-    | {"num_local_experts": "n_expert", "intermediate_size": "d_expert"},
+    **dict.fromkeys(
+        ["GptOss", "MiniMax", "MiniMaxM2"],
+        COMMON | EXPERTS | HEAD
+        | {"num_local_experts": "n_expert", "intermediate_size": "d_expert"},
+    ),
     "Qwen3Moe": COMMON | EXPERTS | HEAD
     | {"num_experts": "n_expert", "moe_intermediate_size": "d_expert"},
     "Qwen3Next": COMMON | EXPERTS | HEAD
@@ -52,17 +57,71 @@ KEYS = {
         "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
         "first_k_dense_replace": "n_dense_layer", "attention_bias": "query_bias",
     },
+    "Dots1": COMMON | EXPERTS
+    | {
+        "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
+        "first_k_dense_replace": "n_dense_layer",
+    },
+    "Ernie4_5_Moe": COMMON
+    | {
+        "moe_num_experts": "n_expert", "moe_k": "n_expert_per_token",
+        "moe_intermediate_size": "d_expert", "moe_layer_start_index": "n_dense_layer",
+    },
+    "GraniteMoeHybrid": COMMON | EXPERTS
+    | {
+        "num_local_experts": "n_expert", "intermediate_size": "d_expert",
+        "mamba_n_heads": "n_mamba_head", "mamba_d_head": "d_mamba_head",
+        "mamba_n_groups": "n_mamba_group", "mamba_d_state": "d_mamba_state",
+        "mamba_d_conv": "d_mamba_convolution",
+    },
+    "HunYuanMoEV1": COMMON | HEAD
+    | {
+        "num_experts": "n_expert", "moe_topk": "n_expert_per_token",
+        "intermediate_size": "d_expert",
+    },
+    "KimiLinear": COMMON | EXPERTS
+    | {
+        "kv_lora_rank": "kv_lora_rank", "qk_nope_head_dim": "d_nope", "qk_rope_head_dim": "d_rope",
+        "v_head_dim": "d_value", "linear_num_heads": "n_linear_head",
+        "linear_head_dim": "d_linear_key", "linear_conv_kernel_dim": "d_linear_convolution",
+        "num_local_experts": "n_expert", "moe_intermediate_size": "d_expert",
+    },
+    "Lfm2": COMMON | {"conv_L_cache": "d_short_convolution"},
+    "Lfm2Moe": COMMON | EXPERTS
+    | {
+        "conv_L_cache": "d_short_convolution", "num_experts": "n_expert",
+        "moe_intermediate_size": "d_expert", "num_dense_layers": "n_dense_layer",
+    },
+    "Llama4": COMMON | EXPERTS | HEAD
+    | {
+        "num_local_experts": "n_expert", "intermediate_size": "d_expert",
+        "intermediate_size_mlp": "d_ff", "attention_chunk_size": "window",
+    },
+    "Ministral": COMMON | HEAD | {"sliding_window": "window"},
+    "SeedOss": COMMON | HEAD | {"attention_bias": "query_bias"},
     **dict.fromkeys(
-        ["Llama", "Mistral", "Gemma", "Gemma2", "Gemma3", "Qwen3", "Cohere"], COMMON | HEAD
+        ["Llama", "Mistral", "Gemma", "Gemma2", "Gemma3", "Qwen3", "Cohere", "Ernie4_5"],
+        COMMON | HEAD,
     ),
     **dict.fromkeys(
         [
-            "GPTNeoX", "Granite", "Olmo", "Olmo2", "Olmo3", "Phi", "Phi3", "Qwen2", "SmolLM3",
-            "StableLm",
+            "Apertus", "GPTNeoX", "Granite", "Olmo", "Olmo2", "Olmo3", "Phi", "Phi3", "Qwen2",
+            "SmolLM3", "StableLm",
         ],
         COMMON,
     ),
 }  # fmt: skip
+# The classes' words for a layer's mixer.
+WORDS = {
+    "attention": "full_attention", "sliding_attention": "sliding_attention",
+    "mla": "full_attention", "short_convolution": "conv",
+    **dict.fromkeys(["mamba2", "kimi_delta", "lightning_attention"], "linear_attention"),
+}  # fmt: skip
+
+
+def layer_types(a) -> list[str]:
+    """Each layer's word, from the pattern that the layers repeat."""
+    return [WORDS[word] for word in islice(cycle(a.mixers.split()), a.n_layer)]
 
 
 def config(kind: str, a):
@@ -92,9 +151,30 @@ def config(kind: str, a):
         case "DeepseekV2" | "DeepseekV3":
             keys |= {"q_lora_rank": a.q_lora_rank or None, "pad_token_id": None}
             keys |= {"n_shared_experts": a.d_shared // max(1, a.d_expert)}
+        case "Glm4Moe":
+            keys |= {"use_qk_norm": a.qk_norm == "shared"}
+        case "Dots1":
+            keys |= {"n_shared_experts": a.d_shared // a.d_expert}
+        case "Ernie4_5_Moe":
+            keys |= {"moe_num_shared_experts": a.d_shared // a.d_expert}
+        case "GraniteMoeHybrid":
+            keys |= {"layer_types": layer_types(a)}
+            keys |= {"shared_intermediate_size": a.d_shared if a.n_expert else a.d_ff}
+            keys |= {"mamba_expand": a.n_mamba_head * a.d_mamba_head // a.d_model}
+        case "KimiLinear":
+            kinds = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
+            keys |= {"layer_types": layer_types(a), "mlp_layer_types": kinds}
+            keys |= {"n_shared_experts": a.d_shared // a.d_expert}
+        case "Lfm2":
+            keys |= {"layer_types": layer_types(a), "block_auto_adjust_ff_dim": False}
+        case "Llama4":
+            kinds = list(islice(cycle(a.mlps.split()), a.n_layer))
+            keys |= {"moe_layers": [i for i, word in enumerate(kinds) if word == "moe"]}
+        case "Lfm2Moe" | "MiniMax" | "Ministral":
+            keys |= {"layer_types": layer_types(a)}
         case "Gemma2" | "Gemma3":
             keys |= {"layer_types": ["full_attention"] * a.n_layer}
         case "Phi" | "Phi3" | "OpenAIGPT":
             keys |= {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
-    name = "Gemma3TextConfig" if kind == "Gemma3" else f"{kind}Config"
+    name = f"{kind}TextConfig" if kind in ("Gemma3", "Llama4") else f"{kind}Config"
     return getattr(transformers, name)(**keys)

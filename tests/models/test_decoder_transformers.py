@@ -28,6 +28,7 @@ def test_equal_to_the_class(base):
     with torch.device("meta"):
         kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
         model = getattr(transformers, name)(config(kind, a))
-    # What DeepSeek-V3 holds to choose its experts is a parameter here and a buffer there.
-    biases = (a.n_layer - a.n_dense_layer) * a.n_expert if a.router_bias == "selection" else 0
+    # The biases that select experts are parameters here and in ERNIE 4.5, buffers in the others.
+    names = ("correction_bias", "expert_bias")
+    biases = sum(b.numel() for name, b in model.named_buffers() if name.endswith(names))
     assert total(a.parameters(a)) == count(model) + biases
