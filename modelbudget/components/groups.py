@@ -34,7 +34,7 @@ _GROUPS = (
     Group("head", ("head", "loss", "transform", "pooler", "next_sentence"), "#b98b15", "#ffdf9a"),
     Group("state space", ("mixer",), "#3b096d", "#7c54c8"),
     Group("attention", ("attention", "bias", "use"), "#9f2b00", "#f28536"),
-    Group("MLP", ("mlp", "channel"), "#0e7b65", "#099378"),
+    Group("MLP", ("mlp", "channel", "laurel", "altup", "per_layer"), "#0e7b65", "#099378"),
     Group("recurrence", ("time", "hidden", "input", "projection"), "#9f5cac", "#dfa2d5"),
     Group("other", (), "#999189", "#95989a"),
 )

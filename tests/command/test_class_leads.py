@@ -282,7 +282,7 @@ def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
     assert rows["training, modelbudget"][0] == between.grade
     solved = {row: values[0] for row, values in rows.items() if "largest" in row}
     assert solved == {
-        f"training: largest {name}{' of batch 1' * (name == 'length')}": f"{solution.value:,}"
+        f"training: largest {name}": f"{solution.value:,}"
         for name, solution in between.largest.items()
     }
     assert class_in_room(between, predicted) == {

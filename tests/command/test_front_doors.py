@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -475,9 +476,10 @@ def test_a_largest_length_is_named_with_its_batch(command):
         return answer.out, answer.out.split("\n\n")[1].splitlines()
 
     text, rows = fit("--batch", "4")
-    assert "largest length of batch" not in fit()[0]
-    (row,) = (row for row in rows if "largest length of batch 1" in row)
-    length = row.split("batch 1")[1].split()[0].replace(",", "")
+    assert "  of batch" not in fit()[0]
+    (row, of_batch), *_ = (pair for pair in pairwise(rows) if "largest length" in pair[0])
+    assert of_batch.strip() == "of batch 1"
+    length = row.split("length")[1].split()[0].replace(",", "")
     assert fit("--batch", "1", "--length", length)[1][0].split()[1] == "tight"
     assert fit("--batch", "4", "--length", length)[1][0].split()[1:4] == ["does", "not", "fit"]
     text, rows = fit("--batch", "4", "--length", "40000")

@@ -138,7 +138,7 @@ def test_a_wrong_formula_is_shown_and_does_not_stop_the_run(make_project):
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
     formulas = project.folder / "modelbudget" / "components" / "embedding.py"
-    right = "(rows(a) + a.n_input_token) * width(a)\n"
+    right = "rows(a) + a.n_input_token, width(a))"
     assert right in formulas.read_text()
     formulas.write_text(formulas.read_text().replace(right, f"1 + {right}"))
     run = project.snakemake("results/small/comparison.parquet")

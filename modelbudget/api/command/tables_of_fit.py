@@ -65,11 +65,12 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
             ours = f"{fit.purpose}{whose}" if leads else fit.purpose
             rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
         for name, solution in fit.largest.items():
-            n = fit.run.n_microbatch  # the largest length is that of microbatches of one sequence
-            batch = f" of batch {n}" if name == "length" and fit.run.batch != n else ""
-            largest = f"{fit.purpose}: largest {name}{batch}"
             with_margins = fit.largest_with_margins[name].value
-            rows.append((largest, count(solution.value), f"{count(with_margins)} with margins"))
+            largest, margins = count(solution.value), f"{count(with_margins)} with margins"
+            rows.append((f"{fit.purpose}: largest {name}", largest, margins))
+            n = fit.run.n_microbatch  # the largest length is that of microbatches of one sequence
+            if name == "length" and fit.run.batch != n:
+                rows.append((f"  of batch {n}", "", ""))
             growing = fit.largest_with_expandable_segments.get(name)
             if growing and growing.value > with_margins:
                 rows.append((SEGMENTS, "", f"{count(growing.value)} with margins"))

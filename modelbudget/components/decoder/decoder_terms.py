@@ -21,7 +21,10 @@ from modelbudget.memory.parameter_tensors import Tensor, numbers
 
 def parameters_of(a: Fields, function: str) -> Terms:
     """Count parameters by a function of the parts, or all of those that do not have it."""
-    ends = numbers([*embedding.tensors(a), *embedding.head_tensors(a)])
+    ends = {
+        "embedding.position": embedding.position(a),
+        **numbers([*embedding.tensors(a), *embedding.head_tensors(a)]),
+    }
     projection = multi_token_prediction.projection(a).numbers
 
     def of_part(component: Part) -> Values:
