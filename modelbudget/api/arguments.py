@@ -62,7 +62,7 @@ def _is_reserve(value: Any) -> bool:
 TEXT = Argument(lambda value: isinstance(value, str), "text")
 TEXTS = Argument(_is_texts, "a list of texts")
 EACH_TEXT = Argument(_is_texts, "texts")
-"""Of an argument that takes any number of them."""
+"""For an argument that takes any number of texts."""
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PATH = CONFIGS / "vectors.json"
 VERSION = 1
-"""Of the file; a later version may change what a key means."""
+"""Version of the file's format; a later one may change what a key means."""
 
 
 class Vector(NamedTuple):

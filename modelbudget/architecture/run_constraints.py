@@ -12,7 +12,7 @@ SWITCHES = {
     "gradient_accumulation_fusion": "not gradient_accumulation_fusion",
     "attention_kernel": "attention_kernel != 'written_out'",
 }
-"""Of some switches what holds where they are off; of others, their default."""
+"""For some switches, what holds where they are off; for others, their default."""
 
 
 @cache

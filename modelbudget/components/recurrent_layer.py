@@ -19,7 +19,7 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 class RecurrentLayerFields(Architecture):
     has_cache: ClassVar[bool] = True
     TOKENS_PER_STEP: ClassVar[int] = 1
-    """Of the program's loop over tokens."""
+    """Tokens in each step of the program's loop."""
     UNLIKE_PERIODS: ClassVar[int] = 2
     """At each end: the first and the last layer are of other widths than those between them."""
 

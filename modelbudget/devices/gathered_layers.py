@@ -207,7 +207,7 @@ class Group:
         self.waits_for: set[str] = set()
         """Those that have not run in this forward pass."""
         self.places: list[int] = []
-        """Where it is in the order of forward passes."""
+        """Its place in the order of forward passes."""
         self.frees_after_forward = frees_after_forward
         self.frees_after_backward = self.reduces = True
         self.is_gathered = self.is_reduced = self.is_in_forward = False

@@ -81,7 +81,7 @@ class AdaptiveSoftmax(nn.Module):
         )
 
     def scores(self, i: int, x):
-        """Of the words of cluster i, (batch, length, words)."""
+        """Return the logits of the words of cluster i, (batch, length, words)."""
         if self.projection is not None:
             x = x @ self.projection[i].weight
         return self.word[i](x)

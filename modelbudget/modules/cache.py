@@ -21,7 +21,7 @@ class Cache:
     """
 
     name = ""
-    """Of its component, below that of the part that it belongs to."""
+    """The name of its component, below that of the part that it belongs to."""
 
     def __init__(self, widths: list[tuple[int, int]], batch: int, length: int, like):
         self.tensors = [like.new_empty(batch, heads, length, width) for heads, width in widths]

@@ -77,7 +77,7 @@ class Embedding(RotaryPositions):
         elif a.position == "buckets":
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.own_heads, self.parts = slice(None), 1
-        """Of several devices: the heads of this one, and the parts of the length of states."""
+        """The heads of this device if several share them, and the parts of the length of states."""
         self.offset = a.position_offset
         self.register_buffer("scale", None, persistent=False)
         self.requires_gradient = False

@@ -1,4 +1,4 @@
-"""Of the layouts of devices, those that fit: how many devices they need, and what is largest."""
+"""Layouts of devices that fit: how many devices they need, and the largest batch and length."""
 
 from collections.abc import Mapping
 from typing import Any

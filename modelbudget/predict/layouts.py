@@ -63,9 +63,9 @@ The few in any case, others where a layout may need less than the least known.
 
 SOLVED = ("batch", "length")
 MOST_TRIED = 10**12
-"""Of larger numbers, sympy finds the divisors; importing it takes longer than trying them."""
+"""Up to here divisors are tried; sympy finds those of larger numbers, but is slow to import."""
 MOST_BYTES = 2**56
-"""Of all devices together. A layout may need more than another: 128 times fit in 64 bits."""
+"""The most bytes of all devices together: 128 times as many, of another layout, fit in 64 bits."""
 _NO_LAYOUT = (
     "model and run allow no layout of these; allowed: a product of "
     f"{', '.join(MESH[:-1])} and {MESH[-1]} that the fields in fixed allow"

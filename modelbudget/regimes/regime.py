@@ -49,7 +49,7 @@ class Regime:
     missing: str | None = None
     """The part or setting that has no program, if that is why there are no quantities."""
     least: dict[str, int] = field(default_factory=dict)
-    """Of symbols that may be less than LEAST here (`least_values.py`): from which value on."""
+    """The least values of symbols that may be below LEAST here (`least_values.py`)."""
 
     def read(self, fields: Mapping[str, Any]) -> Values:
         """Read polynomials with the fields of any reading: numbers, columns, nodes of a graph."""
