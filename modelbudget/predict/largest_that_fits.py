@@ -23,7 +23,7 @@ from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
-"""Upper bound of the search; beyond it, the value is unlimited."""
+"""Upper bound of the search: a value of one less stands for any."""
 
 NO_FORMULA = "no formula"
 
@@ -209,7 +209,7 @@ def solve(
         guess = min(max(low + (guess - low) // step * step, low + step), high - step)
         before, low, high = (low, guess, high) if n_bytes(guess) <= room else (before, low, guess)
     if not is_allowed(high):
-        return Solution(low, None, "model")
+        return Solution(ENDLESS - 1 if high >= ENDLESS else low, None, "model")
     return Solution(low, None, "formula") if n_bytes(high) == math.inf else Solution(low, high)
 
 
