@@ -16,7 +16,10 @@ GPT = {
 EXPERTS = {"num_experts_per_tok": "n_expert_per_token"}
 LATENT = {
     "kv_lora_rank": "kv_lora_rank", "qk_nope_head_dim": "d_nope", "qk_rope_head_dim": "d_rope",
-    "v_head_dim": "d_value", "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
+    "v_head_dim": "d_value",
+}  # fmt: skip
+ROUTED = {
+    "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
     "first_k_dense_replace": "n_dense_layer",
 }  # fmt: skip
 HEAD = {"head_dim": "d_head"}
@@ -50,18 +53,10 @@ KEYS = {
         "linear_conv_kernel_dim": "d_linear_convolution",
     },
     "Olmoe": COMMON | EXPERTS | {"num_experts": "n_expert", "intermediate_size": "d_expert"},
-    "DeepseekV2": COMMON | EXPERTS | LATENT,
-    "DeepseekV3": COMMON | EXPERTS | LATENT,
-    "Glm4Moe": COMMON | EXPERTS | HEAD
-    | {
-        "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
-        "first_k_dense_replace": "n_dense_layer", "attention_bias": "query_bias",
-    },
-    "Dots1": COMMON | EXPERTS
-    | {
-        "n_routed_experts": "n_expert", "moe_intermediate_size": "d_expert",
-        "first_k_dense_replace": "n_dense_layer",
-    },
+    "DeepseekV2": COMMON | EXPERTS | ROUTED | LATENT,
+    "DeepseekV3": COMMON | EXPERTS | ROUTED | LATENT,
+    "Glm4Moe": COMMON | EXPERTS | ROUTED | HEAD | {"attention_bias": "query_bias"},
+    "Dots1": COMMON | EXPERTS | ROUTED,
     "Ernie4_5_Moe": COMMON
     | {
         "moe_num_experts": "n_expert", "moe_k": "n_expert_per_token",
