@@ -313,6 +313,16 @@ ONE_MISTAKE = {
         "measure: {quantities: [activation_bytes]}",
         ["d_head = 264", "multiples of 8 up to 256"],
     ),
+    "keys of latents that flash attention does not know": (
+        "base: deepseek-v2-lite\nfixed: {d_nope: 60, d_rope: 32, d_value: 92, dtype: bfloat16}\n"
+        "grid: {attention_kernel: [flash]}\nmeasure: {quantities: [activation_bytes]}",
+        ["d_nope + d_rope = 92", "multiples of 8 up to 256", "attention_kernel: math"],
+    ),
+    "values of latents that memory-efficient attention cannot load": (
+        "base: deepseek-v2-lite\nfixed: {d_value: 92, dtype: bfloat16}\n"
+        "grid: {attention_kernel: [efficient]}\nmeasure: {quantities: [activation_bytes]}",
+        ["d_value = 92", "in 16 bits it takes multiples of 8", "attention_kernel: math"],
+    ),
     "a GPU's kernels on a CPU": (
         "base: gpt-2-124m\ngrid: {n_layer: [1]}\n"
         "measure: {device: cpu, quantities: [activation_bytes]}",
