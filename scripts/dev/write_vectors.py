@@ -61,25 +61,30 @@ Vector = dict[str, Any]
 
 def main() -> None:
     """Write the file."""
-    catalogue = Catalogue(CONFIGS / "models")
-    bases = {base.name: base for base in catalogue.bases.values() if base.model}
-    configs = {name: config_of(base) for name, base in bases.items() if base.transformers}
-    found = [
-        *counted([bases[name] for name in configs], configs), of_palm(bases["palm-540b"]),
-        *traced([bases[name] for name in TRACED], configs), *planned(), *quantised(configs),
-    ]  # fmt: skip
-    used = dict.fromkeys(vector["config"] for vector in found if vector["config"])
-    content = {
-        "version": VERSION,
-        "made_with": {name: version(name) for name in ("torch", "transformers")},
-        "configs": {name: configs[name] for name in used},
-        "vectors": found,
-    }
-    lines = json.dumps(content, indent=None, ensure_ascii=False)
+    written = content()
+    lines = json.dumps(written, indent=None, ensure_ascii=False)
     for mark in ('"configs": {', '"vectors": [', "}, "):
         lines = lines.replace(mark, mark.rstrip() + "\n")
     PATH.write_text(lines + "\n", encoding="utf-8")
-    print(f"{PATH}: {len(found)} vectors, {len(used)} configs")
+    print(f"{PATH}: {len(written['vectors'])} vectors, {len(written['configs'])} configs")
+
+
+def content() -> dict[str, Any]:
+    """Count and trace what the file holds."""
+    catalogue = Catalogue(CONFIGS / "models")
+    bases = {base.name: base for base in catalogue.bases.values() if base.model}
+    configs = {name: config_of(base) for name, base in bases.items() if base.transformers}
+    vectors = [
+        *counted([bases[name] for name in configs], configs), of_palm(bases["palm-540b"]),
+        *traced([bases[name] for name in TRACED], configs), *planned(), *quantised(configs),
+    ]  # fmt: skip
+    used = dict.fromkeys(vector["config"] for vector in vectors if vector["config"])
+    return {
+        "version": VERSION,
+        "made_with": {name: version(name) for name in ("torch", "transformers")},
+        "configs": {name: configs[name] for name in used},
+        "vectors": vectors,
+    }
 
 
 def config_of(base: Base) -> dict[str, Any]:

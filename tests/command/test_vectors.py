@@ -10,6 +10,7 @@ from helpers.tiers import ALL
 
 import modelbudget as mb
 from modelbudget.api.vectors import PATH, VERSION, Vector, predicted
+from scripts.dev import write_vectors
 
 SEEN = {"class", "trace", "module", "recorded", "published"}
 VECTORS = mb.vectors()
@@ -71,6 +72,12 @@ def test_a_class_that_is_traced_again_has_the_recorded_bytes():
     config = {k: v for k, v in one.config.items() if k not in ("architectures", "model_type")}
     found = trace_class("Qwen2ForCausalLM", config, RunConfig(**one.run), {"cache_bytes"})
     assert sum(found.values["cache_bytes"].values()) == one.value
+
+
+@pytest.mark.slow
+def test_all_are_written_as_recorded():
+    """A trace that changed since the file was written; a model that came and has no vector."""
+    assert write_vectors.content() == json.loads(PATH.read_text(encoding="utf-8"))
 
 
 def test_pytest_runs_them_against_any_function(tmp_path):

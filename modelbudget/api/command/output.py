@@ -43,14 +43,16 @@ def _text(table: Table, width: int | None) -> str:
     shown = [
         styled(line.text, DIM if line.is_head else "") + styled(line.bar, BLUE)
         for line in lines(table, width)
+        if table.rows
     ]
     return "\n".join([styled(title, BOLD), *shown])
 
 
 def _markdown(table: Table) -> str:
     """Return a table of GitHub's Markdown."""
-    lines = [f"**{table.title}**", "", _line(table.columns)]
-    lines.append("| --- |" + " --: |" * (len(table.columns) - 1))
+    lines = [f"**{table.title}**"]
+    if table.rows:
+        lines += ["", _line(table.columns), "| --- |" + " --: |" * (len(table.columns) - 1)]
     return "\n".join([*lines, *map(_line, table.rows)])
 
 

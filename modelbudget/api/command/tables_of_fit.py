@@ -156,7 +156,7 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
         for row in layouts.pareto.iter_rows(named=True)
     ]  # fmt: skip
     return [
-        Table(title, columns if rows else ("",), rows, texts=("recompute", "grade")),
+        Table(title, columns, rows, texts=("recompute", "grade")),
         Table(
             f"Least bytes per device, by number of devices: {least or none}",
             ("devices", "layout", "recompute", "bytes per device", "grade"),
