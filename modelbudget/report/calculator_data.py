@@ -62,7 +62,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
                  for name in known}  # fmt: skip
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
-    devices = [(accelerator.name, accelerator.bytes) for accelerator in accelerators(ACCELERATORS)]
+    devices = accelerators(ACCELERATORS)
     constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
     several = CHOICES.of_several
     return {
@@ -81,7 +81,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             series: [(base.name, base.label) for base in of_series]
             for series, of_series in grouped(sorted(bases, key=_place), _series).items()
         },
-        "devices": devices,
+        "devices": [(device.name, device.bytes) for device in devices],
         "data": {
             "start": CHOICES.start,
             "start_length": CHOICES.start_length,
@@ -92,7 +92,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
                 (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
             ],
             "kinds": {base.name: base.transformers for base in bases},
-            "devices": devices,
+            "devices": [(device.name, device.as_reported().bytes) for device in devices],
             "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": {name: plain(RunConfig.model_fields[name].default) for name in constant},
