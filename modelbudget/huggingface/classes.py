@@ -106,6 +106,8 @@ def _joined(inherited: Any, value: Any) -> Any:
 FOLDER = CONFIGS / "huggingface"
 CLASSES = "configs/huggingface/model_types"
 SECTIONS = "modelbudget/huggingface/classes.py"
+NO_ROPE, NO_ROPE_INTERVAL = "no_rope_layers", "no_rope_layer_interval"
+"""Keys that say which layers are without RoPE."""
 OPTIONAL = {"head_dim"}
 """Keys that an expression may use if the class does not have them; they are then null."""
 
@@ -242,6 +244,7 @@ class Translation(Meanings):
     attention_counts_from: int = 0
     dense_layers: int = 0
     full_layers: dict[str, str] = Field({})
+    rope_layers: list[str] = Field([])
     computed: dict[str, Formula] = Field({})
     inverse: dict[str, Formula] = Field({})
     also: dict[str, Any] = Field({})
@@ -272,6 +275,10 @@ class Translation(Meanings):
         yield from ((f"full_layers.{key}", meaning) for key, meaning in self.full_layers.items())
         yield from _names("computed", self.computed)
         yield from _names("requires", dict(enumerate(self.requires)))
+        if self.rope_layers:
+            yield from (("rope_layers", key) for key in (NO_ROPE, NO_ROPE_INTERVAL))
+        if "window" in self.sizes.values():
+            return
         if "sliding_attention" in self.mixers.split():
             yield "mixers", "sliding_window"
         elif self.mixers and "sliding_window" in self.defaults:

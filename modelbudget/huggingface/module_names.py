@@ -34,7 +34,7 @@ def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, l
     if (
         model_type not in NAMED_ALIKE
         or not has_known_mlps
-        or not (mixers <= {"attention", "sliding_attention"} or mixers == {"mla"})
+        or not (mixers <= {"attention", "sliding_attention", "nope_attention"} or mixers == {"mla"})
     ):
         return {}
     if not isinstance(n_layer, int) or n_layer * (10 + 3 * n_expert) > MAX_NAMES:

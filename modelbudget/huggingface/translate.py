@@ -16,6 +16,8 @@ from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import (
     CLASSES,
+    NO_ROPE,
+    NO_ROPE_INTERVAL,
     Case,
     Meaning,
     Translation,
@@ -25,6 +27,8 @@ from modelbudget.huggingface.classes import (
 
 ABSENT = object()
 BASIC_SIZES = {"n_vocab", "d_model", "n_layer"}
+WITHOUT_ROPE = {"attention": "nope_attention"}
+HAS_ROPE = {"nope_attention": "attention"}
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Size of the padded vocabulary, which configs give."""
 
@@ -106,9 +110,18 @@ def config_of(name: str, a) -> dict[str, Any]:
             fits = [case.value for case in meaning if case.fields.items() <= values.items()]
             config[key] = default if default in fits else next(iter(fits), default)
         elif key == "sliding_window":
-            config[key] = a.window or (default if names_layers else None)
+            names_windows = names_layers and not _rotates_all(translation, a)
+            config[key] = a.window or (default if names_windows else None)
+        elif key == NO_ROPE:
+            words = islice(cycle(a.mixers.split()), a.n_layer)
+            config[key] = [int(word not in HAS_ROPE) for word in words]
+        elif key == NO_ROPE_INTERVAL:
+            config[key] = default
         elif key == "layer_types" and names_layers:
-            config[key] = _types_of_layers(translation, a)
+            repeats = "layer_types" not in translation.requires
+            repeats = repeats and "nope_attention" in translation.mixers.split()
+            is_own = repeats and a.mixers == translation.mixers
+            config[key] = default if is_own else _types_of_layers(translation, a)
         elif key in translation.attention_at:
             words, full = a.mixers.split(), _mixers(translation)["full_attention"]
             first = translation.attention_counts_from
@@ -117,6 +130,12 @@ def config_of(name: str, a) -> dict[str, Any]:
             config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
     # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
     return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, config | values))
+
+
+def _rotates_all(translation: Translation, a) -> bool:
+    """Whether full attention of a class, which is without RoPE next to windows, has it."""
+    has_windows = {*HAS_ROPE, "sliding_attention"} & {*a.mixers.split()}
+    return _mixers(translation)["full_attention"] in HAS_ROPE and not has_windows
 
 
 def keys_by_field(name: str) -> dict[str, str]:
@@ -269,8 +288,12 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
 
     The class's own pattern is repeated as it is; that of a list of all layers is the shortest.
     """
-    words = translation.mixers.split() if values.get("sliding_window", 1) else ["attention"]
+    has_windows = values.get("sliding_window", 1)
+    words = translation.mixers.split() if has_windows else ["attention"]
     types = values.get("layer_types")
+    rotated = _rotated_layers(translation, values, mistakes)
+    if rotated:
+        words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
     if isinstance(types, str) and translation.layer_mlps:
         types = [*types]
     for key, mixer in translation.attention_at.items():
@@ -286,6 +309,13 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
             name: _chosen(cases, "layer_types", name, mistakes) for name in dict.fromkeys(types)
         }
         words = _shortest([by_type[name].get("mixer", "") for name in types])
+        if rotated and len(rotated) == len(types):
+            layers = zip(types, rotated, strict=True)
+            words = _shortest(
+                [_with_rope(by_type[name].get("mixer", ""), has, mistakes) for name, has in layers]
+            )
+        if not has_windows:  # then full attention has RoPE
+            words = [HAS_ROPE.get(word, word) for word in words]
         if translation.layer_mlps and not mistakes.lines():
             parts = {"mixers": translation.layer_types, "mlps": translation.layer_mlps}
             names = {field: [of[word] for word in _shortest(types)] for field, of in parts.items()}
@@ -299,6 +329,32 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     return fields
 
 
+def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) -> list[int]:
+    """Return 1 for each layer with RoPE and 0 for the others; nothing if all of them have it."""
+    if not translation.rope_layers:
+        return []
+    given, n_layer = values[NO_ROPE], range(values["num_hidden_layers"])
+    interval = values[NO_ROPE_INTERVAL]
+    if not given and isinstance(interval, int) and interval > 0:
+        return [int((i + 1) % interval != 0) for i in n_layer]
+    if not isinstance(given, list) or len(given) < len(n_layer) or not {*given} <= {0, 1}:
+        mistakes.wrong.append(
+            f"{NO_ROPE} = {_as_json(given)}, {NO_ROPE_INTERVAL} = {_as_json(interval)}: must be 1 "
+            "or 0 for each layer, or an interval"
+        )
+        return []
+    return [int(has_rope) for has_rope in given[: len(n_layer)]]
+
+
+def _with_rope(mixer: str, has_rope: int, mistakes: Mistakes) -> str:
+    if has_rope or mixer not in WITHOUT_ROPE:
+        if not has_rope:
+            line = f"{NO_ROPE}: 0 in a layer of {mixer}: not supported (allowed: in full_attention)"
+            mistakes.unsupported.extend({line} - {*mistakes.unsupported})
+        return mixer
+    return WITHOUT_ROPE[mixer]
+
+
 def _types_of_layers(translation: Translation, a) -> list[str]:
     """Return layer_types of a record."""
     names = translation.layer_types if translation.layer_mlps else _mixers(translation)
@@ -306,13 +362,19 @@ def _types_of_layers(translation: Translation, a) -> list[str]:
     by_parts = {
         (mixer, translation.layer_mlps.get(name)): name for name, mixer in reversed(names.items())
     }
-    parts = islice(zip(cycle(a.mixers.split()), cycle(mlps), strict=False), a.n_layer)
+    of_full = names.get("full_attention")
+    plain = {"nope_attention", "attention"} - {of_full}  # RoPE is said elsewhere
+    words = [of_full if word in plain else word for word in a.mixers.split()]
+    parts = islice(zip(cycle(words), cycle(mlps), strict=False), a.n_layer)
     return [by_parts.get(pair, "") for pair in parts]
 
 
 def _mixers(translation: Translation) -> dict[str, str]:
     """Return entry of layer_types → mixer."""
-    return shared_keys().layer_types | translation.layer_types
+    shared = shared_keys().layer_types
+    return translation.layer_types | {
+        k: v for k, v in shared.items() if k not in translation.layer_types
+    }
 
 
 def _shortest(words: list[str]) -> list[str]:

@@ -25,7 +25,7 @@ class DecoderModel(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.holds_embeddings = self.makes_masks = False
         self.mixers = a.mixers.split()
-        windows = {"attention": 0, "sliding_attention": a.window}
+        windows = {"attention": 0, "nope_attention": 0, "sliding_attention": a.window}
         self.windows = {name: windows[name] for name in self.mixers if name in windows}
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         pairs = islice(zip(cycle(self.mixers), mlps, strict=False), a.n_layer)

@@ -226,7 +226,7 @@ def compute_buffer(a: Any, run: RunConfig) -> Term:
     """
     name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
     mixers = getattr(a, "mixers", a.name())
-    if not {*mixers.split()} <= {"attention", "sliding_attention"}:
+    if not {*mixers.split()} <= {"attention", "sliding_attention", "nope_attention"}:
         return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
     logits, state = size * a.n_vocab, size * a.d_model
     experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)

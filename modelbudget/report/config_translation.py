@@ -32,7 +32,7 @@ AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]
 
 AS_THEY_ARE = (
     "model_type", "defaults", "aliases", "mixers", "layer_types", "layer_mlps", "attention_at",
-    "attention_counts_from", "dense_layers",
+    "attention_counts_from", "dense_layers", "rope_layers",
 )  # fmt: skip
 """Keys of a class that the page reads as its file has them."""
 

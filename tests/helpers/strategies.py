@@ -46,7 +46,8 @@ def decoders(draw, covered: bool = False, peaks: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention", "sliding_attention", "mla", *([] if peaks else ["channel_rnn"])]
+    kinds = ["attention", "sliding_attention", "nope_attention", "mla"]
+    kinds += [] if peaks else ["channel_rnn"]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "moe"]), min_size=1))[:3]
     if not parallel:
@@ -66,7 +67,7 @@ def decoders(draw, covered: bool = False, peaks: bool = False) -> Decoder:
     fields |= draw(positions(mixers, shared["d_head"], peaks))
     if "sliding_attention" in mixers:
         fields["window"] = draw(small)
-    if {"attention", "sliding_attention"} & {*mixers}:
+    if {"attention", "sliding_attention", "nope_attention"} & {*mixers}:
         fields |= draw(heads(shared, covered))
     else:
         shared |= dict.fromkeys(ATTENTION_BIASES, False)
@@ -86,7 +87,7 @@ placements = st.sampled_from(["pre", "post", "output", "both"])
 @st.composite
 def positions(draw, mixers: list[str], d_head: int, peaks: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
-    if "mla" in mixers:
+    if {"mla", "nope_attention"} & {*mixers}:
         words = ["rotary"]
     elif peaks or not {"attention", "sliding_attention"} & {*mixers}:
         words = words[:4]
@@ -216,7 +217,11 @@ def decoders_that_run(draw, peaks: bool = False, closed: bool = False) -> tuple[
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
     if "mla" in a.mixers and run.attention_kernel == "flash":
         run = run.model_copy(update={"attention_kernel": "math"})
+    if "nope_attention" in a.mixers and (closed or peaks):
+        run = run.model_copy(update={"rope_tables": "layer"})
     a, run = fitting(a, run)
+    if closed and run.norm_kernel == "written_out_exact":
+        run = run.model_copy(update={"norm_kernel": "fused"})
     if closed and run.activation_kernel == "fused_gate":
         run = run.model_copy(update={"activation_kernel": "fused"})
     if closed or run.targets == "shifted":

@@ -109,6 +109,7 @@ KEYS = {
 # The classes' words for a layer's mixer.
 WORDS = {
     "attention": "full_attention", "sliding_attention": "sliding_attention",
+    "nope_attention": "full_attention",
     "mla": "full_attention", "short_convolution": "conv",
     **dict.fromkeys(["mamba2", "kimi_delta", "lightning_attention"], "linear_attention"),
 }  # fmt: skip
@@ -169,6 +170,10 @@ def config(kind: str, a):
             keys |= {"layer_types": layer_types(a)}
         case "Gemma2" | "Gemma3":
             keys |= {"layer_types": ["full_attention"] * a.n_layer}
+        case "SmolLM3":
+            words = islice(cycle(a.mixers.split()), a.n_layer)
+            keys |= {"no_rope_layers": [int(word != "nope_attention") for word in words]}
+            keys |= {"layer_types": layer_types(a)}
         case "Phi" | "Phi3" | "OpenAIGPT":
             keys |= {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
     name = f"{kind}TextConfig" if kind in ("Gemma3", "Llama4") else f"{kind}Config"

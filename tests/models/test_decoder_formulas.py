@@ -63,7 +63,7 @@ LATENT = {
         (EXPERTS | {"shared_gate": True}, "shared_gate = true needs shared experts"),
         (EXPERTS | {"n_dense_layer": 3}, "n_dense_layer = 3 is more than n_layer = 2"),
         (LATENT | {"kv_lora_rank": 0}, "kv_lora_rank = 0: mla in mixers needs at least 1"),
-        (LATENT | {"position": "learned"}, "mla in mixers needs position: rotary"),
+        (LATENT | {"position": "learned"}, "mla in mixers allows none or rotary"),
         (LATENT | {"d_rope": 3}, "d_rope = 3 is odd"),
         (LATENT | {"sinks": True}, "sinks = true needs attention in mixers, which are 'mla'"),
         ({"mixers": "none", "position": "alibi"}, "position: alibi needs attention in mixers"),

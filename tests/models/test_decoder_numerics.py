@@ -24,6 +24,7 @@ MODELS = {
     "Llama": LLAMA,
     "Mistral": LLAMA | {"mixers": "sliding_attention", "window": 4},
     "Qwen2": LLAMA | QKV_BIAS | {"mixers": "attention sliding_attention", "window": 3},
+    "SmolLM3": LLAMA | {"mixers": "attention nope_attention"},
     "Qwen3": LLAMA | {"qk_norm": "shared", "d_head": 6},
     "Olmo2": LLAMA | {"qk_norm": "joint", "norm_placement": "output"},
     "Olmoe": LLAMA | EXPERTS | {"qk_norm": "joint"},

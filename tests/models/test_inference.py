@@ -52,6 +52,12 @@ KINDS = {
     "wide window": {"mixers": "sliding_attention", "window": 1000, "n_kv_head": 2},
     "recurrent and attention": {"mixers": "channel_rnn attention", "d_hidden": 3},
     "latent": LATENT,
+    "latent without RoPE": LATENT | {"position": "none"},
+    "RoPE in some layers": {
+        "mixers": "nope_attention sliding_attention",
+        "window": 4,
+        "position": "rotary",
+    },
     "latent and attention": LATENT | {"mixers": "mla attention"},
     "experts": {"mlps": "moe", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 8},
 }

@@ -58,7 +58,7 @@ def selected_tokens(draw) -> dict:
         "n_head": draw(small),
         "n_index_head": draw(st.integers(1, 2)),
         "n_selected": draw(st.integers(1, 3)),
-        "position": "rotary",
+        "position": draw(st.sampled_from(["none", "rotary"])),
         "norm": "rmsnorm",
     }
 

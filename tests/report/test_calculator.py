@@ -551,8 +551,8 @@ def test_a_mistake_has_one_line_in_the_words_of_the_command(opened, tmp_path):
         assert str(refused.value) == f"{path}: {line}"
     path.write_text(json.dumps(LLAMA_4))
     (note,) = [one.text for one in read(path).notes]
-    assert note.startswith("10 sizes are not in the file, so that Llama4ForCausalLM's defaults")
-    assert note.count(" = ") == 10
+    assert note.startswith("11 sizes are not in the file, so that Llama4ForCausalLM's defaults")
+    assert note.count(" = ") == 11
     found = tab.evaluate(PASTE, [llama | wrong for wrong, _ in MISTAKES] + [LLAMA_4])
     assert [one["said"] for one in found] == [line for _, line in MISTAKES] + [note]
     assert tab.messages == []

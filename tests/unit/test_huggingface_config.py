@@ -210,6 +210,8 @@ COMPUTED = {
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
     "decoder_sparse_step": st.none(), "shared_intermediate_size": st.integers(1, 9),
     "mamba_ssm_cache_dtype": st.just("float32"),
+    "no_rope_layers": st.none(), "no_rope_layer_interval": st.integers(1, 4),
+    "attention_chunk_size": st.integers(1, 9),
 }  # fmt: skip
 
 
@@ -335,6 +337,50 @@ def test_most_causal_classes_have_a_formula():
     found = [classes[config].__name__ in TRANSLATIONS for config in classes]
     assert len(found) == 189
     assert sum(found) >= 144
+
+
+WITHOUT_ROPE = [
+    ("Llama4", {}, "sliding_attention sliding_attention sliding_attention nope_attention", 8192),
+    (
+        "Llama4",
+        {"attention_chunk_size": 5, "no_rope_layers": [1, 0] * 24},
+        "sliding_attention nope_attention",
+        5,
+    ),
+    ("SmolLM3", {"no_rope_layer_interval": 2}, "attention nope_attention", 0),
+    (
+        "SmolLM3",
+        {"layer_types": ["full_attention"] * 36, "no_rope_layers": [1, 1, 0] * 12},
+        "attention attention nope_attention",
+        0,
+    ),
+    ("Cohere2", {}, "sliding_attention sliding_attention sliding_attention nope_attention", 4096),
+    ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 32}, "attention", 0),
+    (
+        "Exaone4",
+        {"layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8},
+        "sliding_attention sliding_attention sliding_attention nope_attention",
+        4096,
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "mixers", "window"), WITHOUT_ROPE)
+def test_layers_without_rope(kind, keys, mixers, window):
+    """Modeling files of transformers: `use_rope`, and `sliding_window is None or is_sliding`."""
+    a = resolved(families()["decoder"], fields_of(f"{kind}ForCausalLM", keys))
+    assert (a.mixers, a.window, a.position) == (mixers, window, "rotary")
+
+
+def test_latents_without_rope():
+    """modeling_kimi_linear.py has no rotary embedding."""
+    assert fields_of("KimiLinearForCausalLM", {})["position"] == "none"
+
+
+def test_a_window_of_a_layer_without_rope_is_refused():
+    keys = {"layer_types": ["chunked_attention"] * 48, "no_rope_layers": [1, 0] * 24}
+    with pytest.raises(ValueError, match="no_rope_layers: 0 in a layer of sliding_attention"):
+        fields_of("Llama4ForCausalLM", keys)
 
 
 ITS_OWN = ["full_attention", "sliding_attention", "sliding_attention"] * 3

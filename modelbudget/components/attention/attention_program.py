@@ -26,12 +26,13 @@ from modelbudget.operations.views import (
 )
 
 
-def program(a: Fields, r: Run, window=0):
+def program(a: Fields, r: Run, window=0, has_rope: bool = True):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias` is added to the scores: a mask of each sequence comes in a tuple, so that checkpointing
     does not save it. `rotation`: the tables of RoPE, if the model makes them for all layers. With a
-    `window` a token attends itself and the window − 1 tokens before it.
+    `window` a token attends itself and the window − 1 tokens before it. Without `has_rope` the
+    tables are not read.
     """
     position = getattr(a, "position", "none")
     make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
@@ -61,7 +62,7 @@ def program(a: Fields, r: Run, window=0):
         query_key_value = make_product(
             "query_key_value", a.d_model, d_query + 2 * d_key, a.query_bias
         )
-    d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
+    d_rotary = (a.d_rotary or a.d_head) if position == "rotary" and has_rope else 0
     is_complex = d_rotary and r.rope_tables == "complex"
     table = rope.table_of_complex(r.length, d_rotary, r.dtype) if is_complex else None
     cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2, window)
@@ -73,7 +74,7 @@ def program(a: Fields, r: Run, window=0):
         if rotation is not None and table is not None:
             (places,) = rotation
             q, k = rope.rotate_complex((q, k), take_rows(table, places))
-        elif rotation is not None:
+        elif rotation is not None and has_rope:
             _, cos, sin = rotation
             q, k = rope.rotate_with((q, k), cos, sin, r.rope_layout == "head", r.rope_dtype)
         elif d_rotary:

@@ -48,14 +48,14 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
         token = embed and embed.token
         head = make_group(make_part, "head", embedding.head_program, a, r, token)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-    attends = {"attention", "sliding_attention"} & {mixer for mixer, _ in patterns}
+    windows = {"attention": 0, "nope_attention": 0, "sliding_attention": a.window}
+    attends = windows.keys() & {mixer for mixer, _ in patterns}
     shares_tables = d_rotary and r.rope_tables == "model" and attends
     # As they are used, and as they were before any scaling.
     frequencies = empty((2, -(-d_rotary // 2)), "float32") if shares_tables else None
     gives_places = d_rotary and r.rope_tables == "complex" and attends
     has_dropout = r.dropout and r.dropout_in == "model"
     drop = make_part("dropout", lambda: lambda x: dropout(x, has_dropout, r.backend))
-    windows = {"attention": 0, "sliding_attention": a.window}
 
     def forward(tokens):
         return states(tokens) if head is None else head(states(tokens))

@@ -68,7 +68,7 @@ def no_indexer(a: Fields, r: Run):
 
 def own_tables(a: Fields, r: Run):
     """Return 1 where each layer makes the tables of RoPE."""
-    return int(r.rope_tables == "layer")
+    return int(r.rope_tables == "layer" and a.position == "rotary")
 
 
 def _tensors(a: Fields) -> list[Tensor]:
@@ -291,6 +291,7 @@ def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, through latents."""
     if r.rope_tables != "layer":
         raise NoProgramError(f"rope_tables: {r.rope_tables} of MLA")
+    has_rope = a.position == "rotary"
     d_query = a.n_head * (a.d_nope + a.d_rope)
     if a.q_lora_rank:
         query_down = make_linear("query_down", a.d_model, a.q_lora_rank)
@@ -311,21 +312,28 @@ def program(a: Fields, r: Run):
         q = query_up(latent_query) if a.q_lora_rank else query(x)
         bias = hidden_scores(x, latent_query)
         del latent_query
-        q_nope, q_rope = by_head(q, (a.d_nope, a.d_rope))
+        q = heads_of(q, a.d_nope + a.d_rope)
+        parts = split(q, (a.d_nope, a.d_rope)) if has_rope else None
         latent, k_rope = split(kv_down(x), (a.kv_lora_rank, a.d_rope))
-        k_rope = rope.rotate(unsqueeze(k_rope, 1), a.d_rope)  # (batch, 1, length, d_rope)
+        k_rope = unsqueeze(k_rope, 1)  # (batch, 1, length, d_rope)
+        if has_rope:
+            k_rope = rope.rotate(k_rope, a.d_rope)
         if cache is not None:
             latent, k_rope = cache.append(unsqueeze(latent, 1), k_rope)
             latent = squeeze(latent, 1)
-        k_nope, v = by_head(kv_up(kv_norm(latent)), (a.d_nope, a.d_value))
-        q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
+        k_nope, v = split(
+            heads_of(kv_up(kv_norm(latent)), a.d_nope + a.d_value), (a.d_nope, a.d_value)
+        )
+        if parts is not None:
+            q_nope, q_rope = parts
+            q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
         k = cat((k_nope, expand(k_rope, (-1, a.n_head, -1, -1))))
         y = core(q, k, v, bias)
         return output(flatten(transpose(y, 1, 2), 2))
 
-    def by_head(x, widths):
-        """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""
-        return split(transpose(unflatten(x, 2, (a.n_head, sum(widths))), 1, 2), widths)
+    def heads_of(x, width):
+        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+        return transpose(unflatten(x, 2, (a.n_head, width)), 1, 2)
 
     return forward
 

@@ -107,7 +107,7 @@ class Attention(KeepsKeys):
         q, k, v = self.project(x)
         if rotation is not None and self.rope_table is not None:
             q, k = rotate_complex((q, k), self.rope_table[rotation.places])
-        elif rotation is not None:
+        elif rotation is not None and self.d_rotary:
             q, k = rotate_with((q, k), rotation, self.rope_by_head, self.casts_rope_back)
         elif self.d_rotary:
             start = self.cache.length if self.cache else self.start

@@ -16,8 +16,8 @@ from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 class MLA(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    A query or key has d_nope channels without RoPE and d_rope with it; the rotary channels of the
-    keys are shared by all heads.
+    A query or key has d_nope channels without RoPE and d_rope with it, unless `position` is none;
+    the latter channels of the keys are shared by all heads.
     """
 
     def __init__(self, a):
@@ -28,7 +28,7 @@ class MLA(nn.Module):
             a.d_rope,
             a.d_value,
         )
-        self.kv_lora_rank = a.kv_lora_rank
+        self.kv_lora_rank, self.has_rope = a.kv_lora_rank, a.position == "rotary"
         d_query = a.n_head * (a.d_nope + a.d_rope)
         self.compressed = a.q_lora_rank > 0
         if self.compressed:
@@ -49,15 +49,22 @@ class MLA(nn.Module):
         q = self.query_up(queries) if self.compressed else self.query(x)
         hidden_scores = self.hidden_scores(x, queries)
         del queries
-        q_nope, q_rope = self.split(q, (self.d_nope, self.d_rope))
+        q = self.heads(q)
+        parts = q.split((self.d_nope, self.d_rope), dim=-1) if self.has_rope else None
         latent, k_rope = self.kv_down(x).split((self.kv_lora_rank, self.d_rope), dim=-1)
         start = self.cache.length if self.cache else 0
-        k_rope = rotate(k_rope.unsqueeze(1), self.d_rope, start)
+        k_rope = k_rope.unsqueeze(1)
+        if self.has_rope:
+            k_rope = rotate(k_rope, self.d_rope, start)
         if self.cache:
             latent, k_rope = self.cache.append(latent.unsqueeze(1), k_rope)
             latent = latent.squeeze(1)
-        k_nope, v = self.split(self.kv_up(self.kv_norm(latent)), (self.d_nope, self.d_value))
-        q = torch.cat((q_nope, rotate(q_rope, self.d_rope, start)), dim=-1)
+        k_nope, v = self.heads(self.kv_up(self.kv_norm(latent))).split(
+            (self.d_nope, self.d_value), dim=-1
+        )
+        if parts is not None:
+            q_nope, q_rope = parts
+            q = torch.cat((q_nope, rotate(q_rope, self.d_rope, start)), dim=-1)
         k = torch.cat((k_nope, k_rope.expand(-1, self.n_head, -1, -1)), dim=-1)
         y = self.core(q, k, v, hidden_scores)
         return self.output(y.transpose(1, 2).flatten(2))
@@ -73,9 +80,9 @@ class MLA(nn.Module):
         """Latents and rotary keys."""
         return Cache([(1, self.kv_lora_rank), (1, self.d_rope)], batch, length, like)
 
-    def split(self, x, widths: tuple[int, int]):
-        """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""
-        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2).split(widths, dim=-1)
+    def heads(self, x):
+        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
 
 
 class SparseMLA(MLA):

@@ -85,12 +85,22 @@ function configReader({ config: shared, defaults }) {
     return key ? ` (${field} is ${key})` : "";
   }
 
+  // 1 for each layer with RoPE and 0 for the others; nothing if all of them have it.
+  function rotatedLayers(one, values) {
+    if (!one.rope_layers.length) return [];
+    const layers = Array.from({ length: values.num_hidden_layers }, (_, i) => Number((i + 1) % values.no_rope_layer_interval !== 0));
+    return values.no_rope_layers?.length ? values.no_rope_layers.slice(0, layers.length) : layers;
+  }
+
   // The pattern of mixers, unless all are attention, and the window if any. The class's own pattern
   // is repeated as it is; that of a list of all layers is the shortest.
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
     const known = { ...shared.layer_types, ...one.layer_types };
-    let words = (values.sliding_window ?? (values.sliding_window === null ? 0 : 1)) ? one.mixers.split(" ") : ["attention"];
+    const hasWindows = values.sliding_window ?? (values.sliding_window === null ? 0 : 1);
+    let words = hasWindows ? one.mixers.split(" ") : ["attention"];
+    const rotated = rotatedLayers(one, values);
+    if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
     const ofOnePart = Object.keys(one.layer_mlps).length > 0;
     const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
@@ -103,7 +113,10 @@ function configReader({ config: shared, defaults }) {
         const repeated = shortest(types);
         return { mixers: repeated.map((type) => known[type]).join(" "), mlps: repeated.map((type) => one.layer_mlps[type]).join(" "), n_layer: types.length };
       }
-      words = shortest(types.map((type) => known[type]));
+      const mixers = types.map((type) => known[type]);
+      if (mixers.some((mixer, i) => rotated[i] === 0 && mixer !== "attention")) mistakes.push("no_rope_layers: 0 in a layer without full_attention: not supported");
+      words = shortest(mixers.map((mixer, i) => (rotated[i] === 0 && mixer === "attention" ? "nope_attention" : mixer)));
+      if (!hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
     }
     if (words.every((word) => word === "attention")) return {};
     const found = { mixers: words.join(" ") };
