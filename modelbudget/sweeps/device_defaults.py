@@ -30,14 +30,16 @@ DECIDED = {
 """The fields that have such defaults, and what these are."""
 
 
-Device = Literal["cuda", "below_8", "mps_training", "mps_inference"]
-"""Where torch chooses: CUDA of compute capability 8.0 or more, and below; MPS, by the purpose."""
+Device = Literal["cuda", "below_8", "mps_training", "mps_inference", "xla"]
+"""Where torch chooses: CUDA of compute capability 8.0 or more, and below; MPS, by purpose; TPUs."""
 
 
 def where(accelerator: Accelerator, training: bool) -> Device:
     """Return how an accelerator is called where torch chooses kernels."""
     if accelerator.platform == "mps":
         return "mps_training" if training else "mps_inference"
+    if accelerator.platform == "xla":
+        return "xla"
     return "cuda" if accelerator.has_flash else "below_8"
 
 
@@ -68,6 +70,7 @@ class Kernels(Strict):
     checked: str
     device: str
     mps: str
+    xla: str
     kernels: list[Kernel] = Field(min_length=1)
 
 
@@ -123,14 +126,14 @@ def device_defaults(
 ) -> dict[str, DeviceDefault]:
     """Return, by the name of the run setting, what it is on a device if nothing is set.
 
-    Below 8.0 tensor cores have no bfloat16; on MPS torch's optimizers take one tensor at a time
-    (torch/utils/_foreach_utils.py).
+    Below 8.0 tensor cores have no bfloat16; on MPS and XLA torch's optimizers take one tensor at a
+    time (torch/utils/_foreach_utils.py).
     """
     half = Constraint(
         f"autocast == 'none' or adapter != 'none' and weights in '{BITSANDBYTES}'", ""
     )
     dtype = "float16" if device == "below_8" else "bfloat16"
-    foreach = {not device.startswith("mps"): _constraints(family, "foreach")}
+    foreach = {device in ("cuda", "below_8"): _constraints(family, "foreach")}
     return {
         "dtype": DeviceDefault("dtype", {dtype: [half]}, "backend"),
         "foreach": DeviceDefault("foreach", foreach, "backend"),

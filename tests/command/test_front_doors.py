@@ -574,6 +574,18 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
     assert "weights float16" in command("gpt-2-124m", "--serve", "t4").out
 
 
+def test_a_tpu_has_the_kernels_and_the_optimizer_that_torch_takes_there(command):
+    """Only here: TPUs were answered with FlashAttention and `foreach`, which XLA has not."""
+    asked = command("gpt-2-124m", "--fit", "tpu-v5e", "--length", "64")
+    assert "foreach false, attention_kernel math" in asked.out.splitlines()[0]
+    assert (
+        "TPU v5e: attention_kernel math, not flash or efficient: torch has no kernel" in asked.err
+    )
+    assert "TPU v5e: torch_xla compiles the step and XLA plans its memory" in asked.err
+    assert "TPU v5e: foreach false, torch's default there" in asked.err
+    assert "float16" not in asked.err
+
+
 def test_a_mac_has_the_kernels_and_the_optimizer_that_torch_takes_there(command):
     """Only here: a Mac was said to train with FlashAttention and `foreach`, which MPS has not."""
     mac, model = ("--fit", "apple-64gb"), "gpt-2-124m"

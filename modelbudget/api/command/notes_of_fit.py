@@ -19,6 +19,12 @@ GGUF = "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"
 
 OF_METAL = "Metal's kernel, without scores in memory either: read from torch's source, not on a Mac"
 
+OF_XLA = (
+    "torch_xla compiles the step and XLA plans its memory, which is not known here: the peak is "
+    "that of torch's operations one by one; weights, gradients, optimizer states and cache are as "
+    "listed"
+)
+
 
 def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> list[str]:
     """Return why a device's settings are other than those of CUDA, capability 8.0 or more."""
@@ -42,6 +48,8 @@ def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> 
             lines.append(f"{kernel}, {why}")
         elif device == "mps_inference" and run.attention_kernel in ("flash", "efficient"):
             lines.append(f"{kernel} in {fit.purpose} stands for {OF_METAL}")
+        if device == "xla":
+            lines.append(f"{name}: {OF_XLA}")
         if fit.purpose == "training" and run.foreach != on_cuda.foreach:
             lines.append(f"{name}: foreach false, torch's default there")
     return [*dict.fromkeys(lines)]
