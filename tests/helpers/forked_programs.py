@@ -12,7 +12,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -48,20 +48,36 @@ def command(folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: i
     return _forked(_command, folder, arguments, of_run, timeout_s)
 
 
+@contextmanager
+def snakemake_on_a_terminal(folder: Path, arguments: tuple[str, ...], terminal: str, of_run: dict):
+    """Give the process of `python -m snakemake` that writes to the file of a terminal."""
+    with tempfile.TemporaryDirectory() as scratch:
+        printed = [Path(terminal)] * 2
+        yield _started(_snakemake, folder, arguments, of_run, printed, Path(scratch))
+
+
+def python(folder: Path, code: str, timeout_s: int = 60):
+    """Run `python -c` in the same way: nothing of the project is loaded before."""
+    return _forked(_code, folder, (code,), environment(), timeout_s)
+
+
 def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
     with tempfile.TemporaryDirectory() as scratch:
         printed = [Path(scratch) / name for name in ("stdout", "stderr")]
-        run = SERVER.Process(
-            target=_run, args=(program, folder, arguments, of_run, printed, Path(scratch))
-        )
-        with patch.dict(os.environ, HF_HUB_OFFLINE="1"):  # for transformers in the server
-            run.start()
+        run = _started(program, folder, arguments, of_run, printed, Path(scratch))
         run.join(timeout_s)
         if run.exitcode is None:
             run.kill()
             raise subprocess.TimeoutExpired(arguments, timeout_s)
         texts = [path.read_text(encoding="utf-8") for path in printed]
     return subprocess.CompletedProcess(arguments, run.exitcode, *texts)
+
+
+def _started(*arguments):
+    run = SERVER.Process(target=_run, args=arguments)
+    with patch.dict(os.environ, HF_HUB_OFFLINE="1"):  # for transformers in the server
+        run.start()
+    return run
 
 
 def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], scratch: Path):
@@ -83,6 +99,11 @@ def _snakemake(folder: str, path: list[str], scratch: Path) -> None:
     with nullcontext() if ALL else forked_jobs(scratch, path):
         sys.path[:] = [folder, *path]
         main()
+
+
+def _code(folder: str, path: list[str], scratch: Path) -> None:
+    sys.path[:] = [folder, *path]
+    exec(sys.argv[1], {"__name__": "__main__"})
 
 
 def _command(folder: str, path: list[str], scratch: Path) -> None:

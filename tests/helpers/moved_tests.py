@@ -1,6 +1,7 @@
 """A pytest plugin: cases that only `make test-all` runs, each with one of `make test` instead.
 
-`moved_tests.yaml` has for each moved case a case of the same test that enters the same code.
+`moved_tests.yaml` has for each moved case a case of the same test, or a test with its file, that
+enters the same code.
 """
 
 from pathlib import Path
@@ -12,9 +13,9 @@ LIST = Path(__file__).parents[1] / "moved_tests.yaml"
 
 
 def moved_tests() -> dict[str, str]:
-    """Return the case that stands for each moved one, both as pytest names them."""
+    """Return the test that stands for each moved case, both as pytest names them."""
     return {
-        f"{file}::{test}[{moved}]": f"{file}::{test}[{kept}]"
+        f"{file}::{test}[{moved}]": kept if "::" in kept else f"{file}::{test}[{kept}]"
         for file, tests in yaml.safe_load(LIST.read_text(encoding="utf-8")).items()
         for test, cases in tests.items()
         for moved, kept in cases.items()

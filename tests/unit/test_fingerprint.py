@@ -3,12 +3,11 @@
 import ast
 import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+from helpers.forked_programs import python
 from helpers.project import ROOT
 from helpers.tiers import some
 
@@ -170,9 +169,8 @@ def test_nothing_is_loaded_that_is_no_dependency(script):
         f"import sys\n{statements}\nfrom modelbudget.families import families\nfamilies()\n"
         "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('modelbudget')))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    run = python(ROOT, code)
+    assert run.returncode == 0, run.stderr
     loaded = set(map(Path, run.stdout.split()))
     families = fingerprint.reached([LIBRARY / "families" / "__init__.py"])
     assert loaded <= fingerprint.reached([path]) | families

@@ -23,6 +23,7 @@ from helpers.project import ROOT
 from helpers.results import result
 
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.common.errors import InputError
 from modelbudget.common.spreadsheet import csv as as_csv
 from modelbudget.huggingface import unknown_class
 from modelbudget.measurement.build import build
@@ -55,13 +56,34 @@ def points(names=None) -> list[str]:
 
 def refusal(text: str | bytes) -> list[str]:
     """Why a sweep file is refused."""
-    content = text if isinstance(text, bytes) else text.encode()
-    Path("configs/sweeps/bad.yaml").write_bytes(content)
-    answer, mistakes = bounded(points)
-    assert answer == "refused", mistakes
-    assert all(line.startswith("configs/sweeps/bad.yaml: ") for line in mistakes), mistakes
-    assert all(line.isprintable() for line in mistakes)
+    (mistakes,) = refusals(text)
     return mistakes
+
+
+def refusals(*texts: str | bytes) -> list[list[str]]:
+    """Why each of some sweep files is refused, one after the other in one process."""
+    answer, found = bounded(mistakes_of, texts)
+    assert answer == "accepted", found
+    assert len(found) == len(texts)
+    for mistakes in found:
+        assert mistakes
+        assert all(line.startswith("configs/sweeps/bad.yaml: ") for line in mistakes), mistakes
+        assert all(line.isprintable() for line in mistakes)
+    return found
+
+
+def mistakes_of(texts: tuple[str | bytes, ...]) -> list[list[str]]:
+    """Return the mistakes of each file, none of one that is accepted."""
+    found = []
+    for text in texts:
+        content = text if isinstance(text, bytes) else text.encode()
+        Path("configs/sweeps/bad.yaml").write_bytes(content)
+        try:
+            points()
+            found.append([])
+        except InputError as error:
+            found.append(error.mistakes)
+    return found
 
 
 LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(
@@ -189,8 +211,12 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("text", EXPRESSIONS, ids=lambda text: text[:40])
 def test_an_expression_computes_with_numbers_and_nothing_else(project, text):
-    assert EXPRESSIONS[text] in refusal(f"{GOOD}derive: {{d_ff: {json.dumps(text)}}}\n")[0]
-    assert EXPRESSIONS[text] in refusal(f"{GOOD}constraints: [{json.dumps(text)}]\n")[0]
+    derived, constrained = refusals(
+        f"{GOOD}derive: {{d_ff: {json.dumps(text)}}}\n",
+        f"{GOOD}constraints: [{json.dumps(text)}]\n",
+    )
+    assert EXPRESSIONS[text] in derived[0]
+    assert EXPRESSIONS[text] in constrained[0]
     assert not Path("pwned").exists()
 
 
@@ -215,8 +241,8 @@ def outside(project) -> Path:
 
 def test_a_base_is_read_from_the_folder_of_the_sweep_alone(outside):
     Path("configs/sweeps/link.json").symlink_to(outside)
-    for base in ("../../outside.json", "x/../../../outside.json", str(outside), "link.json"):
-        (line,) = refusal(f"{HEAD}base: {base}\ngrid: {{n_layer: [1]}}\n")
+    bases = ("../../outside.json", "x/../../../outside.json", str(outside), "link.json")
+    for (line,) in refusals(*(f"{HEAD}base: {base}\ngrid: {{n_layer: [1]}}\n" for base in bases)):
         assert "lies outside of configs/sweeps" in line
         assert SECRET not in line
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from helpers.bounded import bounded
 from helpers.project import ROOT
-from helpers.tiers import examples
+from helpers.tiers import examples, some
 
 from modelbudget.common.errors import MAX_LINE, InputError
 from modelbudget.huggingface import bounded_check as checks_of_configs
@@ -428,7 +428,7 @@ def test_mutated_models_run_or_are_refused(project):
 
 def test_mutated_accelerators_run_or_are_refused(project):
     of_config()
-    hold("accelerators", [ACCELERATORS], 60, seed=4)
+    hold("accelerators", [ACCELERATORS], examples(90), seed=4)
 
 
 @pytest.mark.slow
@@ -468,10 +468,14 @@ def test_many_more_mutated_configs(project, document):
 
 
 def test_mutated_configs_run_or_are_refused(project):
-    """Each key of a config.json with each of some values, as the base of a sweep."""
+    """Each key of a config.json with each other of some values, as the base of a sweep.
+
+    The next key has the values between; with TESTS=all each has all.
+    """
     sweep = "title: t\nquestion: q\npoints: [{base: config.json}]\n"
     values = (0, 1, -1, 7, 10**4, 10**9, 10**30, 0.5, True, None, "", "é", [], {}, [1])
-    configs = [CONFIG | {key: value} for key in CONFIG for value in values]
+    assert len(values) % 2
+    configs = some([CONFIG | {key: value} for key in CONFIG for value in values], 2)
     configs += [{k: v for k, v in CONFIG.items() if k != key} for key in CONFIG]
     answer, found = bounded(outcomes_of_configs, sweep, configs, seconds=60, method="spawn")
     assert answer == "accepted", found
@@ -479,7 +483,7 @@ def test_mutated_configs_run_or_are_refused(project):
     for lines in found:
         for line in lines if lines != "runs" else []:
             assert REASON.match(line), line
-    assert 15 < found.count("runs") < len(found) / 2
+    assert len(found) / 10 < found.count("runs") < len(found) / 2
 
 
 def outcomes_of_configs(sweep: str, configs: list[dict]) -> list:

@@ -268,7 +268,7 @@ def test_constraints_take_work_in_proportion_to_the_points(sweep):
         return sum(entry.callcount for entry in profile.getstats())
 
     calls(10)  # what is read once
-    assert calls(240) < 16 * calls(30)
+    assert calls(120) < 16 * calls(15)
 
 
 def test_a_terminal_shows_progress_and_nothing_else_does(sweep, monkeypatch):
