@@ -140,8 +140,9 @@ def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ..
     name = class_of(model)
     if name is None or "implementation" in chosen:
         return ()
-    offered = "" if name.endswith(OF_TWO_TASKS) else ": --implementation transformers"
-    return (f"about modelbudget's own modules; {name} may need more{offered}",)
+    of_inference = " --inference" * name.endswith(OF_TWO_TASKS)
+    offered = f"--implementation transformers{of_inference}"
+    return (f"about modelbudget's own modules; {name} may need more: {offered}",)
 
 
 def answer(

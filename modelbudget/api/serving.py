@@ -154,6 +154,10 @@ def serve(
     of_devices = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
     architecture, run = run_of(model, {**usual, **chosen})
     run = run.model_copy(update=of_devices)
+    if architecture.reads_all_at_once:
+        keeps = f"{architecture.name()} keeps no cache to serve from"
+        once = f"its inference is one pass over all tokens: --fit {name} --inference"
+        raise InputError([f"{model.name}: {keeps}; {once}"])
     _refuse_unknown(model, run)
     has_mtp = getattr(architecture, "n_mtp_layer", 0)
     if draft == MTP and not has_mtp:

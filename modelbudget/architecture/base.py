@@ -63,6 +63,8 @@ class Architecture(Record):
     """The program of the family's models, by fields and run (`operations/`)."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
+    reads_all_at_once: ClassVar[bool] = False
+    """Whether its inference is one forward pass over all tokens, without a cache."""
 
     peak_training_bytes: ClassVar[Callable[[Fields, Run], Terms]]
     """Bytes of the live tensors at the peak of each phase of training; not of every family."""

@@ -1,6 +1,6 @@
 """Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth, Size
@@ -15,7 +15,7 @@ from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.operations.elementwise import add, compare, without_gradient
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.part import NoProgramError, make_part
+from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import Tensor, empty
 
 
@@ -27,6 +27,8 @@ class Encoder(
     The `transform` is between the last layer and the head: a square matrix, the activation
     and a norm. `pooler` and `next_sentence` read the first token's state alone.
     """
+
+    reads_all_at_once: ClassVar[bool] = True
 
     n_layer: Depth
     n_distinct: Depth
@@ -77,9 +79,10 @@ class Encoder(
 
     @staticmethod
     def model_program(a: Fields, r: Run):
-        """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-        if not a.lm_head:
-            raise NoProgramError("lm_head: false; a model without logits has no loss")
+        """Tokens (batch, length) to logits (batch, length, n_vocab), or without a head to states.
+
+        Logits and states are of all tokens in inference too.
+        """
         width = embedding.width(a)
         embed = make_part("embedding", _embedding, a, r)
         layers = make_layers(
@@ -91,7 +94,8 @@ class Encoder(
         if a.next_sentence:
             make_linear("next_sentence", a.d_model, 2, bias=True)
         transform = make_part("transform", _transform, a, r) if a.transform else lambda x: x
-        head = make_part("head", embedding.head_program, a, r, embed.token, width)
+        of_head = (embedding.head_program, a, r, embed.token, width)
+        head = make_part("head", *of_head) if a.lm_head else lambda x: x
 
         def stream(tokens):
             x = embed(tokens)

@@ -24,7 +24,8 @@ from modelbudget.measurement.process.resident_memory import copies, resident
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.torch_optimizer import why_not_measured
 from modelbudget.measurement.step.train import OF_OPTIMIZER, train
-from modelbudget.measurement.trace.inference import infer
+from modelbudget.measurement.step.transformers_step import KEEPS_NONE
+from modelbudget.measurement.trace.inference import infer, reads_all_at_once
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
@@ -184,10 +185,18 @@ def look(
         counts = _with_bytes_of(counts, count(model))
     if device != "meta" and (trains(wanted) or infers(wanted)):
         initialise(model)
-    if of_inference := wanted & OF_INFERENCE:
+    of_inference, of_training = wanted & OF_INFERENCE, wanted & (OF_TRAINING | OF_ALLOCATOR)
+    if reads_all_at_once(model):  # with the products of training, also where there is no loss
+        of_inference |= of_training & {"flops_forward"}
+        of_training -= of_inference
+    if of_inference:
         with _losing(of_inference, missing):
-            values |= infer(model, run, of_inference, Trace(model, limit))
-    if of_training := wanted & (OF_TRAINING | OF_ALLOCATOR):
+            of_run = infer(model, run, of_inference, Trace(model, limit))
+            if reads_all_at_once(model):
+                keeps_none = f"{type(model).__name__} {KEEPS_NONE}"
+                missing |= dict.fromkeys(of_inference - of_run.keys(), keeps_none)
+            values |= of_run
+    if of_training:
         with _losing(of_training, missing):
             trace = Trace(model, limit)
             values |= train(model, run, of_training, trace)

@@ -114,12 +114,20 @@ def _of_one_model(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     return quantities(use, a, run)
 
 
+def has_loss(a) -> bool:
+    """Whether a model has logits, and so a training step has a loss."""
+    return getattr(a, "lm_head", True)
+
+
 def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     """Run the program of a model; its sizes may be symbols. Raises NoProgramError.
 
     Of a part that is only counted, the quantities are those that its tensors give; of a format or
-    an autocast that a part does not know, FLOPs.
+    an autocast that a part does not know, FLOPs. Of the training of a model without logits there
+    are the FLOPs of its forward pass.
     """
+    if use == "training" and not has_loss(a):
+        return {"flops_forward": run_program("inference", a, run).flops_forward}
     if use == "caches":
         run = run.model_copy(update=OF_WEIGHTS)
     try:
@@ -176,13 +184,15 @@ def run_program(
     """Run the program of a model, or for its caches make it only; `preference`: see above."""
     program = type(a).program()
     if use == "training":
+        if not has_loss(a):
+            raise NoProgramError("lm_head: false; a model without logits has no loss")
         if is_pipelined(run):
             return pipelined_step(a, run)
         return _of_depth(
             lambda a: training_step(program, a, run, True, preference=preference), a, run
         )
-    if not type(a).has_cache:
-        raise NoProgramError(f"inference of {a.name()}")
+    if not (type(a).has_cache or (use == "inference" and type(a).reads_all_at_once)):
+        raise NoProgramError(f"{use} of {a.name()}")
     if use == "caches":
         return of_any_depth(lambda a: declared_caches(program, a, run), a, 1)
     return _of_depth(lambda a: inference(program, a, run, lists_allocations=True), a, run, 1)

@@ -1,4 +1,4 @@
-"""Inference with a program: caches, FLOPs of a token, peaks of prefill and decode."""
+"""Inference with a program: caches, FLOPs of a token, peaks of prefill and decode or of a pass."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,13 +23,16 @@ class Inference(OfPhases):
     caches: Counter[str] = field(default_factory=Counter)
     n_caches: Counter[str] = field(default_factory=Counter)
     """By component: how many equal caches its bytes are of; 1 where they differ."""
+    flops_forward: Counter[str] = field(default_factory=Counter)
+    """Of the one pass of a model that reads all tokens at once."""
     flops_decode: Counter[str] = field(default_factory=Counter)
 
 
 def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> Inference:
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
-    Raises NoProgramError for a part or a setting that has no program.
+    A model that reads all tokens at once has one forward pass instead. Raises NoProgramError for a
+    part or a setting that has no program.
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
     check_devices(run)
@@ -82,6 +85,14 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
         tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
         _add_caches(result, tape)
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
+        if type(a).reads_all_at_once:
+            tape.restart("forward")
+            model(tokens)
+            result.peaks["forward"] = peak_of(tape)
+            if tape.allocations is not None:
+                result.allocations["forward"] = tape.allocations
+            result.flops_forward = Counter(tape.flops["forward"])
+            return result
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()
             tape.restart("forward")

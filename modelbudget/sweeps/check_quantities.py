@@ -36,7 +36,7 @@ _GROUPS = {
     "inference": OF_INFERENCE,
     "decoding": {"peak_inference_bytes", "flops_decode"},
     "gradients": OF_TRAINING - {"flops_forward"},
-    "a loss": OF_TRAINING | OF_ALLOCATOR | {"resident_peak_bytes"},
+    "a loss": OF_TRAINING - {"flops_forward"} | OF_ALLOCATOR | {"resident_peak_bytes"},
     "a CPU": {"resident_peak_bytes"},
     "a GPU": OF_ALLOCATOR - {"peak_requested_bytes"},
 }
@@ -76,7 +76,8 @@ def quantity_constraints(
         )
         return [Constraint("False", never)]
     constraints = [*always, *run_constraints(family)]
-    if OF_INFERENCE & set(wanted):
+    of_cache = OF_INFERENCE - ({"peak_inference_bytes"} if family.reads_all_at_once else set())
+    if of_cache & set(wanted):
         constraints += constraints_of_cache(family)
     return [*constraints, *_constraints("step", family, wanted)]
 
@@ -101,6 +102,9 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
 def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
     """Return the constraints under which a model can decode with a cache."""
     none = "no cache is known for that"
+    if family.reads_all_at_once:
+        once = f"{_KEY}{family.name()} keeps no cache: its inference is one pass over all tokens"
+        return [Constraint("False", once)]
     if not family.has_cache:
         return [Constraint("False", f"{_KEY}{family.name()} keeps no cache; {none}")]
     if not {"position", "mixers"} <= family.model_fields.keys():

@@ -13,10 +13,10 @@ from modelbudget.sweeps.check_quantities import constraints_of_cache
 from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 
-def measured_inference(a, run: RunConfig) -> dict[str, dict[str, int]]:
+def measured_inference(a, run: RunConfig, quantities=OF_INFERENCE) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
-    return infer(model, run, OF_INFERENCE)
+    return infer(model, run, quantities)
 
 
 def cache_is_known(a) -> bool:

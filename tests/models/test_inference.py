@@ -266,6 +266,24 @@ def test_published_peaks(catalogue, name, attention):
     )
 
 
+ENCODERS = {"bert-large": 512, "albert-xlarge": 512, "roberta-base": 512, "modernbert-base": 2048}
+
+
+@pytest.mark.parametrize("lm_head", [True, False])
+@pytest.mark.parametrize(("name", "length"), ENCODERS.items())
+def test_published_encoders_read_all_tokens_in_one_pass(catalogue, name, length, lm_head):
+    """Without a head they embed texts, and have no training."""
+    a = named_architecture(catalogue[name])
+    a = a if lm_head else a.model_copy(update={"lm_head": False, "transform": False})
+    kernel = "efficient" if a.window else "flash"
+    run = RunConfig(batch=4, length=length, dtype="bfloat16", attention_kernel=kernel)
+    measured = measured_inference(a, run, {"peak_inference_bytes", "flops_forward"})
+    for quantity, values in measured.items():
+        assert predicted_inference(a, run, quantity) == values, quantity
+    assert ("head" in measured["flops_forward"]) == lm_head
+    assert list(measured["peak_inference_bytes"]) == ["forward"]
+
+
 def test_the_first_trace_of_a_process_holds_nothing_else():
     """Without Python's search for cycles: what torch imports in an operation would hold tensors."""
     code = (

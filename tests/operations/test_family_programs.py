@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 from helpers.allocations import first_difference, programmed, traced
-from helpers.inference import measured_inference
+from helpers.inference import measured_inference, predicted_inference
 from helpers.other_families import READ_TOKENS, TINY_MODELS, trained
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.encoder import Encoder
 from modelbudget.quantities.depth import of_any_depth, shallow
 from modelbudget.quantities.inference_step import _inference, inference
 from modelbudget.quantities.length import short
@@ -46,6 +47,17 @@ def test_inference_is_that_of_the_module(family, data):
     assert +step.flops_decode == measured["flops_decode"]
 
 
+@few_examples
+@given(trained(Encoder), st.booleans())
+def test_an_encoder_reads_all_tokens_in_one_pass(model, has_head):
+    a, run = model
+    a = a if has_head else a.model_copy(update={"lm_head": False, "transform": False})
+    measured = measured_inference(a, run, {"peak_inference_bytes", "flops_forward"})
+    for quantity, values in measured.items():
+        of_components = {name: value for name, value in values.items() if value}
+        assert predicted_inference(a, run, quantity) == of_components, quantity
+
+
 @pytest.mark.parametrize("name", DEEP)
 def test_shallow_and_short_runs_are_a_deep_and_long_one(name):
     """Only this sees a family whose layers, or tokens, do not repeat as these runs assume."""
@@ -54,7 +66,7 @@ def test_shallow_and_short_runs_are_a_deep_and_long_one(name):
     assert shallow(a) or short(a, run)
     step = of_any_depth(lambda a: training_step(program, a, run, True), a)
     assert replace(step, allocations={}) == _training_step(program, a, run, False, 2)
-    if type(a).has_cache:
+    if type(a).has_cache or type(a).reads_all_at_once:
         step = of_any_depth(lambda a: inference(program, a, run, True), a, 1)
         assert replace(step, allocations={}) == _inference(program, a, run, False)
 

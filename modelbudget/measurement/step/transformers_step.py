@@ -21,6 +21,7 @@ CACHES = ("past_key_values", "cache_params", "state", "mems")
 LANGUAGE_MODELING = ("ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", None)
 """Losses of `transformers.loss` by `loss_type`; a class whose name has none of them uses the first.
 """
+KEEPS_NONE = "keeps no cache: its inference is one pass over all tokens"
 REPLACED = {
     "check for packed sequences": "masking_utils.find_packed_sequence_indices",
     "warning of padding": "modeling_utils.PreTrainedModel.warn_if_padding_and_no_attention_mask",
@@ -92,14 +93,17 @@ def infer_class(
     """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
 
     Runs the whole prompt, and then its last token with the cache of the others, unless only the
-    cache is asked for. The cache of all layers is one component. Raises ValueError if the class
-    returns no cache.
+    cache is asked for. The cache of all layers is one component. A class that generates no text
+    computes all its outputs in one forward pass. Raises ValueError if another class returns no
+    cache.
 
     The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
     it chose the next, while that is computed; the loop around other modules is not known.
     """
     config = getattr(model, "config", None)
     is_class = is_transformers_class(model)
+    if generates_no_text(model):
+        return _one_pass(model, run, trace, quantities, computing)
     if is_class and getattr(config, "is_encoder_decoder", False):
         raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
     device = next(model.parameters()).device
@@ -128,6 +132,30 @@ def infer_class(
         "flops_decode": dict(trace.flops["decode"]),
         "peak_inference_bytes": peaks,
     }
+
+
+def generates_no_text(model: nn.Module) -> bool:
+    """Whether a class of `transformers` is neither an encoder-decoder nor generates tokens."""
+    if not is_transformers_class(model) or cast(Any, model).can_generate():
+        return False
+    return not getattr(cast(Any, model).config, "is_encoder_decoder", False)
+
+
+def _one_pass(
+    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str], computing: Callable
+) -> dict[str, dict[str, int]]:
+    """Measure what is asked for of one forward pass without gradients, whose outputs are held."""
+    device = next(model.parameters()).device
+    with torch.no_grad(), computing(model, run):
+        with trace.watching("setup"):
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+        with trace.watching("forward"):
+            _output(model, tokens)
+    values = {
+        "peak_inference_bytes": {"forward": trace.peak},
+        "flops_forward": dict(trace.flops["forward"]),
+    }
+    return {quantity: value for quantity, value in values.items() if quantity in quantities}
 
 
 def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Tensor, dict]:

@@ -1,4 +1,4 @@
-"""Traces of inference: prefill of a prompt, then one token with the cache."""
+"""Traces of inference: prefill of a prompt, then one token with the cache; or one forward pass."""
 
 from collections import Counter
 from collections.abc import Callable, Set
@@ -13,14 +13,20 @@ from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
-from modelbudget.measurement.step.transformers_step import infer_class
+from modelbudget.measurement.step.transformers_step import generates_no_text, infer_class
 from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules.cache import Cache, caching
+from modelbudget.modules.encoder import EncoderModel
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that need a forward pass; caches are allocated before it."""
+
+
+def reads_all_at_once(model: nn.Module) -> bool:
+    """Whether the inference of a model is one forward pass over all tokens, without a cache."""
+    return isinstance(model, EncoderModel) or generates_no_text(model)
 
 
 def infer(
@@ -33,7 +39,7 @@ def infer(
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
     (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
-    they are allocated and nothing runs.
+    they are allocated and nothing runs. An encoder has one forward pass over all tokens instead.
 
     `computing`: the context of all passes. Returns bytes of the caches and FLOPs of that token by
     component, and peaks by phase.
@@ -44,6 +50,8 @@ def infer(
     model.eval()
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
+    if isinstance(model, EncoderModel):
+        return _one_pass(model, run, trace, quantities, computing)
     dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
     of_request: Values = {}
     if "request_bytes" in quantities:
@@ -72,6 +80,22 @@ def infer(
             model(tokens[:, -1:])
         peaks["decode"] = trace.peak
     return values | {"flops_decode": dict(trace.flops["decode"]), "peak_inference_bytes": peaks}
+
+
+def _one_pass(
+    model: EncoderModel, run: RunConfig, trace: Trace, quantities: Set[str], computing: Callable
+) -> Values:
+    """Compute logits of all tokens, or without a head their states, without gradients."""
+    with torch.no_grad(), computing(model, run):
+        with trace.watching("setup"):
+            tokens = input_tokens(model, run.batch, run.length)
+        with trace.watching("forward"):
+            model(tokens)
+    values = {
+        "peak_inference_bytes": {"forward": trace.peak},
+        "flops_forward": dict(trace.flops["forward"]),
+    }
+    return {quantity: value for quantity, value in values.items() if quantity in quantities}
 
 
 def _bytes_of(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
