@@ -62,6 +62,7 @@ class Change(NamedTuple):
     saves: int
     alters: bool
     largest: dict[str, int] | None = None
+    largest_with_margins: dict[str, int] | None = None
 
 
 def changes(
@@ -146,8 +147,8 @@ def _together(
     pair = _pair(model, {**kept, **fields})
     if len(of_changes) < 2 or pair is None:
         return None
-    largest = dict(_largest(pair, rooms[0]))
-    return Change(", ".join(of_changes), fields, least, now - least, alters, largest)
+    largest = [dict(_largest(pair, room)) for room in rooms]
+    return Change(", ".join(of_changes), fields, least, now - least, alters, *largest)
 
 
 def _turn(change: Change) -> tuple[bool, int]:

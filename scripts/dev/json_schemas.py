@@ -53,6 +53,7 @@ class OfChange(Strict):
     saves: int = Field(description="bytes")
     alters: bool = Field(description="whether something else is trained, or other weights")
     largest: dict[str, int] | None
+    largest_with_margins: dict[str, int] | None
 
 
 class OfFit(Strict):

@@ -42,6 +42,9 @@ def test_the_changes_together_fit_and_the_next_sequence_does_not(fit):
             of_one = {"batch": fields["n_microbatch"]} if field == "length" else {}
             run = QLORA | fields | of_one | {field: value}
             assert (model.fit("rtx-4090", run).needed <= fit.accelerator.bytes) == fits
+    room = fit.margins.room(fit.accelerator.bytes)
+    assert fit.together.largest_with_margins == dict.fromkeys(("batch", "length"), 0)
+    assert fit.together.needed > room
 
 
 def test_the_answer_has_one_screen(fit):

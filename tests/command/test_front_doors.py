@@ -594,6 +594,19 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
     assert "weights float16" in command("gpt-2-124m", "--serve", "t4").out
 
 
+def test_the_largest_batch_together_is_said_with_margins(command):
+    words = ("llama-3-8b", "--fit", "a100-40gb", "--train", "--length", "2048")
+    shown, (fit,) = command(*words).out, json.loads(command(*words, "--json").out)["fit"]
+    together, run = fit["together"], {"length": 2048} | fit["together"]["fields"]
+    n = together["largest_with_margins"]["batch"]
+    assert 0 < n < together["largest"]["batch"]
+    row = ["largest", "batch", str(n), "with", "margins", str(together["largest"]["batch"])]
+    assert row in [line.split() for line in shown.splitlines()]
+    model, sizes = mb.model("llama-3-8b"), {"batch": n}
+    assert model.fit("a100-40gb", run | sizes).grade == "fits"
+    assert model.fit("a100-40gb", run | {"batch": n + 1}).grade == "tight"
+
+
 def test_a_tpu_has_the_kernels_and_the_optimizer_that_torch_takes_there(command):
     """Only here: TPUs were answered with FlashAttention and `foreach`, which XLA has not."""
     asked = command("gpt-2-124m", "--fit", "tpu-v5e", "--length", "64")

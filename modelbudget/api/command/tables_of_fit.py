@@ -106,10 +106,10 @@ def of_changes(fit: Fit) -> Table:
         rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
         batch = all_of.fields.get("n_microbatch", fit.run.n_microbatch)
         of_one = {"length": f" of batch {batch}"}
-        limits = (all_of.largest or {}).items()
-        rows += [
-            (f"  largest {name}{of_one.get(name, '')}", "", count(n), "") for name, n in limits
-        ]
+        with_margins = all_of.largest_with_margins or {}
+        for name, n in (all_of.largest or {}).items():
+            margins = f"{count(with_margins.get(name, 0))} with margins"
+            rows.append((f"  largest {name}{of_one.get(name, '')}", margins, count(n), ""))
     return Table(f"What needs less{of}: {notes}", ("change", "--set", "peak", "less"), rows,
                  before_names=("less",), texts=("--set",))  # fmt: skip
 
