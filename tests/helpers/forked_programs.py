@@ -1,6 +1,7 @@
 """Snakemake and the command without the seconds that imports take: a server forks each run.
 
-The server imports packages and nothing of the project, of which each run may have its own copy.
+The server imports packages, and what the command needs of this checkout. Other runs begin without
+that, since they may have a copy of the project.
 The script of the page's charts is bundled once (`bundled_once.py`).
 With TESTS=all, jobs and commands are started as a user's.
 """
@@ -26,7 +27,7 @@ SERVER.set_forkserver_preload(
     ["helpers.forked_jobs", "altair", "markdown_it", "pandas", "polars", "psutil", "pyarrow",
      "pydantic", "rich.progress", "smart_open", "snakemake.cli", "snakemake.report.html_reporter",
      "sympy", "torch", "torch._dynamo", "transformers.models.gpt2.modeling_gpt2", "vl_convert",
-     "yaml", "yte"]
+     "yaml", "yte", "modelbudget.api.command.app", "modelbudget.api.command.show"]
 )  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def snakemake(folder: Path, arguments: tuple[str, ...], timeout_s: int):
 
 
 def command(folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
-    """Run `python -m modelbudget` in the same way, with these environment variables."""
+    """Run `python -m modelbudget` of this checkout in the same way, with environment variables."""
     return _forked(_command, folder, arguments, of_run, timeout_s)
 
 
@@ -89,6 +90,9 @@ def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], sc
     of_tests = {str(ROOT), str(ROOT / "tests")}
     path = [entry for entry in sys.path if entry not in of_tests]
     sys.argv[1:] = arguments
+    if program is not _command:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "modelbudget"]:
+            del sys.modules[name]
     program(str(folder), path, scratch)
 
 

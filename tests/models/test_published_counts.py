@@ -1,6 +1,7 @@
 """Counts that others have published or that can be worked by hand: predicted and measured."""
 
 import re
+from functools import cache
 
 import polars as pl
 import pytest
@@ -121,8 +122,11 @@ MEASURED = [
 BY_DEFAULT = [path for path in MEASURED if "\ndefault: false" not in path.read_text()]
 
 
+shipped = cache(expand)
+
+
 def test_more_than_a_thousand_points_ship(catalogue):
-    assert sum(len(expand(path, catalogue).points) for path in MEASURED) > 1_000
+    assert sum(len(shipped(path, catalogue).points) for path in MEASURED) > 1_000
 
 
 MOST_LAYERS = 8
@@ -131,10 +135,10 @@ MOST_LAYERS = 8
 @pytest.mark.parametrize("path", BY_DEFAULT, ids=lambda path: path.stem)
 def test_shipped_points_agree(catalogue, path):
     """Some of each sweep, of few layers; `make report` compares all as they are."""
-    shipped = expand(path, catalogue)
-    n, n_chosen = len(shipped.points), 8 if ALL else 2
+    expanded = shipped(path, catalogue)
+    n, n_chosen = len(expanded.points), 8 if ALL else 2
     chosen = sorted({i * (n - 1) // (n_chosen - 1) for i in range(n_chosen)})
-    agree(shipped._replace(points=[of_few_layers(shipped.points[i]) for i in chosen]))
+    agree(expanded._replace(points=[of_few_layers(expanded.points[i]) for i in chosen]))
 
 
 def of_few_layers(point: Point) -> Point:
@@ -149,7 +153,7 @@ def of_few_layers(point: Point) -> Point:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
 def test_every_shipped_point_agrees(catalogue, path):
-    agree(expand(path, catalogue))
+    agree(shipped(path, catalogue))
 
 
 def agree(shipped: Expanded) -> None:
