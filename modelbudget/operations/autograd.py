@@ -17,6 +17,7 @@ from modelbudget.operations.tape import Active, Tensor
 Outputs = TypeVar("Outputs")
 NEWEST = float("inf")
 """The number of the node that keeps a parameter's gradient (AccumulateGrad): run before others."""
+_SEVERAL = list, tuple
 
 
 class Node:
@@ -37,13 +38,14 @@ class Node:
         """Hooks of its outputs, which are called before it runs."""
         self.number: float = tape.n_nodes
         tape.n_nodes += 1
-        self.component, self.layer = tape.components[-1], tape.layer
-        self.token = tape.token
+        self.component, self.layer, self.token = tape.components[-1], tape.layer, tape.token
         self.edges = [
             None if x is None or x.node is None else (x.node, x.output, x.shape, x.dtype)
             for x in inputs
         ]
-        self.saved: list[Any] | None = [None if x is None else save(x) for x in saved]
+        self.saved: list[Any] | None = (
+            [None if x is None else save(x) for x in saved] if saved else []
+        )
         self.leaf: Tensor | None = None
 
     def unpacked(self) -> list:
@@ -71,12 +73,17 @@ def finish_node(
     `gradients(saved, *gradients of the outputs)` returns those of the inputs: one, or a sequence.
     """
     if node is not None:
-        several: Any = outputs if isinstance(outputs, list | tuple) else [outputs]
-        assert node.saved is not None
-        node.gradients, node.n_outputs = gradients, len(several)
-        node.saved += [None if x is None else save(x) for x in saves]
-        for place, x in enumerate(several):
-            x.node, x.output = node, place
+        node.gradients = gradients
+        if saves:
+            assert node.saved is not None
+            node.saved += [None if x is None else save(x) for x in saves]
+        if isinstance(outputs, Tensor):
+            outputs.node, outputs.output = node, 0
+        else:
+            several: Any = outputs
+            node.n_outputs = len(several)
+            for place, x in enumerate(several):
+                x.node, x.output = node, place
     return outputs
 
 
@@ -132,16 +139,18 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
             continue
         for hook in node.before:
             hook()
-        outputs = node.gradients(node.unpacked(), *gradients)
-        outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+        outputs = node.gradients(node.unpacked() if node.saved else [], *gradients)
+        outputs = list(outputs) if isinstance(outputs, _SEVERAL) else [outputs]
         if node.is_function:
             gradients = None  # a Function frees them before its outputs are cast
         # `validate_outputs`: sums and casts, while the gradients and what was saved are live. By
         # index, since zip and enumerate hold the last element.
         for i, edge in enumerate(node.edges):
             if outputs[i] is not None and edge is not None:
-                outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
-                outputs[i] = _cast(outputs[i], edge[3])
+                if outputs[i].shape is not edge[2]:
+                    outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
+                if outputs[i].dtype != edge[3]:
+                    outputs[i] = _cast(outputs[i], edge[3])
         gradients = node.saved = None
         for i, edge in enumerate(node.edges):
             if edge is None:

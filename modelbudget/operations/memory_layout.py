@@ -9,9 +9,10 @@ reshape copies. Source: c10/core/MemoryFormat.h, aten/src/ATen/TensorIterator.cp
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from modelbudget.operations.tape import Shape, Tensor, empty
+from modelbudget.operations.tape import Active, Shape, Tensor, empty
 
 _WIDTH = {
     "bool": 0, "int32": 1, "int64": 2, "bfloat16": 3, "float16": 3, "float32": 4, "float64": 5,
@@ -21,6 +22,9 @@ _WIDTH = {
 
 def promoted(*tensors: Tensor) -> str:
     """Return the dtype of a result: the widest of the tensors that have dimensions."""
+    first = tensors[0].dtype
+    if all(x.dtype is first for x in tensors):
+        return first
     dtypes = [x.dtype for x in tensors if x.shape] or [x.dtype for x in tensors]
     return max(dtypes, key=_WIDTH.__getitem__)
 
@@ -39,8 +43,14 @@ def is_unit(size) -> bool:
 
 
 def is_contiguous(x: Tensor, is_unit: Callable[[Any], bool] = lambda size: size == 1) -> bool:
+    if Active.zero is int:
+        return _is_contiguous_of_numbers(x.shape, x.strides)
+    return _is_contiguous(x.shape, x.strides, is_unit)
+
+
+def _is_contiguous(shape: Shape, strides: Shape, is_unit: Callable[[Any], bool] = is_unit) -> bool:
     step = 1
-    for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if stride is step or stride == step:
             step = step * size
         elif not is_unit(size):
@@ -50,16 +60,26 @@ def is_contiguous(x: Tensor, is_unit: Callable[[Any], bool] = lambda size: size 
 
 def is_dense(x: Tensor) -> bool:
     """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
-    if is_contiguous(x, is_unit):
+    of_shape = _is_dense_of_numbers if Active.zero is int else _is_dense
+    return of_shape(x.shape, x.strides)
+
+
+def _is_dense(shape: Shape, strides: Shape) -> bool:
+    if _is_contiguous(shape, strides):
         return True
     step = 1
-    dimensions = reversed(list(zip(x.strides, x.shape, strict=True)))
+    dimensions = reversed(list(zip(strides, shape, strict=True)))
     for stride, size in sorted(dimensions, key=lambda pair: pair[0]):
         if stride is step or stride == step:
             step = step * size
         elif not is_unit(size):
             return False
     return True
+
+
+# Numbers are looked up. Symbols are not: to compare them is a question.
+_is_contiguous_of_numbers = lru_cache(maxsize=4096)(_is_contiguous)
+_is_dense_of_numbers = lru_cache(maxsize=4096)(_is_dense)
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -137,28 +157,37 @@ def broadcast(*shapes) -> Shape:
     return tuple(sizes)
 
 
-def expanded_strides(x: Tensor, shape) -> Shape:
-    """Return the strides of x broadcast to a shape: 0 where it is repeated."""
-    n_new = len(shape) - len(x.shape)
-    strides = (
+def expanded_strides(own: Shape, strides: Shape, shape: Shape) -> Shape:
+    """Return the strides of a tensor broadcast to a shape: 0 where it is repeated."""
+    n_new = len(shape) - len(own)
+    expanded = [
         stride if size is whole or size == whole else 0
-        for size, stride, whole in zip(x.shape, x.strides, shape[n_new:], strict=True)
-    )
-    return (0,) * n_new + tuple(strides)
+        for size, stride, whole in zip(own, strides, shape[n_new:], strict=True)
+    ]
+    return (0,) * n_new + tuple(expanded)
 
 
 def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
     """Allocate the result of an elementwise operation (TensorIterator)."""
-    first = operands[0]
-    shape = first.shape
-    n_dim, more = len(shape), operands[1:]
-    if all(x.shape is shape or (len(x.shape) == n_dim and x.shape == shape) for x in more):
-        if all(x.strides is first.strides or x.strides == first.strides for x in more):
-            if is_dense(first):
-                return empty(shape, dtype, first.strides)
-        elif all(is_contiguous(x, is_unit) for x in operands):
-            return empty(shape, dtype)
+    of_layouts = _of_layouts_of_numbers if Active.zero is int else _of_layouts
+    shape, strides = of_layouts(*[(x.shape, x.strides) for x in operands])
+    return empty(shape, dtype, strides)
+
+
+def _of_layouts(*layouts: tuple[Shape, Shape]) -> tuple[Shape, Shape | None]:
+    """Return the shape and the strides of a result; None if it is contiguous."""
+    (shape, strides), *more = layouts
+    n_dim = len(shape)
+    if all(other is shape or (len(other) == n_dim and other == shape) for other, _ in more):
+        if all(other is strides or other == strides for _, other in more):
+            if _is_dense(shape, strides):
+                return shape, strides
+        elif all(_is_contiguous(*layout) for layout in layouts):
+            return shape, None
     else:
-        shape = broadcast(*(x.shape for x in operands))
-    strides = [expanded_strides(x, shape) for x in operands]
-    return empty(shape, dtype, strides_in_order(shape, memory_order(shape, strides)))
+        shape = broadcast(*[of_operand for of_operand, _ in layouts])
+    expanded = [expanded_strides(*layout, shape) for layout in layouts]
+    return shape, strides_in_order(shape, memory_order(shape, expanded))
+
+
+_of_layouts_of_numbers = lru_cache(maxsize=4096)(_of_layouts)

@@ -56,9 +56,14 @@ def strides_for(x: Tensor, shape) -> Shape | None:
 
 def view(x: Tensor, shape) -> Tensor:
     """Return x with another shape; its strides must allow that."""
-    before, shape = x.shape, tuple(shape)
+    shape = tuple(shape)
     strides = strides_for(x, shape)
     assert strides is not None, (x.shape, x.strides, shape)
+    return _viewed(x, shape, strides)
+
+
+def _viewed(x: Tensor, shape: Shape, strides: Shape) -> Tensor:
+    before = x.shape
     return with_node("view", view_of(x, shape, strides), [x], lambda _, g: reshape(g, before))
 
 
@@ -71,8 +76,8 @@ def unsafe_view(x: Tensor, shape) -> Tensor:
 def reshape(x: Tensor, shape) -> Tensor:
     """Return x with another shape: a view of x, or of a contiguous copy."""
     shape = tuple(shape)
-    if strides_for(x, shape) is not None:
-        return view(x, shape)
+    if (strides := strides_for(x, shape)) is not None:
+        return _viewed(x, shape, strides)
     return unsafe_view(clone_contiguous(x), shape)
 
 
@@ -97,9 +102,9 @@ def permute(x: Tensor, dims) -> Tensor:
 
 def transpose(x: Tensor, dim: int, other: int) -> Tensor:
     shape, strides = list(x.shape), list(x.strides)
-    for sizes in (shape, strides):
-        sizes[dim], sizes[other] = sizes[other], sizes[dim]
-    y = view_of(x, shape, strides)
+    shape[dim], shape[other] = shape[other], shape[dim]
+    strides[dim], strides[other] = strides[other], strides[dim]
+    y = Tensor(tuple(shape), tuple(strides), x.dtype, x.storage)
     return with_node("transpose", y, [x], lambda _, g: transpose(g, dim, other))
 
 

@@ -56,7 +56,7 @@ SIMPLEST = (
 """The order of layouts that compute equally much again: first those that divide least."""
 
 FEW_RUNS, MOST_RUNS = 16, 128
-"""Runs of programs in a search, of stages without a closed formula: 0.1 s each.
+"""Runs of programs in a search, of stages without a closed formula: 0.03 to 0.1 s each.
 
 The few in any case, others where a layout may need less than the least known.
 """

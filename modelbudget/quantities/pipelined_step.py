@@ -4,7 +4,7 @@ Each pass of a stage is run on a tape, for a microbatch. What the schedule adds 
 between passes (`devices/pipeline_schedules.py`). Passes are of any depth, and so is their sum.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -23,7 +23,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.devices.pipeline_schedules import Key, Pass, Saved, Schedule, Stage
 from modelbudget.operations.autograd import backward, make_leaf
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import BYTES, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, empty, running_on
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.length import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -116,13 +116,14 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
     if is_sharded(run) and run.gathered_states == "again":
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
-    stages, letters = stages_of(a, run), _order_of(run)
+    stages = stages_of(a, run)
+    letters = _orders_of(run, len(stages))
     of_microbatch = run.model_copy(update=ONE_MICROBATCH | {"batch": run.batch // run.n_microbatch})
     if not run.zero and run.gradient_buckets == "none":
         # Replicas need as much each.
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
     check_devices(of_microbatch)
-    passes = [_passes(stage, letters, of_microbatch) for stage in stages]  # pyright: ignore[reportArgumentType]
+    passes = [_passes(*of_stage, of_microbatch) for of_stage in zip(stages, letters, strict=True)]  # pyright: ignore[reportArgumentType]
     steps = _steps(stages, letters, of_microbatch)  # pyright: ignore[reportArgumentType]
     return _in_order(passes, steps, a, of_microbatch, run)
 
@@ -139,7 +140,7 @@ def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
 
 
 @lru_cache(maxsize=1024)
-def _steps(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
+def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig) -> Steps:
     deepest = max(stages, key=lambda stage: stage.architecture.n_dense_layer)
 
     def of_depth(layers) -> Steps:
@@ -180,10 +181,10 @@ def _from(pattern: str, start: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def _run_optimizer(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
+def _run_optimizer(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig) -> Steps:
     """Run two steps of the optimizer of all stages."""
     steps = Steps()
-    passes = (_run_passes(stage, letters, run) for stage in stages)  # pyright: ignore[reportArgumentType]
+    passes = (_run_passes(*of_stage, run) for of_stage in zip(stages, letters, strict=True))  # pyright: ignore[reportArgumentType]
     gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"
     with running_on(tape_of(run, lists_allocations=True)) as tape:
@@ -213,15 +214,28 @@ def _run_optimizer(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> 
     return steps
 
 
-def _declare(passes: Passes, stage: Layers, run: RunConfig) -> None:
-    """Count parameters: of a packed matrix one by one, unless it is divided or adapted as one."""
-    if not (is_sharded(run) or is_divided(run) or is_partial(run)):
-        run = run.model_copy(update={"projections": "separate", "gate_and_up": "separate"})
-    with running_on(tape_of(run, lists_allocations=False)) as tape:
-        _make(tape, stage, run)
-        for p in tape.parameters:
-            passes.parameters[p.name] += p.numel()
-            passes.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
+SEPARATE = {"projections": "separate", "gate_and_up": "separate"}
+
+
+def _declare(passes: Passes, stage: Layers, run: RunConfig, tape: Tape) -> None:
+    """Count parameters: of a packed matrix one by one, unless it is divided or adapted as one.
+
+    `tape`: on which the stage has been made.
+    """
+    is_packed = any(getattr(run, name) != value for name, value in SEPARATE.items())
+    if is_packed and not (is_sharded(run) or is_divided(run) or is_partial(run)):
+        run = run.model_copy(update=SEPARATE)
+        with running_on(tape_of(run, lists_allocations=False)) as tape:
+            _make(tape, stage, run)
+            _count(passes, tape)
+    else:
+        _count(passes, tape)
+
+
+def _count(passes: Passes, tape: Tape) -> None:
+    for p in tape.parameters:
+        passes.parameters[p.name] += p.numel()
+        passes.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
 
 
 def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
@@ -234,12 +248,12 @@ def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
 def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     """Run the passes of a stage."""
     passes = Passes()
-    _declare(passes, stage, run)
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
     order = Stage({}, Saved(Counter(), Counter()), run)
     pending: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
     with running_on(tape_of(run, lists_allocations=True)) as tape:
         model = _make(tape, stage, run)
+        _declare(passes, stage, run, tape)
         if tape.adapter is not None:
             tape.adapter.check_forward()
         trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
@@ -288,6 +302,51 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
             order.done(name)
         passes.gradients = gradients_again(trained)
     return passes
+
+
+class _Ordered(Stage):
+    """A stage whose passes need nothing, and which keeps their names and keys."""
+
+    def __init__(self, run: RunConfig):
+        super().__init__(defaultdict(lambda: Pass(0, 0, 0, 0)), Saved(Counter(), Counter()), run)
+        self.names: list[str] = []
+        self.keys: set[Key] = set()
+
+    def run(self, name: str) -> Storage:
+        self.names.append(name)
+        self.keys.add(self.key(name))
+        return super().run(name)
+
+
+def _orders_of(run: RunConfig, n_stage: int) -> tuple[str, ...]:
+    """Return the passes to run of each stage, so that each kind that it needs is among them.
+
+    They are those with which two steps begin, if fewer microbatches do than have all kinds.
+    """
+    default = _order_of(run)
+    if run.n_microbatch > default.count("F"):  # surely not fewer
+        return (default,) * n_stage
+    with running_on(Tape()):
+        stages = [_Ordered(run) for _ in range(n_stage)]
+        schedule: Any = Schedule([*stages], run)
+        for _ in range(2):
+            schedule.step()
+            for stage in stages:
+                stage.has_gradients = run.gradient_casts == "accumulated"
+    return tuple(_beginning(stage, run, default) for stage in stages)
+
+
+def _beginning(stage: _Ordered, run: RunConfig, default: str) -> str:
+    """Return the fewest passes with which a stage begins that are all that it needs."""
+    letter_of = {name: letter for letter, name in NAMES.items()}
+    order, missing, letters = Stage({}, Saved(Counter(), Counter()), run), {*stage.keys}, ""
+    for name in stage.names:
+        if not missing:
+            break
+        letters += letter_of[name]
+        missing.discard(order.key(name))
+        order.done(name)
+    return letters if letters.count("F") < default.count("F") and not missing else default
 
 
 def _order_of(run: RunConfig) -> str:

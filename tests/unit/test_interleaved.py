@@ -3,11 +3,14 @@
 from itertools import product
 from types import SimpleNamespace
 
+import pytest
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B, _add_unshard_reshard
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import stage_index
 from modelbudget.devices.pipeline_schedules import Schedule, Stage
+from modelbudget.quantities import pipelined_step
 
 
 def test_passes_are_in_torchs_order():
@@ -77,3 +80,20 @@ def _torchs_order(run: RunConfig) -> list[tuple]:
         index = one.microbatch_index
         order.append((one.stage_index, name) if index is None else (one.stage_index, name, index))
     return order
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize(("schedule", "n_virtual"), [("1f1b", 1), ("interleaved_1f1b", 4)])
+def test_passes_of_a_schedule_are_as_those_of_all_kinds(zero, schedule, n_virtual, monkeypatch):
+    """Two steps begin with fewer passes than there are kinds; each kind needs as much there."""
+    a = mb.model("gpt-2-124m", n_layer=8).architecture
+    run = RunConfig(
+        batch=2, n_microbatch=2, length=8, zero=zero, data_parallel=2, pipeline_parallel=2,
+        virtual_stages=n_virtual, pipeline_schedule=schedule,
+    )  # fmt: skip
+    step = pipelined_step.pipelined_step(a, run)
+    orders = pipelined_step._orders_of(run, n_virtual)
+    every = (pipelined_step._order_of(run),) * n_virtual
+    assert (len("".join(orders)) < len("".join(every))) == bool(zero)
+    monkeypatch.setattr(pipelined_step, "_orders_of", lambda run, n_stage: every)
+    assert pipelined_step.pipelined_step(a, run) == step
