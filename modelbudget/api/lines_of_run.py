@@ -135,6 +135,14 @@ def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
     )
 
 
+def line_of_source(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
+    """Say what the length of an encoder with a decoder is in inference."""
+    if not getattr(a, "n_encoder_layer", 0) or "peak_inference_bytes" not in breakdowns:
+        return ()
+    return ("inference: length is that of the source and of the target; the encoder's pass and the "
+            "target's first token, then its last with both caches",)  # fmt: skip
+
+
 def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
     """Say what decoding with MLA computes again (DeepSeek-AI 2024, §2.1.2)."""
     parts = breakdowns["flops_decode"].components if "flops_decode" in breakdowns else ()

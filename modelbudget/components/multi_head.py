@@ -5,7 +5,7 @@ Every query head has its own keys and values, of its own sequence or of another 
 
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.components import rope, scaled_dot_product
+from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.views import flatten, transpose, unflatten
 
@@ -34,9 +34,10 @@ def parameters(a) -> dict:
     }
 
 
-def program(a: Fields, r: Run, rotary: bool = False):
+def program(a: Fields, r: Run, rotary: bool = False, caches: bool = False):
     """States (batch, length, d_model) to the same shape; `source`: other states to attend.
 
+    With `caches`, inference keeps keys and values, those of a source from the first token on.
     `mask` is added to the scores, (…, length, source length), or true where a query may look.
     """
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
@@ -46,12 +47,28 @@ def program(a: Fields, r: Run, rotary: bool = False):
     value = make_linear("value", a.d_model, d_value, bias)
     output = make_linear("output", d_value, a.d_model, bias)
     attend = scaled_dot_product.program(r)
+    cache = kv_cache.declare([(a.n_head, a.d_head), (a.n_head, a.d_value)]) if caches else None
 
     def forward(x, source=None, causal=False, mask=None):
+        if cache is not None:
+            return with_cache(cache, x, source, causal and x.shape[1] > 1, mask)
         source = x if source is None else source
         q, k, v = (by_head(y) for y in (query(x), key(source), value(source)))
         if rotary:
             q, k = rope.rotate(q, a.d_head), rope.rotate(k, a.d_head)
+        return result(q, k, v, mask, causal)
+
+    def with_cache(cache, x, source, causal, mask):
+        q = by_head(query(x))
+        if source is not None and cache.length:
+            k, v = cache.tensors
+        else:
+            source = x if source is None else source
+            k, v = by_head(key(source)), by_head(value(source))
+            k, v = cache.append(k, v)
+        return result(q, k, v, mask, causal)
+
+    def result(q, k, v, mask, causal):
         x = attend(q, k, v, mask, causal)  # live to the end
         return output(flatten(transpose(x, 1, 2), 2))
 

@@ -25,7 +25,7 @@ from modelbudget.components.position import bucket_of, sinusoids
 from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
 from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import permute
+from modelbudget.operations.views import narrow, permute
 
 OfPart = Callable[[Part], Values]
 MLPs = pattern(*feed_forward())
@@ -48,6 +48,8 @@ class EncoderDecoder(
     norm_placement: Literal["pre", "post"] = "post"
     embedding_norm: bool = False
     final_norm: bool = False
+
+    has_cache: ClassVar[bool] = True
 
     constraints: ClassVar[tuple[Check, ...]] = (*constraints_of("mlps", feed_forward()),)
 
@@ -75,9 +77,18 @@ class EncoderDecoder(
         head = make_part("head", embedding.head_program, a, r, token.weight)
 
         def forward(tokens):
-            memory = None if encoder is None else encoder(mul(token(tokens), 1.0))
-            return head(mul(decoder(mul(token(tokens), 1.0), memory), 1.0))
+            return decode(tokens, encode(tokens))
 
+        def encode(tokens):
+            """Return the encoder's states of a source (batch, length, d_model)."""
+            return None if encoder is None else encoder(mul(token(tokens), 1.0))
+
+        def decode(tokens, memory, start=0):
+            """Return logits of a target; with caches, of its tokens from number `start` on."""
+            x = decoder(mul(token(tokens), 1.0), memory, start)
+            return head(mul(x, 1.0))
+
+        forward.encode, forward.decode = encode, decode
         return forward
 
     def build(self):
@@ -130,22 +141,22 @@ def _stack(a: Fields, r: Run, cross: bool):
     embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else lambda x: x
     final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
 
-    def forward(x, memory=None):
+    def forward(x, memory=None, start=0):
         length = x.shape[1]
-        places = empty((length,), "int64")  # live to the end
+        places = empty((start + length,), "int64")  # live to the end
         if a.position == "learned":
-            x = add(x, position(without_gradient(places)))
+            x = add(x, position(without_gradient(narrow(places, 0, length))))
         elif a.position == "sinusoidal":
             x = add(x, sinusoids(length, a.d_model, x.dtype))
         x = embedding_norm(x)
-        mask = bias_of(length) if a.position == "buckets" else None
+        mask = bias_of(length, start + length) if a.position == "buckets" else None
         for layer in in_order(layers):
             x = layer(x, mask, memory)
         return final_norm(x)
 
-    def bias_of(length):
-        """Return what is added to the scores of all layers, (n_head, length, length)."""
-        distance = empty((length, length), "int64")
+    def bias_of(length, n_key):
+        """Return what is added to the scores of all layers, (n_head, length, n_key)."""
+        distance = empty((length, n_key), "int64")
         places = bucket_of(distance, both_ways=not cross)  # both live to the end
         bias = permute(position(places), (2, 0, 1))
         return masked_fill(bias, compare(distance)) if cross else bias
@@ -156,7 +167,10 @@ def _stack(a: Fields, r: Run, cross: bool):
 def _layer(a: Fields, r: Run, cross: bool, mlp: str):
     """States (batch, length, d_model) to the same shape; with `cross` they attend others too."""
     names = ("attention", "cross") if cross else ("attention",)
-    attention = {name: make_part(name, multi_head.program, a, r) for name in names}
+    keeps = {"attention": cross, "cross": a.n_encoder_layer > 0}  # without a source nothing
+    attention = {
+        name: make_part(name, multi_head.program, a, r, False, keeps[name]) for name in names
+    }
     last = make_part(mlp, feed_forward()[mlp].program, a, r)
     norms = {name: norm.make(f"norm.{name}", a, r) for name in (*names, mlp)}
 

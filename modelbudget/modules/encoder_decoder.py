@@ -9,7 +9,7 @@ from torch import nn
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.feed_forward import feed_forward
 from modelbudget.modules.lm_head import make_head
-from modelbudget.modules.multi_head import MultiHead
+from modelbudget.modules.multi_head import CachedMultiHead, MultiHead
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import sinusoids
 from modelbudget.modules.relative_buckets import bucket
@@ -24,8 +24,11 @@ class StackLayer(nn.Module):
     def __init__(self, a, cross: bool, mlp: str):
         super().__init__()
         scaled = a.position != "buckets"
-        self.attention = MultiHead(a, scaled=scaled)
-        self.cross: Any = MultiHead(a, scaled=scaled) if cross else None
+        make = CachedMultiHead if cross else MultiHead
+        self.attention = make(a, scaled=scaled)
+        # Without an encoder it has nothing to keep.
+        make = CachedMultiHead if a.n_encoder_layer else MultiHead
+        self.cross: Any = make(a, scaled=scaled) if cross else None
         self.last = mlp
         self.add_module(mlp, feed_forward()[mlp].make(a))
         names = ("attention", "cross", mlp) if cross else ("attention", mlp)
@@ -62,22 +65,23 @@ class Stack(nn.Module):
         self.cross, self.encoding, self.offset = cross, a.position, a.position_offset
         self.n_bucket, self.max_distance = a.n_bucket, a.max_distance
 
-    def forward(self, x, memory=None):
-        places = torch.arange(x.shape[1], device=x.device)
+    def forward(self, x, memory=None, start: int = 0):
+        """`start`: tokens before those of x, of which a cache has keys and values."""
+        places = torch.arange(start + x.shape[1], device=x.device)
         if self.encoding == "learned":
-            x = x + self.position(places + self.offset)
+            x = x + self.position(places[start:] + self.offset)
         elif self.encoding == "sinusoidal":
-            x = x + sinusoids(len(places), x.shape[2], x)
+            x = x + sinusoids(x.shape[1], x.shape[2], x, start)
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
-        mask = self.distance_bias(places) if self.encoding == "buckets" else None
+        mask = self.distance_bias(places, start) if self.encoding == "buckets" else None
         for layer in self.layer:
             x = layer(x, mask, memory)
         return self.norm["final"](x) if "final" in self.norm else x
 
-    def distance_bias(self, places):
-        """Return T5's relative position bias of this stack's scores, (n_head, length, length)."""
-        distance = places - places[:, None]
+    def distance_bias(self, places, start: int):
+        """Return T5's relative position bias of this stack's scores, (n_head, queries, keys)."""
+        distance = places - places[start:, None]
         buckets = bucket(distance, self.n_bucket, self.max_distance, both_ways=not self.cross)
         bias = self.position(buckets).permute(2, 0, 1)
         return bias.masked_fill(distance > 0, float("-inf")) if self.cross else bias
@@ -103,7 +107,14 @@ class EncoderDecoderModel(nn.Module):
         self.scale_out = a.d_model**-0.5 if a.position == "buckets" and a.tied else 1.0
 
     def forward(self, source, target=None):
-        target = source if target is None else target
+        return self.decode(source if target is None else target, self.encode(source))
+
+    def encode(self, source):
+        """Return the encoder's states of a source (batch, length, d_model)."""
         token = self.embedding["token"]
-        memory = self.encoder(token(source) * self.scale_in) if self.encoder else None
-        return self.head(self.decoder(token(target) * self.scale_in, memory) * self.scale_out)
+        return self.encoder(token(source) * self.scale_in) if self.encoder else None
+
+    def decode(self, target, memory, start: int = 0):
+        """Return logits of a target; with caches, of its tokens from number `start` on."""
+        x = self.decoder(self.embedding["token"](target) * self.scale_in, memory, start)
+        return self.head(x * self.scale_out)

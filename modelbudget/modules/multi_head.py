@@ -1,8 +1,11 @@
 """Multi-head attention within one sequence, or from one to another."""
 
+from typing import Any
+
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import Cache
 from modelbudget.modules.rope import rotate
 
 
@@ -33,6 +36,10 @@ class MultiHead(nn.Module):
         q, k, v = (self.split(y) for y in (self.query(x), self.key(source), self.value(source)))
         if self.rotary:
             q, k = rotate(q, self.d_head), rotate(k, self.d_head)
+        return self.attend(q, k, v, causal, mask)
+
+    def attend(self, q, k, v, causal, mask):
+        """(batch, heads, length, width) to (batch, length, d_model)."""
         x = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale
         )
@@ -41,3 +48,28 @@ class MultiHead(nn.Module):
     def split(self, x):
         """(batch, length, n_head · width) to (batch, n_head, length, width)."""
         return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
+
+
+class CachedMultiHead(MultiHead):
+    """The same in a decoder, which keeps keys and values: of its tokens, or of a source.
+
+    Those of a source are computed with the first token alone.
+    """
+
+    cache: Any = None
+
+    def make_cache(self, batch: int, length: int, like) -> Cache:
+        widths = [(self.n_head, self.d_head), (self.n_head, self.value.out_features // self.n_head)]
+        return Cache(widths, batch, length, like)
+
+    def forward(self, x, source=None, causal=False, mask=None):
+        if self.cache is None:
+            return super().forward(x, source, causal, mask)
+        q = self.split(self.query(x))
+        if source is not None and self.cache.length:
+            k, v = self.cache.tensors
+        else:
+            source = x if source is None else source
+            k, v = self.split(self.key(source)), self.split(self.value(source))
+            k, v = self.cache.append(k, v)
+        return self.attend(q, k, v, causal and x.shape[1] > 1, mask)

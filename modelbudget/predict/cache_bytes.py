@@ -24,6 +24,10 @@ def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
 
 @lru_cache(maxsize=64)
 def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
+    if "n_encoder_layer" in type(a).model_fields:
+        raise ValueError(
+            f"{a.name()}: how an engine keeps keys and values of a source is not known"
+        )
 
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):

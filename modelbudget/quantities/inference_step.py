@@ -31,8 +31,9 @@ class Inference(OfPhases):
 def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> Inference:
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
-    A model that reads all tokens at once has one forward pass instead. Raises NoProgramError for a
-    part or a setting that has no program.
+    A model that reads all tokens at once has one forward pass instead; with a decoder behind an
+    encoder, prefill encodes a source and decodes the first token of a target. Raises
+    NoProgramError for a part or a setting that has no program.
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
     check_devices(run)
@@ -46,6 +47,29 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         return _inference(program, a, run, lists_allocations)
 
     return of_any_length(compute, a, run, lists_allocations)
+
+
+def _of_source_and_target(result: Inference, tape: Tape, model, tokens) -> None:
+    """Encode a source and decode the first token of a target; then its last, as long as the source.
+
+    The loop that generates holds the encoder's states to its end.
+    """
+    n_before, length = 0, tokens.shape[1]
+    tape.restart("forward")
+    memory = model.encode(tokens)
+    for phase in ("prefill", "decode"):
+        if phase == "decode":
+            n_before = length - 1
+            for name, cache in tape.caches:
+                if not name.endswith(".cross"):
+                    cache.length = n_before
+            tape.flops["forward"].clear()
+            tape.restart("forward")
+        model.decode(narrow(tokens, 1, 1), memory, n_before)
+        result.peaks[phase] = peak_of(tape)
+        if tape.allocations is not None:
+            result.allocations[phase] = tape.allocations
+    result.flops_decode = Counter(tape.flops["forward"])
 
 
 def declared_caches(program, a, run: RunConfig) -> Inference:
@@ -92,6 +116,9 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
             if tape.allocations is not None:
                 result.allocations["forward"] = tape.allocations
             result.flops_forward = Counter(tape.flops["forward"])
+            return result
+        if hasattr(model, "decode"):
+            _of_source_and_target(result, tape, model, tokens)
             return result
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()

@@ -128,7 +128,11 @@ def test_an_encoder_has_one_pass_without_gradients(measured):
 
 REFUSED = [
     (T5, TRAINING, "ValueError: You must specify exactly one of input_ids"),
-    (T5, INFERENCE, "ValueError: an encoder and a decoder: inference is traced of a decoder alone"),
+    (
+        T5,
+        INFERENCE,
+        "ValueError: an encoder and a decoder: inference is traced of what generates text",
+    ),
     (BERT, OF_STEP, "has no logits; a language model has (batch, length, n_vocab)"),
     (BERT, OF_CACHE, "DistilBertModel keeps no cache: its inference is one pass over all tokens"),
     (

@@ -6,23 +6,27 @@ import sys
 import pytest
 import torch
 from helpers.inference import cache_is_known, measured_inference, predicted_inference
+from helpers.other_families import TINY_MODELS
 from helpers.project import ROOT
 from helpers.strategies import decoders, decoders_that_run, fitting, runs
 from helpers.tiers import examples
 from hypothesis import HealthCheck, assume, given, settings
 from transformers import (
+    BartConfig,
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     StaticCache,
+    T5Config,
 )
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -282,6 +286,45 @@ def test_published_encoders_read_all_tokens_in_one_pass(catalogue, name, length,
         assert predicted_inference(a, run, quantity) == values, quantity
     assert ("head" in measured["flops_forward"]) == lm_head
     assert list(measured["peak_inference_bytes"]) == ["forward"]
+
+
+def test_published_encoder_decoders_keep_keys_of_source_and_target(catalogue):
+    """24 pairs of keys and values of 512 tokens: 12 layers of a target, and its source."""
+    a = named_architecture(catalogue["t5-base"])
+    run = RunConfig(batch=4, length=512, dtype="bfloat16", attention_kernel="efficient")
+    measured = measured_inference(a, run)
+    for quantity, values in measured.items():
+        if quantity != "request_bytes":
+            assert predicted_inference(a, run, quantity) == values, quantity
+    assert sum(measured["cache_bytes"].values()) == 4 * 512 * 2 * 24 * 768 * 2
+
+
+@pytest.mark.parametrize("name", ["T5", "BART", "the first Transformer"])
+def test_a_target_token_by_token_is_that_decoded_at_once(name):
+    model = build(TINY_MODELS[name], "cpu", "float64").eval()
+    torch.manual_seed(0)
+    initialise(model)
+    source, target = torch.randint(11, (2, 7)), torch.randint(11, (2, 7))
+    with torch.no_grad():
+        at_once, memory = model(source, target), model.encode(source)
+        with caching(model, 2, 7):
+            steps = [model.decode(target[:, [i]], memory, i) for i in range(7)]
+    torch.testing.assert_close(torch.cat(steps, 1), at_once)
+
+
+@pytest.mark.parametrize("config", [T5Config, BartConfig])
+def test_a_class_with_an_encoder_keeps_as_much_as_its_modules(config):
+    """By hand: of 3 layers of a decoder, keys and values of 9 tokens of source and target."""
+    names = ({"d_model": 32, "d_kv": 8, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+             if config is T5Config else
+             {"d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+              "decoder_attention_heads": 4})  # fmt: skip
+    kind = config.__name__.removesuffix("Config") + "ForConditionalGeneration"
+    run = RunConfig(batch=2, length=9)
+    found = trace_class(kind, {"vocab_size": 97, **names}, run, OF_INFERENCE - {"request_bytes"})
+    assert not found.missing
+    assert found.values["cache_bytes"] == {"cache": 2 * 9 * 2 * 2 * 3 * 32 * 4}
+    assert {"prefill", "decode"} <= found.values["peak_inference_bytes"].keys()
 
 
 def test_the_first_trace_of_a_process_holds_nothing_else():

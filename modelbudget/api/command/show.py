@@ -172,16 +172,10 @@ def run(
                 )
             except InputError as error:
                 same = {"devices": devices, "reserve": reserve, "accelerators": accelerators}
-                served, trained = (
-                    options.repeated(settings, **{option: fit}, **same)
-                    for option in ("serve", "fit")
-                )
-                options_of = {"not known": f"; of an engine:{served}",
-                              "keeps no cache": f"; its training:{trained} --train"}  # fmt: skip
-                more = [*options_of.items()][: 0 if training else 1 + inference]
+                served = options.repeated(settings, serve=fit, **same)
+                more = "" if training else f"; of an engine:{served}"
                 refusals += [
-                    line + "".join(text for part, text in more if part in line)
-                    for line in error.mistakes
+                    line + (more if "not known" in line else "") for line in error.mistakes
                 ]
     refusals += served_by_engine(model, fits, fit or "", settings, reserve, accelerators)
     if refusals and not fits:

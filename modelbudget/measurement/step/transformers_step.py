@@ -25,9 +25,11 @@ KEEPS_NONE = "keeps no cache: its inference is one pass over all tokens"
 REPLACED = {
     "check for packed sequences": "masking_utils.find_packed_sequence_indices",
     "warning of padding": "modeling_utils.PreTrainedModel.warn_if_padding_and_no_attention_mask",
+    "check that a mask hides nothing": "masking_utils.fast_all",
 }
 """Functions of the package that read values of tokens, which meta does not have. Ones that find
-nothing stand in for them; `operations` replaces functions of torch.
+nothing stand in for them, and nothing hidden in a mask (BART's decoder makes one of ones);
+`operations` replaces functions of torch.
 """
 
 
@@ -105,7 +107,9 @@ def infer_class(
     if generates_no_text(model):
         return _one_pass(model, run, trace, quantities, computing)
     if is_class and getattr(config, "is_encoder_decoder", False):
-        raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
+        if not cast(Any, model).can_generate():
+            raise ValueError("an encoder and a decoder: inference is traced of what generates text")
+        return _source_and_target(model, run, trace, computing)
     device = next(model.parameters()).device
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
@@ -114,19 +118,59 @@ def infer_class(
         with trace.watching("prefill"):
             logits, cache = _next(model, tokens, {})
         peaks["prefill"] = trace.peak
-        storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
-        n_bytes = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+        n_bytes = _bytes_of(cache)
         if quantities <= {"cache_bytes"}:
             return {"cache_bytes": {"cache": n_bytes}}
         if not is_class:
             del logits
-        del cache, storages
+        del cache
         with trace.watching("all but the last token"):
             before = tokens[:, :-1]
             cache = _next(model, before, {})[1] if before.numel() else {}
         with trace.watching("decode"):
             _next(model, tokens[:, -1:], cache)
         peaks["decode"] = trace.peak
+    return {
+        "cache_bytes": {"cache": n_bytes},
+        "flops_decode": dict(trace.flops["decode"]),
+        "peak_inference_bytes": peaks,
+    }
+
+
+def _bytes_of(cache: dict) -> int:
+    """Return the bytes of the storages of a cache."""
+    storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def _source_and_target(
+    model: nn.Module, run: RunConfig, trace: Trace, computing: Callable
+) -> dict[str, dict[str, int]]:
+    """Measure the encoder's pass and the first token of a target, and then its last of `length`.
+
+    As `GenerationMixin.generate`: the encoder runs once, its outputs are held to the end, and so
+    are the logits of the token before. The other tokens are computed at once, which caches as much.
+    """
+    device = next(model.parameters()).device
+    encoder = cast(Any, model).get_encoder()
+    with torch.no_grad(), computing(model, run):
+        with trace.watching("setup"):
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+            first = torch.zeros(run.batch, 1, dtype=torch.long, device=device)
+            peaks = {"setup": trace.peak}
+        with trace.watching("prefill"):
+            with _without_checks():
+                states = encoder(tokens, return_dict=True)
+            _logits_of_token, cache = _next(model, first, {}, states)
+        peaks["prefill"] = trace.peak
+        del cache
+        with trace.watching("all but the last token"):
+            before = tokens[:, :-1]
+            cache = _next(model, before, {}, states)[1] if before.numel() else {}
+        with trace.watching("decode"):
+            cache = _next(model, first, cache, states)[1]
+        peaks["decode"] = trace.peak
+        n_bytes = _bytes_of(cache)
     return {
         "cache_bytes": {"cache": n_bytes},
         "flops_decode": dict(trace.flops["decode"]),
@@ -158,13 +202,16 @@ def _one_pass(
     return {quantity: value for quantity, value in values.items() if quantity in quantities}
 
 
-def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Tensor, dict]:
+def _next(
+    model: nn.Module, tokens: torch.Tensor, cache: dict, states: Any = None
+) -> tuple[torch.Tensor, dict]:
     """Return the last token's logits in float32, and the cache of all tokens by argument name.
 
     As `GenerationMixin._sample`: a class that can compute only the last logits does so, and they
-    are copied before its outputs are freed.
+    are copied before its outputs are freed. `states`: outputs of an encoder, if there is one.
     """
-    output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache)
+    of_encoder = {} if states is None else {"encoder_outputs": states}
+    output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache, **of_encoder)
     caches = {name: getattr(output, name, None) for name in CACHES}
     caches = {name: cache for name, cache in caches.items() if cache is not None}
     if not caches:
@@ -186,6 +233,8 @@ def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     with _without_checks() if is_transformers_class(model) else nullcontext():
+        if "encoder_outputs" in accepted:
+            return model(decoder_input_ids=tokens, **accepted)
         return model(tokens, **accepted)
 
 
@@ -203,7 +252,8 @@ def _logits(output) -> torch.Tensor:
 def _without_checks() -> Iterator[None]:
     with ExitStack() as stack:
         for path in REPLACED.values():
-            stack.enter_context(patch(f"transformers.{path}", lambda *_, **__: None))
+            hides_nothing = True if path.endswith("fast_all") else None
+            stack.enter_context(patch(f"transformers.{path}", lambda *_, r=hides_nothing, **__: r))
         yield
 
 

@@ -19,6 +19,7 @@ from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules.cache import Cache, caching
 from modelbudget.modules.encoder import EncoderModel
+from modelbudget.modules.encoder_decoder import EncoderDecoderModel
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that need a forward pass; caches are allocated before it."""
@@ -39,7 +40,8 @@ def infer(
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
     (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
-    they are allocated and nothing runs. An encoder has one forward pass over all tokens instead.
+    they are allocated and nothing runs. An encoder has one forward pass over all tokens instead;
+    with a decoder behind it, prefill encodes a source and decodes the first token of a target.
 
     `computing`: the context of all passes. Returns bytes of the caches and FLOPs of that token by
     component, and peaks by phase.
@@ -60,7 +62,8 @@ def infer(
         del caches
     with ExitStack() as stack:
         stack.enter_context(computing(model, run))
-        stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
+        if not isinstance(model, EncoderDecoderModel):
+            stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
             tokens = input_tokens(model, run.batch, run.length)
@@ -70,6 +73,10 @@ def infer(
         } | of_request
         if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
             return values
+        if isinstance(model, EncoderDecoderModel):
+            peaks = _of_source_and_target(model, trace, caches, tokens)
+            of_decode = dict(trace.flops["decode"])
+            return values | {"flops_decode": of_decode, "peak_inference_bytes": peaks}
         with trace.watching("prefill"):
             model(tokens)
         peaks = {"prefill": trace.peak}
@@ -80,6 +87,26 @@ def infer(
             model(tokens[:, -1:])
         peaks["decode"] = trace.peak
     return values | {"flops_decode": dict(trace.flops["decode"]), "peak_inference_bytes": peaks}
+
+
+def _of_source_and_target(
+    model: EncoderDecoderModel, trace: Trace, caches: dict[str, Any], tokens: torch.Tensor
+) -> dict[str, int]:
+    """Encode a source and decode the first token of a target, then its last, as long as the source.
+
+    The loop that generates holds the encoder's states to its end. Returns peaks by phase.
+    """
+    n_before = tokens.shape[1] - 1
+    with trace.watching("prefill"):
+        memory = model.encode(tokens)
+        model.decode(tokens[:, :1], memory)
+    peaks = {"prefill": trace.peak}
+    for path, cache in caches.items():
+        if path.endswith(".attention"):
+            cache.length = n_before
+    with trace.watching("decode"):
+        model.decode(tokens[:, :1], memory, n_before)
+    return peaks | {"decode": trace.peak}
 
 
 def _one_pass(
