@@ -16,7 +16,8 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementa
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.huggingface.known_difference import known_difference
-from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.huggingface.translate import translations
+from modelbudget.measurement.reference.class_run import LIMIT, class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
@@ -35,6 +36,8 @@ TIMEOUT_S = 300
 INSTALL = "to trace it, install torch and transformers: pip install 'modelbudget[measure]'"
 OF_TWO_TASKS = "ForPreTraining"
 """End of the names of classes that learn two tasks at once, of which no step is traced."""
+BESIDE_LOOP = 400
+"""Operations of a layer beside its loop over tokens, at most."""
 WITHOUT_FORMULA = "hugging-face"
 """The family of classes that have no formula, not even of their parameters."""
 
@@ -141,8 +144,16 @@ def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ..
     if name is None or "implementation" in chosen:
         return ()
     of_inference = " --inference" * name.endswith(OF_TWO_TASKS)
-    offered = f"--implementation transformers{of_inference}"
-    return (f"about modelbudget's own modules; {name} may need more: {offered}",)
+    offered = f": --implementation transformers{of_inference}"
+    of_token = translations()[name].token_operations if name in translations() else 0
+    a, run = model.with_run(chosen) if of_token else (None, None)
+    n_layer = getattr(a, "n_layer", 0)
+    if run is not None and (of_token * run.length + BESIDE_LOOP) * n_layer > LIMIT:
+        offered = (
+            f", of which there is no trace: it loops over {run.length:,} tokens, more than "
+            f"{LIMIT:,} operations"
+        )
+    return (f"about modelbudget's own modules; {name} may need more{offered}",)
 
 
 def answer(

@@ -182,6 +182,15 @@ def test_a_name_says_that_its_class_may_need_more():
     )
 
 
+@pytest.mark.parametrize(("name", "length"), [("zamba-7b", 18), ("mamba-130m", 150)])
+def test_a_loop_over_more_tokens_than_a_trace_has_is_not_offered(name, length):
+    """Only here: Zamba 7B's answer offered a trace of more than 100,000 operations."""
+    for n_token, is_offered in ((length, True), (4096, False)):
+        (note, *_) = mb.model(name).predictions(["parameters"], {"length": n_token}).notes
+        assert ("--implementation" in note) == is_offered
+        assert ("loops over 4,096 tokens" in note) != is_offered
+
+
 def test_a_class_that_only_a_trace_answers_fits_or_not_and_its_largest_batch_is_traced(tmp_path):
     """No formula covers the activation; of the class's peak the device is one byte short.
 

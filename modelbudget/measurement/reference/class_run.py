@@ -12,6 +12,8 @@ OF_CODE = (
     "softmax_dtype", "targets", "weight_group",
 )  # fmt: skip
 """Settings of our own modules; a class computes as its code says."""
+LIMIT = 100_000
+"""Operations of one phase of a trace. A step of 128 layers has fewer, a loop over tokens more."""
 
 
 def class_run(class_name: str, run: RunConfig) -> RunConfig:

@@ -10,12 +10,11 @@ from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.reference.class_run import LIMIT
 from modelbudget.measurement.reference.class_trace import Traced, trace_class
 from modelbudget.measurement.trace.module_trace import TooManyOperationsError, import_compiler
 from modelbudget.modules.initialise import uninitialised
 
-LIMIT = 100_000
-"""Operations of one phase. A step of 128 layers has fewer; a loop over tokens has more."""
 OBJECTS_BYTES = 2**32
 """Bytes that a process may take in addition to the tensors of a CPU."""
 
