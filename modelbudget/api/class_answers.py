@@ -146,9 +146,14 @@ def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ..
     of_inference = " --inference" * name.endswith(OF_TWO_TASKS)
     offered = f": --implementation transformers{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
-    a, run = model.with_run(chosen) if of_token else (None, None)
+    a, run = model.with_run(chosen)
+    if model.base.transformers not in implementations()[TRANSFORMERS].classes:
+        try:
+            class_run(name, run)
+        except ValueError as why:
+            return (f"about modelbudget's own modules, not {name}: {why}",)
     n_layer = getattr(a, "n_layer", 0)
-    if run is not None and (of_token * run.length + BESIDE_LOOP) * n_layer > LIMIT:
+    if of_token and (of_token * run.length + BESIDE_LOOP) * n_layer > LIMIT:
         offered = (
             f", of which there is no trace: it loops over {run.length:,} tokens, more than "
             f"{LIMIT:,} operations"

@@ -182,6 +182,13 @@ def test_a_name_says_that_its_class_may_need_more():
     )
 
 
+def test_a_trace_that_is_refused_is_not_offered():
+    """Only here: SmolLM3 with an adapter offered the class, which is traced without adapters."""
+    (note, *_) = mb.model("smollm-3-3b").predictions(["parameters"], {"adapter": "lora"}).notes
+    assert note.endswith("not SmolLM3ForCausalLM: adapter = 'lora': SmolLM3ForCausalLM is traced "
+                         "without adapters")  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "length"), [("zamba-7b", 18), ("mamba-130m", 150)])
 def test_a_loop_over_more_tokens_than_a_trace_has_is_not_offered(name, length):
     """Only here: Zamba 7B's answer offered a trace of more than 100,000 operations."""
