@@ -1,8 +1,7 @@
 """What follows from a run: sizes of elements, tokens, casts, and a device's part."""
 
-from types import SimpleNamespace
-
 from modelbudget.architecture.arithmetic import ceil_div, largest, positive
+from modelbudget.architecture.noted_run import changed
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -59,7 +58,7 @@ def stored(r):
     """Return the run as the optimizer of shards sees it: in float32 with master weights."""
     if not (is_sharded(r) and r.master_weights):
         return r
-    return SimpleNamespace(**vars(r) | {"dtype": "float32", "master_weights": False})
+    return changed(r, {"dtype": "float32", "master_weights": False})
 
 
 def reduced_number(r) -> int:
@@ -106,7 +105,7 @@ def of_states(r):
     if not is_divided(r):
         return r
     sizes = {"length": ceil_div(r.length, parts_of_length(r)), "expert_parallel": r.expert_parallel}
-    return SimpleNamespace(**vars(r) | ONE_DEVICE | sizes)
+    return changed(r, ONE_DEVICE | sizes)
 
 
 def parts_of_length(r):
@@ -129,7 +128,7 @@ def own_tokens(r):
     if not divides_context(r) or hasattr(r, "whole_length"):
         return r
     sizes = {"length": ceil_div(r.length, r.context_parallel), "whole_length": r.length}
-    return SimpleNamespace(**vars(r) | sizes)
+    return changed(r, sizes)
 
 
 def replicas(r):

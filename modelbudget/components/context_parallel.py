@@ -9,10 +9,9 @@ devices; what it receives is in that order too, and is copied unless a view is i
 tokens: for one sequence, where tokens are joined.
 """
 
-from types import SimpleNamespace
-
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Run
+from modelbudget.architecture.noted_run import changed
 from modelbudget.architecture.run_values import divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads
@@ -95,7 +94,7 @@ def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:
     """Return a device's part of the heads, contiguous per token, and the run of all tokens."""
     n_head, n_kv_head = (ceil_div(n, r.context_parallel) for n in (h.n_head, h.n_kv_head))
     part = h._replace(n_head=n_head, n_kv_head=n_kv_head, d_stored=h.d_value, rope=0)
-    return part, SimpleNamespace(**vars(r) | {"length": whole_length(r)})
+    return part, changed(r, {"length": whole_length(r)})
 
 
 def _inputs(h: Heads, r: Run) -> list[tuple]:

@@ -5,9 +5,9 @@ the end of its backward pass, and buffers of what is received, which stay.
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.noted_run import changed
 from modelbudget.architecture.run_values import accumulates, bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer_step, loss, norm
@@ -58,7 +58,7 @@ def stage(
 
 def microbatch(r: Run) -> Run:
     """Return the run of one microbatch, whose outputs torch's schedules keep."""
-    return SimpleNamespace(**vars(pipeline_stages.microbatch(r)) | {"outputs": "kept"})
+    return changed(pipeline_stages.microbatch(r), {"outputs": "kept"})
 
 
 def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:

@@ -7,6 +7,7 @@ from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
+from modelbudget.architecture.noted_run import once
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_rules import content
 from modelbudget.architecture.run_values import (
@@ -317,6 +318,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return of_tensors(a, lambda tensor: 1)
 
     @staticmethod
+    @once
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.noted_run import changed
 from modelbudget.architecture.run_values import INDEX, is_pipelined, stage_index, tokens
 from modelbudget.architecture.terms import Term, Terms, scaled
 from modelbudget.memory.timeline import Timeline, added_to_buffer, change, freed_once, peak_during
@@ -44,12 +45,12 @@ def stage(a: Fields, r: Run) -> tuple[Fields, Run]:
     """
     layers = {"n_layer": ceil_div(a.n_layer, r.pipeline_parallel), "tied": 0}
     alone = {"pipeline_schedule": "none"}
-    return SimpleNamespace(**vars(a) | layers), SimpleNamespace(**vars(r) | alone)
+    return SimpleNamespace(**vars(a) | layers), changed(r, alone)
 
 
 def microbatch(r: Run) -> Run:
     """Return the run of one microbatch."""
-    return SimpleNamespace(**vars(r) | {"batch": ceil_div(r.batch, r.n_microbatch)})
+    return changed(r, {"batch": ceil_div(r.batch, r.n_microbatch)})
 
 
 def has(r: Run, component: str) -> bool:

@@ -9,6 +9,7 @@ from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
+from modelbudget.architecture.noted_run import NotedRun
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
 from modelbudget.architecture.terms import Terms, total
@@ -52,6 +53,7 @@ class Formulas:
         self.columns = RunColumns()
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
+        self._results: dict[tuple, dict] = {}
 
     def form(self, categories: dict[str, str], classes: list[str], peaks: bool) -> dict:
         """Return the nodes of the decoders with these categorical fields.
@@ -180,9 +182,10 @@ class Formulas:
             holds = holds * self._read("cache_bytes", record, r, sums).holds
             kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
             return _Value(kept + beyond, {}, holds)
-        a, holds = self._with_formula(quantity, record, r)
+        noted = NotedRun(vars(r), self._results)
+        a, holds = self._with_formula(quantity, record, noted)
         if self.graph.constant(self.graph.node(holds)) != 0:
-            terms = getattr(Decoder, quantity)(a, r)
+            terms = noted.once(getattr(Decoder, quantity), a)
         else:
             terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
         if quantity in CHOICES.peaks:
@@ -190,19 +193,20 @@ class Formulas:
             return _Value(peak, {}, holds)
         return _Value(total(terms), terms, holds)
 
-    def _with_formula(self, quantity: str, a, r) -> tuple[Any, Any]:
+    def _with_formula(self, quantity: str, a, r: NotedRun) -> tuple[Any, Any]:
         """Return the fields, and where the formula holds: at least where no first layer is dense.
 
         Only models with experts can have dense first layers.
         """
+        known = Decoder.has_formula_for
         without_dense = SimpleNamespace(**vars(a) | {"n_dense_layer": 0})
         if a.mlps == "mlp":
-            return without_dense, Decoder.has_formula_for(quantity, without_dense, r)
-        holds = Decoder.has_formula_for(quantity, a, r)
+            return without_dense, r.once(known, quantity, without_dense)
+        holds = r.once(known, quantity, a)
         if self.graph.constant(self.graph.node(holds)) != 0:
             return a, holds
         without = 1 - positive(a.n_dense_layer)
-        return without_dense, without * Decoder.has_formula_for(quantity, without_dense, r)
+        return without_dense, without * r.once(known, quantity, without_dense)
 
     def _budget(self, whole, terms: Terms) -> int:
         parts = ((name, self.graph.node(term.total)) for name, term in terms.items())

@@ -8,6 +8,7 @@ from typing import Any
 from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
+from modelbudget.architecture.noted_run import once
 from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
@@ -67,6 +68,7 @@ def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
     return ends
 
 
+@once
 def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     """Parameter tensors and the ones before them, in the order of the module.
 
@@ -262,6 +264,7 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
     return fsdp.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
 
 
+@once
 def _stage(family: Any, a: Fields, r: Run):
     """Return a device's layers, their stage, and the bytes of whole gradients of its model."""
     layers, alone = pipeline_stages.stage(a, r)
@@ -282,6 +285,7 @@ def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stages.Stage):
     return sharded_stage_of(layers, r, stage, model), model
 
 
+@once
 def timelines(a: Fields, r: Run) -> timeline.Model:
     """Return the timelines from which the peak of training is computed."""
     r = own_tokens(r)

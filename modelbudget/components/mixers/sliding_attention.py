@@ -1,11 +1,11 @@
 """Sliding-window attention: a token attends the last `window` tokens, itself included."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.noted_run import changed
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_step import (
@@ -98,7 +98,7 @@ def _by_kernel(timeline: Callable[..., Timeline], a: Fields, r: Run, place: Plac
 
 def _of_masks(r: Run) -> Run:
     """Return the run with the kernel that computes scores with a mask in place of flash."""
-    return SimpleNamespace(**vars(r) | {"attention_kernel": "efficient"})
+    return changed(r, {"attention_kernel": "efficient"})
 
 
 def program(a: Fields, r: Run):
