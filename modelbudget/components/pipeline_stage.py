@@ -85,8 +85,10 @@ def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline_stages.
     """
     is_last = pipeline_stages.is_last(r)
     (of_layer,) = model.layers
-    (last,) = layer_step.training(a, r, received=1 - is_last)
-    last = layers_with_gradient_buffer(last) if accumulates(r) else last
+    last = of_layer
+    if not is_last:
+        (last,) = layer_step.training(a, r, received=1)
+        last = layers_with_gradient_buffer(last) if accumulates(r) else last
     return pipeline_stages.Passes(
         times(is_last, model.head),
         last.backward_pass(r),

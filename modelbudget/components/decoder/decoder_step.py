@@ -286,12 +286,18 @@ def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stages.Stage):
 
 
 @once
+def _layers(a: Fields, r: Run) -> list[timeline.Layers]:
+    """Return the timelines of the layers, which depend on fewer settings than the whole."""
+    return layer_step.training(a, r)
+
+
+@once
 def timelines(a: Fields, r: Run) -> timeline.Model:
     """Return the timelines from which the peak of training is computed."""
     r = own_tokens(r)
     model = timeline.Model(
         embedding_step.head_backward(a, r),
-        layer_step.training(a, r),
+        _layers(a, r),
         embedding_step.backward(a, r),
         a.n_layer,
         embedding_step.saved_after_layers(a, r),
