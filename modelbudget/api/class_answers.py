@@ -147,7 +147,7 @@ def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ..
     offered = f": --implementation transformers{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
     a, run = model.with_run(chosen)
-    if model.base.transformers not in implementations()[TRANSFORMERS].classes:
+    if not_compared("activation_bytes", name, {}, a, run):
         try:
             class_run(name, run)
         except ValueError as why:

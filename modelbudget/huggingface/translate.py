@@ -362,9 +362,10 @@ def _types_of_layers(translation: Translation, a) -> list[str]:
     by_parts = {
         (mixer, translation.layer_mlps.get(name)): name for name, mixer in reversed(names.items())
     }
-    of_full = names.get("full_attention")
-    plain = {"nope_attention", "attention"} - {of_full}  # RoPE is said elsewhere
-    words = [of_full if word in plain else word for word in a.mixers.split()]
+    of_full, plain = names.get("full_attention"), ("nope_attention", "attention")
+    words = a.mixers.split()
+    if of_full in plain:  # whether these have RoPE is said elsewhere
+        words = [of_full if word in plain else word for word in words]
     parts = islice(zip(cycle(words), cycle(mlps), strict=False), a.n_layer)
     return [by_parts.get(pair, "") for pair in parts]
 

@@ -182,11 +182,17 @@ def test_a_name_says_that_its_class_may_need_more():
     )
 
 
-def test_a_trace_that_is_refused_is_not_offered():
-    """Only here: SmolLM3 with an adapter offered the class, which is traced without adapters."""
-    (note, *_) = mb.model("smollm-3-3b").predictions(["parameters"], {"adapter": "lora"}).notes
-    assert note.endswith("not SmolLM3ForCausalLM: adapter = 'lora': SmolLM3ForCausalLM is traced "
-                         "without adapters")  # fmt: skip
+@pytest.mark.parametrize("name", ["smollm-3-3b", "llama-3-8b"])
+def test_a_trace_that_is_refused_is_not_offered(name):
+    """Only here: with an adapter the class was offered, which is traced without adapters."""
+    (note, *_) = mb.model(name).predictions(["parameters"], {"adapter": "lora"}).notes
+    assert "ForCausalLM: adapter = 'lora': " in note
+    assert "--implementation" not in note
+
+
+def test_a_compared_class_is_offered():
+    (note, *_) = mb.model("llama-3-8b").predictions(["parameters"], {"recompute": "full"}).notes
+    assert note.endswith("--implementation transformers")
 
 
 @pytest.mark.parametrize(("name", "length"), [("zamba-7b", 18), ("mamba-130m", 150)])
