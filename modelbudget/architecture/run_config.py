@@ -54,7 +54,7 @@ class Step(Record):
     expert_weight_group: Size = 0
     expert_weight_block: Size = 0
     vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = "dtype"
-    autocast: Literal["none", "bfloat16"] = "none"
+    autocast: Literal["none", "bfloat16", "float16"] = "none"
     master_weights: bool = False
     gradient_casts: Literal["together", "one_by_one", "accumulated"] = "together"
     optimizer: Literal[optimizers.NAMES] = "adamw"  # pyright: ignore[reportInvalidTypeForm]

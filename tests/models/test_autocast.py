@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.trace.emulated_autocast import autocast
 from modelbudget.measurement.trace.module_trace import Trace
@@ -75,3 +77,43 @@ def test_torch_casts_the_same_in_the_same_order(checkpoints):
     )
     assert live == expected_live
     assert all(map(torch.equal, gradients, expected))
+
+
+class Made(TorchDispatchMode):
+    """Keep the tensors that operations return."""
+
+    def __init__(self):
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.tensors += [result] if isinstance(result, torch.Tensor) else []
+        return result
+
+
+def test_float16_needs_as_much_as_bfloat16_and_its_scaler_four_scalars():
+    """What people train with before compute capability 8.0: predicted as measured of our module.
+
+    torch's GradScaler divides gradients in place; what it makes besides are numbers of single
+    elements.
+    """
+    names = ("activation_bytes", "peak_training_bytes", "flops_forward")
+    run = {"dtype": "float32", "batch": 2, "length": 24, "attention_kernel": "efficient"}
+    model = mb.model("pythia-14m")
+    values = []
+    for autocast_dtype in ("float16", "bfloat16"):
+        measured = model.measure(run | {"autocast": autocast_dtype}, names)
+        assert measured.agrees
+        values.append([row["measured"] for row in measured.rows()])
+    assert values[0] == values[1]
+    block = Block(checkpoints=False)
+    optimizer, scaler = torch.optim.AdamW(block.parameters()), torch.amp.GradScaler("cpu")
+    scaler.scale(block(torch.randn(1, 4, 16)).sum()).backward()
+    scaled = [(p.grad.data_ptr(), p.grad.clone()) for p in block.parameters()]
+    with Made() as made:
+        scaler.unscale_(optimizer)
+    for p, (address, gradient) in zip(block.parameters(), scaled, strict=True):
+        assert p.grad.data_ptr() == address
+        assert torch.equal(p.grad * scaler.get_scale(), gradient)
+    assert {tensor.numel() for tensor in made.tensors} == {1}

@@ -166,7 +166,7 @@ def test_a_token_attends_those_of_a_window(kind, length):
     assert total(terms) == sum(traced.values())
 
 
-@pytest.mark.parametrize("autocast", ["none", "bfloat16"])
+@pytest.mark.parametrize("autocast", ["none", "bfloat16", "float16"])
 @pytest.mark.parametrize(
     ("kind", "keys"),
     [

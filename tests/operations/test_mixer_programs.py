@@ -168,7 +168,7 @@ def decoders_and_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
         batch=draw(st.integers(1, 2)),
         length=draw(st.sampled_from(LENGTHS.get(mixer, [1, 2, 3, 4]))),
         dtype=dtype,
-        autocast="bfloat16" if has_autocast else "none",
+        autocast=draw(st.sampled_from(["bfloat16", "float16"])) if has_autocast else "none",
         norm_kernel="fused" if mixer == "mla" else draw(st.sampled_from(["fused", "written_out"])),
         recompute=draw(st.sampled_from(["none", "full"])),
         state_dtype=draw(st.sampled_from(["dtype", "float32"])),
