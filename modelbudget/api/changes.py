@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.catalogue.accelerators import Accelerator
+
+    RunWith = Callable[[Mapping[str, Any]], tuple[Architecture, RunConfig]]
+    """An architecture and a run with fields, and with what a device decides of the others."""
 
 
 class Candidate(Strict):
@@ -67,6 +70,7 @@ class Change(NamedTuple):
 
 def changes(
     model: ChosenModel,
+    run_with: RunWith,
     chosen: Mapping[str, Any],
     device: Accelerator,
     room_with_margins: int,
@@ -82,12 +86,11 @@ def changes(
         needed,  # imports tables, which most commands do without
     )
 
-    architecture, run = model.with_run(chosen)
+    architecture, run = run_with(chosen)
     now = needed((architecture, run), purpose)
     if now is None:
         return [], None
-    # Fields that follow from others stay, where a change does not set them.
-    kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
+    kept = {**chosen, "batch": run.batch, "length": run.length}
     applicable = []
     for candidate in _offered(model, purpose):
         if candidate.on_cuda and device.platform != "cuda":
@@ -96,7 +99,7 @@ def changes(
             continue
         if Expression(candidate.when)(vars(architecture) | vars(run)):
             fields = candidate.fields(run)
-            n_bytes = _needed(model, {**kept, **fields}, purpose)
+            n_bytes = _needed(run_with, {**kept, **fields}, purpose)
             if n_bytes is not None:
                 applicable.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
@@ -106,7 +109,7 @@ def changes(
     )
     if purpose == "inference":
         return helpful, None
-    return helpful, _together(model, kept, applicable, now, (device.bytes, room_with_margins))
+    return helpful, _together(run_with, kept, applicable, now, (device.bytes, room_with_margins))
 
 
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
@@ -119,7 +122,7 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
 
 
 def _together(
-    model: ChosenModel, kept: Mapping[str, Any], applicable: list[Change], now: int,
+    run_with: RunWith, kept: Mapping[str, Any], applicable: list[Change], now: int,
     rooms: tuple[int, int],
 ) -> Change | None:  # fmt: skip
     """Return the changes that help one after the other; None if fewer than two do.
@@ -132,7 +135,7 @@ def _together(
         change = waiting.pop(0)
         if least <= rooms[not change.alters]:
             break
-        n_bytes = _needed(model, {**kept, **fields, **change.fields})
+        n_bytes = _needed(run_with, {**kept, **fields, **change.fields})
         if n_bytes is None or n_bytes >= least:
             unhelpful.append(change)
             continue
@@ -144,7 +147,7 @@ def _together(
         of_changes[change.text] = change.fields
         if change.alters:  # of another peak: checkpointing helps where states are few
             waiting, unhelpful = sorted([*unhelpful, *waiting], key=_turn), []
-    pair = _pair(model, {**kept, **fields})
+    pair = _pair(run_with, {**kept, **fields})
     if len(of_changes) < 2 or pair is None:
         return None
     largest = [dict(_largest(pair, room)) for room in rooms]
@@ -165,20 +168,20 @@ def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[
             yield field, solution.value
 
 
-def _needed(model: ChosenModel, fields: Mapping[str, Any], purpose: str = "training") -> int | None:
+def _needed(run_with: RunWith, fields: Mapping[str, Any], purpose: str = "training") -> int | None:
     from modelbudget.predict.largest_that_fits import needed
     from modelbudget.sweeps.not_with_quantised_weights import refused
 
-    pair, quantity = _pair(model, fields), f"peak_{purpose}_bytes"
+    pair, quantity = _pair(run_with, fields), f"peak_{purpose}_bytes"
     if pair is None or quantity in refused(*pair, {quantity}):
         return None
     return needed(pair, purpose)
 
 
-def _pair(model: ChosenModel, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
+def _pair(run_with: RunWith, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
     """Return the architecture and the run with other fields; None if they are not allowed."""
     try:
-        pair = model.with_run(fields)
+        pair = run_with(fields)
     except InputError:
         return None
     return None if run_mistake(*pair) else pair

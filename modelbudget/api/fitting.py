@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -260,7 +260,7 @@ def fit(
     margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
-    chosen = on_device = settings_on(device, model, settings, training)
+    chosen = settings_on(device, model, settings, training)
     by = sharing(devices, training)
     pair = run_of(model, by | chosen)
     if why := _not_solved(model, quantity, pair, devices):
@@ -295,7 +295,13 @@ def fit(
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
     if n_bytes > room:
-        helpful, together = changes(model, by | on_device, device, room, purpose)
+
+        def run_with(fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
+            return model.with_run(settings_on(device, model, dict(fields), training))
+
+        helpful, together = changes(
+            model, run_with, by | fields_of(settings), device, room, purpose
+        )
     return Fit(
         model.label,
         purpose,

@@ -208,7 +208,7 @@ def test_measured_equals_predicted_with_exit_code_0(llama):
 def test_what_cannot_be_measured_is_not_offered(llama):
     """Neither training without a head, nor bytes of a format that is not known."""
     bert = {"model_type": "bert", "architectures": ["BertModel"], "num_key_value_heads": None}
-    reason = "lm_head = false: flops_forward needs logits and a loss"
+    reason = "lm_head = false: gradient_bytes needs logits and a loss"
     folder = llama(**bert)
     shown, measured = command(".", cwd=folder), command("measure", ".", "--train", cwd=folder)
     assert reason in shown.stderr

@@ -21,10 +21,9 @@ def fit():
 def test_each_change_is_a_prediction_of_its_own(fit):
     """Only here: that the bytes of a change are those of the run that its fields make."""
     model = mb.model("qwen-3-32b")
-    usual = {"recompute": model.run(QLORA).recompute}
     assert fit.grade == "does not fit"
     for change in (*fit.changes, fit.together):
-        run = {**QLORA, **usual, **change.fields}
+        run = {**QLORA, **change.fields}
         peaks = {
             phase.name: phase.value
             for phase in model.predict("peak_training_bytes", run).components
@@ -112,11 +111,26 @@ def test_weights_that_would_fit_are_named_for_inference(name, card, texts):
     assert fit.together is None
 
 
+def test_a_change_that_is_pasted_needs_what_was_offered():
+    """With the kernel and the precision of the device: on a T4 they were those of an H100."""
+    model, settings = mb.model("qwen-3-8b"), {**QLORA, "adapter_rank": 8}
+    offered = {change.text: change for change in model.fit("t4", settings).changes}
+    change = offered["no cast to float32"]
+    pasted = model.fit("t4", settings | change.fields)
+    assert (pasted.needed, pasted.run.attention_kernel) == (change.needed, "math")
+    assert offered["autocast"].fields == {"autocast": "float16"}
+
+
 def test_what_fits_needs_no_change():
     fit = mb.model("gpt-2-124m").fit("h100-80gb", {"batch": 1})
     assert fit.grade == "fits"
     assert not fit.changes
     assert fit.as_dict()["together"] is None
+
+
+def with_runs(name):
+    model = mb.model(name)
+    return model, model.with_run
 
 
 def test_every_change_helps_some_run():
@@ -130,9 +144,9 @@ def test_every_change_helps_some_run():
     found = {
         change.text
         for name, run in unlike
-        for change in changes(mb.model(name), run, device, room_with_margins=10**12)[0]
+        for change in changes(*with_runs(name), run, device, room_with_margins=10**12)[0]
     }
-    large = mb.model("llama-3-70b"), {"dtype": "bfloat16"}
+    large = *with_runs("llama-3-70b"), {"dtype": "bfloat16"}
     of_inference, together = changes(*large, device, 10**12, "inference")
     assert together is None
     assert found | {change.text for change in of_inference} == {one.text for one in candidates()}
