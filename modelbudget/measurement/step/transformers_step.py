@@ -49,7 +49,7 @@ def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> to
     arguments = {"labels": targets, "use_cache": False}
     if _accepts_number_of_labels(model):
         arguments["num_items_in_batch"] = targets.numel()
-    output = _output(model, tokens, **arguments)
+    output = output_of(model, tokens, **arguments)
     _logits(output)
     if output.get("loss") is None:
         raise ValueError(f"{type(model).__name__} computes no loss: it takes no labels")
@@ -95,17 +95,14 @@ def infer_class(
     """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
 
     Runs the whole prompt, and then its last token with the cache of the others, unless only the
-    cache is asked for. The cache of all layers is one component. A class that generates no text
-    computes all its outputs in one forward pass. Raises ValueError if another class returns no
-    cache.
+    cache is asked for. The cache of all layers is one component. Raises ValueError if the class
+    returns no cache.
 
     The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
     it chose the next, while that is computed; the loop around other modules is not known.
     """
     config = getattr(model, "config", None)
     is_class = is_transformers_class(model)
-    if generates_no_text(model):
-        return _one_pass(model, run, trace, quantities, computing)
     if is_class and getattr(config, "is_encoder_decoder", False):
         if not cast(Any, model).can_generate():
             raise ValueError("an encoder and a decoder: inference is traced of what generates text")
@@ -185,23 +182,6 @@ def generates_no_text(model: nn.Module) -> bool:
     return not getattr(cast(Any, model).config, "is_encoder_decoder", False)
 
 
-def _one_pass(
-    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str], computing: Callable
-) -> dict[str, dict[str, int]]:
-    """Measure what is asked for of one forward pass without gradients, whose outputs are held."""
-    device = next(model.parameters()).device
-    with torch.no_grad(), computing(model, run):
-        with trace.watching("setup"):
-            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-        with trace.watching("forward"):
-            _output(model, tokens)
-    values = {
-        "peak_inference_bytes": {"forward": trace.peak},
-        "flops_forward": dict(trace.flops["forward"]),
-    }
-    return {quantity: value for quantity, value in values.items() if quantity in quantities}
-
-
 def _next(
     model: nn.Module, tokens: torch.Tensor, cache: dict, states: Any = None
 ) -> tuple[torch.Tensor, dict]:
@@ -211,7 +191,7 @@ def _next(
     are copied before its outputs are freed. `states`: outputs of an encoder, if there is one.
     """
     of_encoder = {} if states is None else {"encoder_outputs": states}
-    output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache, **of_encoder)
+    output = output_of(model, tokens, use_cache=True, logits_to_keep=1, **cache, **of_encoder)
     caches = {name: getattr(output, name, None) for name in CACHES}
     caches = {name: cache for name, cache in caches.items() if cache is not None}
     if not caches:
@@ -221,7 +201,7 @@ def _next(
     return _logits(output)[:, -1].to(torch.float32, copy=True), caches
 
 
-def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
+def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
     """Call the model without the arguments that its class does not have.
 
     Raises ValueError if it reads no tokens.

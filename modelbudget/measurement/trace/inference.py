@@ -13,7 +13,11 @@ from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
-from modelbudget.measurement.step.transformers_step import generates_no_text, infer_class
+from modelbudget.measurement.step.transformers_step import (
+    generates_no_text,
+    infer_class,
+    output_of,
+)
 from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
@@ -50,10 +54,10 @@ def infer(
     trace = trace or Trace(model)
     trace.of_backend(run.backend)
     model.eval()
+    if reads_all_at_once(model):
+        return _one_pass(model, run, trace, quantities, computing)
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
-    if isinstance(model, EncoderModel):
-        return _one_pass(model, run, trace, quantities, computing)
     dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
     of_request: Values = {}
     if "request_bytes" in quantities:
@@ -110,14 +114,14 @@ def _of_source_and_target(
 
 
 def _one_pass(
-    model: EncoderModel, run: RunConfig, trace: Trace, quantities: Set[str], computing: Callable
+    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str], computing: Callable
 ) -> Values:
     """Compute logits of all tokens, or without a head their states, without gradients."""
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
             tokens = input_tokens(model, run.batch, run.length)
         with trace.watching("forward"):
-            model(tokens)
+            output_of(model, tokens)
     values = {
         "peak_inference_bytes": {"forward": trace.peak},
         "flops_forward": dict(trace.flops["forward"]),
