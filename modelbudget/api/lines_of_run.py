@@ -21,6 +21,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
+from modelbudget.quantities.length import tokens_per_step
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
@@ -152,6 +153,16 @@ def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
         "from latents (kv_up); engines that absorb kv_up in query and output do not compute them"
     )
     return (line,) if again else ()
+
+
+def line_of_recurrence(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
+    """Say that a recurrence is computed without the kernels that most people train with."""
+    in_memory = any(name == "activation_bytes" or is_peak(name) for name in breakdowns)
+    if not in_memory or not tokens_per_step(a):
+        return ()
+    return ("recurrence: by operations of torch, with what each token computes in memory; kernels "
+            "that do without (mamba-ssm, flash-linear-attention, cuDNN) have no formula, and need "
+            "less",)  # fmt: skip
 
 
 def line_of_host(n_bytes: int | None) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from modelbudget.api.lines_of_run import (
     line_of_optimizer,
     line_of_padded_experts,
     line_of_positions,
+    line_of_recurrence,
     line_of_settings,
     line_of_source,
     lines_of_weights,
@@ -35,7 +36,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.counts_by_convention import BY_NAME
-from modelbudget.sweeps.device_defaults import KERNEL, where_not_flash, why_math
+from modelbudget.sweeps.device_defaults import KERNEL, mask_of_heads, where_not_flash, why_math
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
 OF_FILE = ("file_bytes",)
@@ -159,16 +160,22 @@ class Predictions(Frames):
             for quantity, breakdown in self.breakdowns.items()
         }
         fields = {**self.model.base.fields, **chosen}
-        notes = (*self.notes, *line_of_positions(fields, self.run.length))
+        notes = (
+            *self.notes,
+            *line_of_recurrence(self.model.architecture, self.breakdowns),
+            *line_of_positions(fields, self.run.length),
+        )
         return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
-        """Add why attention has its scores in memory, or two kernels, if nobody has set that."""
+        """Add why attention has scores or a mask in memory, or two kernels, if nobody set that."""
         is_set = KERNEL in {**self.model.base.fields, **self.model.base.derive, **chosen}
         if is_set or self.breakdowns.keys() <= {*OF_WEIGHTS}:
             return self
         architecture, run = self.model.with_run({**chosen, **self.run.model_dump()})
         why = {"math": why_math, "flash": where_not_flash}.get(run.attention_kernel)
+        if run.attention_kernel == "efficient" and run.implementation == OURS:
+            why = mask_of_heads
         reason = why(architecture, run) if why else None
         text = f"{KERNEL}: {run.attention_kernel}, {reason}"
         return replace(self, notes=(*self.notes, text)) if reason else self

@@ -92,8 +92,11 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     plain = run.model_copy(
         update=ALONE | {"weights": "dtype", "batch": batch, "length": length, "backend": "gpu"}
     )
-    peaks, reason = [], None
-    for how, kernel in product(("separate", "packed"), ("flash", "efficient")):
+    peaks, reason, ranks = [], None, [rank]
+    states = ("d_state", "d_mamba_state", "d_scan_state")  # of each token at the most, of our scans
+    if scanned := [name for name in states if getattr(rank, name, 0)]:
+        ranks.append(rank.model_copy(update=dict.fromkeys(scanned, 1)))
+    for rank, how, kernel in product(ranks, ("separate", "packed"), ("flash", "efficient")):
         settings = {"projections": how, "gate_and_up": how, "attention_kernel": kernel}
         varied = plain.model_copy(update=settings)
         try:
@@ -104,7 +107,7 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
             reason = error
     if not peaks:
         raise ValueError(str(reason))
-    return min(peaks), max(peaks) + largest_matrix(rank, run)
+    return min(peaks), max(peaks) + largest_matrix(ranks[0], run)
 
 
 class Draft(NamedTuple):

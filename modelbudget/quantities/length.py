@@ -63,12 +63,17 @@ class Short(NamedTuple):
         return lambda x, y, z: x if x is y is z else of_x * x + of_y * y + of_z * z
 
 
-def short(a, run: RunConfig) -> Short | None:
-    """Return the runs that stand for a run: none if it is not longer, or has no such loop."""
+def tokens_per_step(a) -> list[int]:
+    """Return, for each recurrence of a model, how many tokens a step of its loop reads."""
     names = {*a.mixers.split()} if "mixers" in type(a).model_fields else ()
     files = [mixers().get(name) for name in names]
     files += [type(a), getattr(a, "mixer", None)]  # of a family with one
-    steps = [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
+    return [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
+
+
+def short(a, run: RunConfig) -> Short | None:
+    """Return the runs that stand for a run: none if it is not longer, or has no such loop."""
+    steps = tokens_per_step(a)
     # Chunks of the loss are no multiple; an update comes where the last token of a loop is done.
     if not steps or run.loss_kernel == "fused_linear" or run.optimizer_in_backward:
         return None

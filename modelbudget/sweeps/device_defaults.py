@@ -221,6 +221,22 @@ def where_not_flash(architecture: Architecture, run: RunConfig) -> str | None:
     return f"and memory-efficient attention in layers where {hidden}"
 
 
+def mask_of_heads(architecture: Architecture, run: RunConfig) -> str | None:
+    """Return that each head has a mask of all scores in memory; None if none has.
+
+    Of sinks and of positions that add to scores, which kernels elsewhere read without a mask.
+    """
+    fields, length = vars(architecture), run.length
+    position = fields.get("position")
+    adds = f"position = {position}" if position in ("alibi", "buckets") else ""
+    reason = "sinks = true" if fields.get("sinks") else adds
+    if not reason or "n_head" not in fields:
+        return None
+    without = "; FlashAttention's own packages and engines compute it in the kernel: no formula"
+    mask = f"{fields['n_head']:,} × {length:,} × {length:,} numbers a sequence"
+    return f"with a mask in memory, {mask}: {reason}{'' if position == 'buckets' else without}"
+
+
 def _reason(mistake: str) -> str:
     """Return what a message says of a kernel, without the kernel and without what is allowed."""
     return re.sub(f"^{KERNEL} = '\\w+': ", "", mistake).partition("; allowed")[0]

@@ -148,7 +148,32 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
     [
         ("llama-3-8b", {"attention_kernel": "math", "dtype": "float32"}, []),
         ("gpt-2-124m", {}, []),
-        ("bloom-560m", {}, []),
+        (
+            "bloom-560m",
+            {"length": 2048},
+            [
+                "efficient, with a mask in memory, 16 × 2,048 × 2,048 numbers a sequence: position "
+                "= alibi; FlashAttention's own packages and engines compute it in the kernel: no "
+                "formula"
+            ],
+        ),
+        (
+            "gpt-oss-20b",
+            {"length": 2048},
+            [
+                "efficient, with a mask in memory, 64 × 2,048 × 2,048 numbers a sequence: sinks = "
+                "true; FlashAttention's own packages and engines compute it in the kernel: no "
+                "formula"
+            ],
+        ),
+        (
+            "t5-small",
+            {},
+            [
+                "efficient, with a mask in memory, 8 × 1,024 × 1,024 numbers a sequence: position "
+                "= buckets"
+            ],
+        ),
         (
             "llama-3-8b",
             {"dtype": "float32"},
@@ -176,6 +201,24 @@ def test_an_answer_says_why_scores_are_in_memory(name, chosen, notes):
     assert not any(
         "attention_kernel" in one for one in mb.model(name).predictions(["parameters"]).notes
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_recurrent"),
+    [
+        ("mamba-2-130m", True),
+        ("qwen3-next-80b-a3b", True),
+        ("rwkv-4-169m", True),
+        ("gpt-2-124m", False),
+    ],
+)
+def test_an_answer_says_that_a_recurrence_is_without_kernels(name, is_recurrent):
+    """Mamba-2 1.3B with 8,192 tokens is 490 GB without the kernels that people train it with."""
+    model = mb.model(name)
+    for quantity in ("activation_bytes", "peak_inference_bytes"):
+        notes = model.predictions([quantity], {"length": 64}).notes
+        assert any("kernels that do without (mamba-ssm" in note for note in notes) == is_recurrent
+    assert not any("recurrence" in note for note in model.predictions(["parameters"]).notes)
 
 
 def test_every_result_is_a_frame_and_shows_itself(tmp_path):

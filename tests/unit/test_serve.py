@@ -157,6 +157,16 @@ def test_heads_of_gated_deltanet_are_divided():
         assert share < found.terms[0].n_bytes < 1.01 * share  # routers and norms are whole
 
 
+def test_the_scans_of_engines_may_have_no_state_of_each_token():
+    """Ours has one: 8,192 tokens × 5,120 channels × 128 numbers are 11 GB in bfloat16."""
+    found = mb.model("mamba-2-2.7b").serve("rtx-4090", {})
+    (forward,) = (term for term in found.of_device.terms if term.name.startswith("forward"))
+    of_states = 8192 * 5120 * 128 * 2
+    assert forward.n_bytes > of_states > 10 * forward.least
+    assert forward.least > 8192 * 2 * (2 * 5120 + 2 * 128 + 80)  # the first product
+    assert found.requests < found.most_requests
+
+
 def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     """Arithmetic over sizes of Qwen 3 8B: 36 layers, d 4096, ff 12288, 32 and 8 heads of 128."""
     model, settings = mb.model("qwen-3-8b"), {"length": 4096, "dtype": "bfloat16"}
