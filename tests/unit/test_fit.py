@@ -531,3 +531,28 @@ def test_a_class_whose_settings_are_not_known_or_contradict_the_run_has_no_range
     (cell,) = cells(*solvable(expanded), [device])
     assert cell.solution.value > 1
     assert cell.of_class is None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (
+            "qwen-2.5-7b",
+            "n_head = 28: tensor_parallel = 8 devices do not divide it; allowed: --devices 4",
+        ),
+        (
+            "gpt-2-124m",
+            "n_head = 12: tensor_parallel = 8 devices do not divide it; allowed: --devices 1",
+        ),
+    ],
+)
+def test_devices_that_cannot_share_a_model_name_how_many_can(name, why):
+    """The 50,257 rows of GPT-2's vocabulary are divided by none of 2, 3, 4 and 6."""
+    with pytest.raises(InputError, match=re.escape(why)):
+        mb.model(name).fit("24GB", {}, devices=8, training=False)
+
+
+def test_autocast_of_shards_names_what_they_have_instead():
+    why = "zero = 3: not known yet with autocast: bfloat16; allowed: none (mixed precision of FSDP2"
+    with pytest.raises(InputError, match=re.escape(why)):
+        mb.model("llama-3.2-1b").fit("h100", {"autocast": "bfloat16"}, devices=8)
