@@ -45,7 +45,7 @@ lint: $(VENV)/.installed-tests types
 
 # Types are checked unless the contents that they depend on have already passed.
 types: $(VENV)/.installed-tests
-	@find modelbudget scripts/dev requirements.lock tests/requirements.lock pyproject.toml \
+	@find modelbudget scripts/dev typings requirements.lock tests/requirements.lock pyproject.toml \
 		-type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum > .types-to-check
 	@cmp -s .types-to-check .types-checked \
 		|| { $(BIN)/basedpyright && mv .types-to-check .types-checked; }
