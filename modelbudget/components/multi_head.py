@@ -4,10 +4,17 @@ Every query head has its own keys and values, of its own sequence or of another 
 """
 
 from modelbudget.architecture.base import Architecture, Count, Parts
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.views import flatten, transpose, unflatten
+
+WHOLE_LAYERS = Constraint(
+    "recompute != 'selective'",
+    "recompute = '{recompute}': not known of encoders; allowed: none, or full, a layer at a time",
+)
+"""Of models with these parts: attention's core alone is not computed again."""
 
 
 class MultiHeadFields(Architecture):

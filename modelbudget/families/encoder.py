@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth, Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
@@ -13,6 +14,7 @@ from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
+from modelbudget.operations.activation_checkpoint import checkpoint
 from modelbudget.operations.elementwise import add, compare, without_gradient
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
@@ -29,6 +31,8 @@ class Encoder(
     """
 
     reads_all_at_once: ClassVar[bool] = True
+    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute",)
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     n_layer: Depth
     n_distinct: Depth
@@ -147,6 +151,9 @@ def _layer(a: Fields, r: Run, has_attention_norm: bool):
     mlp_norm = norm.make("norm.mlp", a, r)
 
     def forward(x, mask):
+        return checkpoint(compute, x, mask) if r.recompute == "full" else compute(x, mask)
+
+    def compute(x, mask):
         if a.norm_placement == "post":
             x = attention_norm(add(x, attention(x, mask=mask)))
             return mlp_norm(add(x, of_mlp(x)))

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth
-from modelbudget.architecture.constraint import Check
+from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.terms import Terms, part
@@ -22,6 +22,7 @@ from modelbudget.components.language_model import in_order, make_layers
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.position import bucket_of, sinusoids
+from modelbudget.operations.activation_checkpoint import checkpoint
 from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
 from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import empty
@@ -50,6 +51,8 @@ class EncoderDecoder(
     final_norm: bool = False
 
     has_cache: ClassVar[bool] = True
+    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute",)
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     constraints: ClassVar[tuple[Check, ...]] = (*constraints_of("mlps", feed_forward()),)
 
@@ -175,6 +178,11 @@ def _layer(a: Fields, r: Run, cross: bool, mlp: str):
     norms = {name: norm.make(f"norm.{name}", a, r) for name in (*names, mlp)}
 
     def forward(x, mask, memory=None):
+        if r.recompute == "full":
+            return checkpoint(compute, x, mask, memory)
+        return compute(x, mask, memory)
+
+    def compute(x, mask, memory):
         causal = cross and mask is None
         x = added("attention", x, lambda y: attention["attention"](y, causal=causal, mask=mask))
         if memory is not None:

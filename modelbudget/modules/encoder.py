@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.feed_forward.mlp import MLP, activation
@@ -47,8 +48,14 @@ class EncoderLayer(nn.Module):
         self.norm = nn.ModuleDict({"attention": make_norm(a)} if attention_norm else {})
         self.norm["mlp"] = make_norm(a)
         self.norm_first = a.norm_placement == "pre"
+        self.recompute = False
 
     def forward(self, x, mask):
+        if self.recompute:
+            return checkpoint(self.compute, x, mask, use_reentrant=False)
+        return self.compute(x, mask)
+
+    def compute(self, x, mask):
         if not self.norm_first:
             x = self.norm["attention"](x + self.attention(x, mask=mask))
             return self.norm["mlp"](x + self.mlp(x))

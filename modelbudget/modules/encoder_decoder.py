@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.feed_forward import feed_forward
@@ -34,8 +35,14 @@ class StackLayer(nn.Module):
         names = ("attention", "cross", mlp) if cross else ("attention", mlp)
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.norm_first = a.norm_placement == "pre"
+        self.recompute = False
 
     def forward(self, x, mask, memory=None):
+        if self.recompute:
+            return checkpoint(self.compute, x, mask, memory, use_reentrant=False)
+        return self.compute(x, mask, memory)
+
+    def compute(self, x, mask, memory):
         causal = self.cross is not None and mask is None
         x = self.add("attention", x, lambda y: self.attention(y, causal=causal, mask=mask))
         if memory is not None:

@@ -164,6 +164,8 @@ def trained(draw, family: type[Architecture] | None = None) -> tuple[Architectur
         a = a.model_copy(update=wide if run.attention_kernel != "math" else {})
     if run_mistake(a, run) or getattr(a, "window", 0):
         run = run.model_copy(update={"attention_kernel": "math"})
+    if isinstance(a, Encoder | EncoderDecoder):
+        run = run.model_copy(update={"recompute": draw(st.sampled_from(["none", "full"]))})
     return a, run
 
 

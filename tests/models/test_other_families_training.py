@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.predict.prediction_or_reason import why_not
@@ -33,11 +34,15 @@ def test_predicted_is_measured_component_by_component(model):
 
 NAMED = {
     "bert-large": RunConfig(batch=2, length=33, dtype="bfloat16", attention_kernel="flash"),
-    "modernbert-large": RunConfig(batch=2, length=200),
+    "modernbert-large": RunConfig(batch=2, length=200, recompute="full"),
     "modernbert-base": RunConfig(batch=2, length=200, dtype="bfloat16", attention_kernel="flash"),
     "albert-base": RunConfig(length=16, backend="cpu", loss_dtype="float32"),
     "t5-base": RunConfig(batch=3, length=40, dtype="bfloat16", master_weights=True),
     "transformer-base": RunConfig(batch=2, length=24, attention_kernel="efficient"),
+    "roberta-base": RunConfig(batch=2, length=33, dtype="bfloat16", recompute="full"),
+    "albert-large": RunConfig(batch=2, length=16, recompute="full", dtype="bfloat16"),
+    "t5-small": RunConfig(batch=2, length=40, dtype="bfloat16", recompute="full"),
+    "transformer-big": RunConfig(batch=2, length=24, recompute="full"),
     "mamba-130m": RunConfig(batch=2, length=20, optimizer="sgd"),
     "mamba-2-130m": RunConfig(length=20, dtype="bfloat16"),
     "rwkv-4-169m": RunConfig(batch=2, length=20, dtype="bfloat16"),
@@ -82,6 +87,19 @@ def test_an_encoder_without_a_head_has_no_training():
         measured(a, run)
     states = a.build()(torch.zeros(2, 5, dtype=torch.long))
     assert states.shape == (2, 5, a.d_model)
+
+
+@pytest.mark.parametrize("name", ["BERT", "ModernBERT", "T5", "BART"])
+def test_layers_of_encoders_are_computed_again(name):
+    """What both save is less: a module and a program that ignore the setting are equal, too."""
+    a, run = TINY_MODELS[name], RunConfig(batch=2, length=6, recompute="full")
+    assert run_mistake(a, run) is None
+    saved = [
+        sum(measured(a, run.model_copy(update={"recompute": how}))["activation_bytes"].values())
+        for how in ("none", "full")
+    ]
+    assert saved[1] < saved[0]
+    assert "allowed: none, or full" in run_mistake(a, RunConfig(length=6, recompute="selective"))
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])

@@ -32,6 +32,8 @@ from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules import chunked_loss, fused_linear_loss, in_place_loss, megatron_linear
 from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.encoder import EncoderLayer
+from modelbudget.modules.encoder_decoder import StackLayer
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
 from modelbudget.sweeps.quantity_names import OF_ALLOCATOR
@@ -254,6 +256,8 @@ def switch(model: nn.Module, run: RunConfig) -> None:
         if isinstance(module, Layer):
             module.recompute = run.recompute == "full"
             module.dropout.p = rate * (run.dropout_in != "attention")
+        elif isinstance(module, EncoderLayer | StackLayer):
+            module.recompute = run.recompute == "full"
         elif isinstance(module, ScaledDotProductAttention):
             module.recompute = run.recompute == "selective"
             module.dropout.p = rate
