@@ -79,7 +79,7 @@ def all_accelerators(path: Path) -> list[Accelerator]:
 
 
 def accelerators(path: Path) -> list[Accelerator]:
-    """Read the accelerators of sweeps and charts, the smallest memory first.
+    """Read the accelerators of sweeps and charts, with their drivers' bytes, the smallest first.
 
     Each memory is one line in a chart. Raises InputError.
     """
@@ -92,7 +92,7 @@ def accelerators(path: Path) -> list[Accelerator]:
         mistake = "accelerators: none is in charts; allowed: at least one without in_charts: false"
     if mistake:
         raise InputError([f"{path}: {mistake}"])
-    return _by_memory([devices[i] for i in places])
+    return _by_memory([devices[i].as_reported() for i in places])
 
 
 def _read(path: Path) -> list[Accelerator]:

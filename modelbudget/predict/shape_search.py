@@ -134,7 +134,7 @@ def bounds_of(solve: Solve) -> Bounds:
     return {
         name: (bound[0], bound[1])
         if isinstance(bound, list)
-        else (0, named(bound, all_accelerators(ACCELERATORS)).bytes)
+        else (0, named(bound, all_accelerators(ACCELERATORS)).as_reported().bytes)
         for name, bound in solve.within.items()
     }
 

@@ -92,7 +92,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
                 (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
             ],
             "kinds": {base.name: base.transformers for base in bases},
-            "devices": [(device.name, device.as_reported().bytes) for device in devices],
+            "devices": [(device.name, device.bytes) for device in devices],
             "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": {name: plain(RunConfig.model_fields[name].default) for name in constant},

@@ -228,7 +228,9 @@ def test_what_a_sweep_cannot_solve(sweep, text, message):
 
 def test_shipped_accelerators():
     devices = accelerators(ROOT / "configs" / "accelerators.yaml")
-    assert [device.bytes // GB for device in devices] == [24, 40, 80, 141, 192]
+    assert [device.bytes // GB for device in devices] == [25, 42, 84, 150, 206]
+    assert {device.name for device in devices} < {device.name for device in KNOWN}
+    assert all(device == named_or_sized(device.name, KNOWN) for device in devices)
 
 
 KNOWN = all_accelerators(ROOT / "configs" / "accelerators.yaml")
@@ -383,16 +385,16 @@ def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_
     assert table["measured"].equals(table["bytes"])
 
     path = devices / "accelerators.yaml"
-    path.write_text(path.read_text().replace("24_000_000_000", "16_000_000_000"))
+    path.write_text(path.read_text().replace("driver_gib: 23.64", "driver_gib: 15.64"))
     again = project.snakemake("-n", *made).stdout
     assert "small: solve for the largest models that fit on each accelerator" in again
     assert "small: predict, compare and draw charts" in again
     assert "small: instantiate" not in again
 
-    path.write_text(path.read_text().replace("16_000_000_000", "16e9"))
+    path.write_text(path.read_text().replace("24_000_000_000", "24e9"))
     stopped = project.snakemake("-n", *made)
     assert stopped.returncode != 0
-    assert "accelerators[0].bytes = '16e9': must be a whole number" in stopped.stderr
+    assert "accelerators[0].bytes = '24e9': must be a whole number" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
 

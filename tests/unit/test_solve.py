@@ -311,4 +311,4 @@ def test_a_device_bounds_bytes(tmp_path, catalogue):
     content["constraints"] = []
     _, found = solved(tmp_path / "a.yaml", catalogue, yaml.safe_dump(content))
     assert set(found.solutions["n_vocab"]) == {100_000, 1_000_000}
-    assert found.proof["within"][0]["most"] == 24 * 10**9
+    assert found.proof["within"][0]["most"] == int(23.64 * 2**30)

@@ -126,10 +126,11 @@ def _address(model: str, point: dict, first: dict) -> str | None:
 
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
     (label, whole), *changes = peaks.items()
-    fits = [(sum(peak <= line.bytes for _, peak in changes), line) for line in reversed(lines)]
-    texts = [
-        f"{n or 'none'} bring{'s' * (n < 2)} it below {si_bytes(line.bytes)}" for n, line in fits
-    ]
+    texts = []
+    for line in reversed(lines):
+        n = sum(peak <= line.bytes for _, peak in changes)
+        verb = "" if texts else f" bring{'s' * (n < 2)} it"
+        texts.append(f"{n or 'none'}{verb} below the {si_bytes(line.bytes)} of an {line.name}")
     return (
         f"A step of {label} takes {si_bytes(whole)} at its peak; of {len(changes)} changes, "
         f"{' and '.join(texts)}"
@@ -145,7 +146,10 @@ def _finding(peaks: dict[str, int]) -> str:
         f"Of single changes {best[0]} saves most: {percent(1 - best[1] / whole)}, to "
         f"{si_bytes(best[1])}."
     )
-    return f"{text} Least of all takes {least[0]}: {si_bytes(least[1])}." if best != least else text
+    if best == least:
+        return text
+    name, n_bytes = least
+    return f"{text} {name[0].upper() + name[1:]} needs least: {si_bytes(n_bytes)}."
 
 
 SECTION = Section(50, "what-to-do", "What to do", _contents)
