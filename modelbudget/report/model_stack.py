@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.report import tables
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import percent, short
+from modelbudget.report.charts.format import in_full, percent
 from modelbudget.report.page_data import PAGE
 
 VERBS: dict[str, str] = PAGE["verbs"]
@@ -149,7 +149,7 @@ def picture(stacks: Sequence[Stack]) -> str:
         .get_template("picture.svg.j2")
         .render(
             stacks=[(stack, bands(stack)) for stack in stacks],
-            title=f"What {short(stacks[-1].total)} parameters do",
+            title=f"What {in_full(stacks[-1].total)} parameters do",
             verbs={group: verb for group, verb in VERBS.items() if group in used},
             groups=GROUPS,
             scale={"x": PICTURE / WIDE, "y": 1},

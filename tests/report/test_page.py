@@ -73,7 +73,7 @@ def one(sweep, catalogue, tmp_path) -> SweepResult:
 
 
 def test_the_headline_is_the_model_that_a_sweep_names(page):
-    assert "<h1>What 540B parameters do</h1>" in page
+    assert "<h1>What 540 billion parameters do</h1>" in page
     for number in ("540,356,474,880", "160,356,630,528", "4,718,592,000"):
         assert f"{number} parameters" in page
 

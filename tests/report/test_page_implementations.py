@@ -83,7 +83,7 @@ def test_the_chart_states_how_the_class_differs(result):
     table = implementations(result.points, result.comparison, result.classes)
     spec = json.dumps(chart.to_dict())
     (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
-    assert f"The class of small saves {ratio:.2f} \\u00d7 the activations" in spec
+    assert f"GPT2LMHeadModel saves {ratio:.2f} \\u00d7 the activations" in spec
     bars = [row for rows in chart.to_dict()["datasets"].values() for row in rows if "group" in row]
     (saved,) = table.filter(label="small", quantity="activation_bytes").rows(named=True)
     for name in ("module", "reference"):

@@ -44,9 +44,9 @@ def charts_of_classes(
         ),
         SAVED,
         f"Activations of our module and of {class_} of transformers",
-        f"The class of {label} saves {times(chosen['saved_ratio'])} the activations of our module "
-        f"and needs {times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} "
-        f"against {si_bytes(chosen['module'])}. "
+        f"{class_} saves {times(chosen['saved_ratio'])} the activations of our module and needs "
+        f"{times(chosen['ratio'])} its peak memory, {si_bytes(chosen['reference'])} against "
+        f"{si_bytes(chosen['module'])} ({label}). "
         "The peak is of two training steps; formulas are our module’s.",
         phases=IMPLEMENTATIONS,
     )

@@ -146,6 +146,13 @@ def short(value: int) -> str:
     return str(value)
 
 
+def in_full(value: int) -> str:
+    """Format as `short`, with a word in place of the letter: 540356474880 → 540 billion."""
+    words = {"T": " trillion", "B": " billion", "M": " million", "K": " thousand"}
+    text = short(value)
+    return text[:-1] + words[text[-1]] if text[-1] in words else text
+
+
 def in_words(layout: Mapping[str, Any]) -> str:
     """Describe a layout: `data 8 × tensor 8, sequence parallel, zero 3`."""
     sizes = [

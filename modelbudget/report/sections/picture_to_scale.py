@@ -6,7 +6,7 @@ import polars as pl
 
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import percent, short
+from modelbudget.report.charts.format import in_full, percent
 from modelbudget.report.model_stack import VERBS, Stack, bands, picture, stack_of
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section
@@ -20,19 +20,14 @@ def _contents(page: Page) -> dict | None:
     if stacks is None:
         return None
     small, large = stacks
-    finding = (
-        f"{percent(_of_vocabulary(small))} of {small.label} is a table of tokens, which is only "
-        f"looked up, and {percent(_of_vocabulary(large))} of {large.label}. Area is in proportion "
-        "to parameters, within a model."
-    )
     page.acts["what-they-do"] = {
         "verbs": [(group, variable_of_group(group), verb) for group, verb in VERBS.items()],
         "picture": picture(stacks),
     }
     return {
-        "page_title": f"What {short(large.total)} parameters do",
+        "page_title": f"What {in_full(large.total)} parameters do",
         "title": title(large),
-        "finding": finding,
+        "finding": finding(small, large),
         "stacks": [(stack, bands(stack)) for stack in stacks],
         "verbs_of": VERBS,
         "verbs": [
@@ -47,8 +42,25 @@ def title(stack: Stack) -> str:
     """Return in how many of ten parameters what is done most is done."""
     group = max(VERBS, key=stack.share)
     n = round(10 * stack.share(group))
-    verb = re.sub(r"^(\w+)s\b", r"\1", VERBS[group])
-    return f"{_TENTHS[n].capitalize()} in ten parameters of {stack.label} {verb} ({group})"
+    return (
+        f"{_TENTHS[n].capitalize()} in ten parameters of {stack.label} {_plural(group)} ({group})"
+    )
+
+
+def finding(small: Stack, large: Stack) -> str:
+    """Return what most of the other parameters do, and the share of the vocabulary in both."""
+    _, second = sorted({*VERBS} - {*VOCABULARY}, key=large.share)[:-3:-1]
+    return (
+        f"In {large.label}, {percent(large.share(second))} {_plural(second)} ({second}), and "
+        f"{percent(_of_vocabulary(large))} are the table in which tokens are looked up. In "
+        f"{small.label} that table is {percent(_of_vocabulary(small))}. Areas are to scale within "
+        "a model."
+    )
+
+
+def _plural(group: str) -> str:
+    """Return what the parameters of a group do: `work on each token alone`."""
+    return re.sub(r"^(\w+)s\b", r"\1", VERBS[group])
 
 
 def _of_vocabulary(stack: Stack) -> float:

@@ -252,16 +252,16 @@ def _on_one_device(shard: _Step, whole: _Step) -> dict:
 def _finding(step: _Step) -> str:
     """Describe the loss at the peak, and the temporaries of the optimizer."""
     last, logits = step.peaks[-1], step.worst.parts[LOGITS]
-    text = f"Logits and loss are {si_bytes(logits)} of the peak. " if logits else ""
+    text = f"Logits and loss take {si_bytes(logits)} of the peak. " if logits else ""
     text += (
         f"The step of AdamW has {last.each} bytes a parameter, "
-        f"{each(last.kept, step.n)} of them from step to step"
+        f"{each(last.kept, step.n)} of which stay from step to step"
     )
     sums = last.live.filter(group="temporary").group_by("operation").agg(pl.col("bytes").sum())
     for cause, n_bytes in sums.sort("bytes", "operation", descending=[True, False]).head(1).rows():
         if n_bytes >= step.n // 10:
             how = " (foreach=True, torch’s default on a GPU)" if "_foreach_" in cause else ""
-            text += f"; the temporary of {cause} has {each(n_bytes, step.n)}{how}"
+            text += f"; {each(n_bytes, step.n)} are a temporary tensor of {cause}{how}"
     return f"{text}."
 
 

@@ -64,7 +64,7 @@ def _contents(page: Page) -> dict | None:
     return {
         "title": f"Above {short(LARGE)} parameters, "
         + (
-            "the kind of attention and gating decide more than size"
+            "attention and gating decide the MLP’s share more than size does"
             if of_kind > of_size
             else "size decides the MLP’s share"
         ),
@@ -149,8 +149,9 @@ def finding(models: list[Model]) -> str:
         ranges.append(f"{' to '.join(ends)} with {kind}")
     of_kind, of_size = explained(models)
     texts.append(
-        f"Of the differences above {short(LARGE)}, kind and gating explain {percent(of_kind)}, and "
-        f"size {percent(of_size)}: the MLP has {'; '.join(ranges)}."
+        f"Above {short(LARGE)}, the kind of attention and gating explain {percent(of_kind)} of the "
+        f"variance of the MLP’s share, and size {percent(of_size)}. The MLP has "
+        f"{'; '.join(ranges)}."
     )
     return " ".join(texts)
 
