@@ -63,7 +63,6 @@ MEMORY = tuple(group.title for group in _MEMORY)
 
 VOCABULARY = ("token embedding", "head")
 """The groups that grow with the vocabulary: the two ends, which tying makes one."""
-PLAIN_LAYER = ("attention", "MLP", "norms")
 
 
 @cache

@@ -42,10 +42,6 @@ ALONG = re.compile(r"From (\w+) = ([\d,]+) to ([\d,]+), (.+?)(?: \(([^()]+)\))?$
 MOVE = re.compile(r"the share of (.+?) (falls|rises) from ([<> \d.]+ %) to ([<> \d.]+ %)")
 GROWS = re.compile(r"the total (grows|falls) from (.+) to (.+), ([\d.,e+]+) ×")
 AMOUNT = re.compile(r"([\d.,]+)\s?([KMGBTPk]?)")
-MOST = re.compile(
-    r"([\d,]+) of ([\d,]+) models have more than half of the (.+?) in (.+): "
-    r"the share is (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
-)
 HALF = re.compile(r"(.+?) holds? more than half of the (.+) from ([\d,]+) tokens on(?: \((.+)\))?$")
 CONSTANT = re.compile(r"(.+?) of .+? at (\w+) = ([\d,]+) to ([\d,]+)(?: \((.+)\))?$")
 PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
@@ -199,20 +195,6 @@ def check_total(found, quantity: str, title: str) -> None:
     assert close(times, max(start, end) / min(start, end))
 
 
-def check_half(found, quantity: str, title: str) -> None:
-    values = Values(found, quantity, given_alone=False)
-    n, m, _, name, low, at_low, high, at_high = MOST.match(title).groups()
-    shares = {
-        point: sum(values.share(point, group) for group in name.split(" and "))
-        for point in values.of
-    }
-    assert number(m) == len(shares)
-    assert number(n) == sum(share > 0.5 for share in shares.values())
-    for text, where, end in ((low, at_low, min), (high, at_high, max)):
-        assert is_percent(text, end(shares.values()))
-        assert all(is_percent(text, shares[point]) for point in values.at(where))
-
-
 def peaks_of(found) -> dict[str, dict[str, int]]:
     rows = found.comparison.filter(quantity="peak_training_bytes").drop_nulls("measured")
     peaks = defaultdict(dict)
@@ -280,8 +262,7 @@ def check(found, name: str, title: str) -> bool:
     elif kind == "models" and quantity == "cache_bytes":
         alone = Values(found, quantity, given_alone=True)
         check_amounts(title, {alone.label[one]: alone.total(one) for one in alone.of})
-    elif kind == "models":
-        check_models(found, quantity, title)
     else:
-        check_half(found, quantity, title)
+        assert kind == "models"
+        check_models(found, quantity, title)
     return True

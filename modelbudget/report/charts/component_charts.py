@@ -6,14 +6,12 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
-from modelbudget.report.charts.format import UNITS, count, percent, value_of
+from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grouped_values import (
     budget,
     evenly_spaced,
-    named_ends,
     totals,
     values,
 )
@@ -52,11 +50,11 @@ def charts(
 ) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of one quantity by name.
 
-    `axes` maps the fields of the grid to their values, in the order of the file. A grid with one
-    size axis gets shares and total along it; with two, also the share of a group at each point.
-    Boolean and categorical fields, and sizes with few values, become panels of shares, in which
-    remaining axes are fixed at their middle values. Points listed one by one get a bar each, some
-    of them if there are many.
+    `axes` maps the fields of the grid to their values, in the order of the file. A grid gets shares
+    along its first size axis, at some values of the second if there is one, and the total at each
+    point. Boolean and categorical fields, and sizes with few values, become panels of shares, in
+    which remaining axes are fixed at their middle values. Points listed one by one get a bar each,
+    some of them if there are many.
     """
     table = budget(comparison, quantity)
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
@@ -94,31 +92,10 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
         if len(panels) > 1
         else _panels(next(iter(panels.values())), [second])
     )  # fmt: skip
-    drawn = {
+    return {
         "shares": shares_along(table, main, slices, quantity),
         "total": over_axes(of_points, quantity, moving),
     }
-    for name, groups in _varying_groups(table).items():
-        drawn[name] = _share_over(table, moving, groups, quantity)
-    return drawn
-
-
-def _share_over(
-    table: pl.DataFrame, fields: list[str], groups: tuple[str, ...], quantity: str
-) -> alt.ConcatChart:
-    """Draw the share of one group, or of several together, at each point."""
-    rows = (
-        table.filter(pl.col("group").is_in(groups))
-        .group_by("point", "label", *fields, maintain_order=True)
-        .agg(value=pl.col("share").sum())
-    )
-    name = " and ".join(groups)
-    finding = (
-        f"{count(rows.filter(pl.col('value') > 0.5).height)} of {count(rows.height)} models have "
-        f"more than half of the {UNITS[quantity]} in {name}: the share is "
-        f"{named_ends(rows, 'value', percent)}."
-    )
-    return over_axes(rows, f"share of {name}", fields, finding)
 
 
 def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:
@@ -154,22 +131,3 @@ def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
 
 def _join(*titles: str) -> str:
     return ", ".join(title for title in titles if title)
-
-
-def _varying_groups(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Return the groups whose share gets a heatmap, by the name of the chart.
-
-    These are the groups of the vocabulary, and the group that varies most of the others. Groups of
-    plain layers are left out next to the vocabulary, since their share is its complement.
-    """
-    ends = tuple(group for group in VOCABULARY if group in table["group"])
-    ranges = (
-        table.filter(~pl.col("group").is_in([*ends, *(PLAIN_LAYER if ends else ())]))
-        .group_by("group").agg(width=pl.col("share").max() - pl.col("share").min())
-        .sort("width", "group", descending=True)
-    )  # fmt: skip
-    charted = {"vocabulary": ends} if ends else {}
-    if not ranges.is_empty() and ranges["width"][0] > 0.1:
-        varies = ranges["group"][0]
-        charted[varies.replace(" ", "-")] = (varies,)
-    return charted
