@@ -38,7 +38,7 @@ class Shallow(NamedTuple):
 
     @property
     def more_layers(self) -> range:
-        """The layers that the second has more."""
+        """Return the layers that the second has more."""
         return range(self.first, self.first + self.period)
 
     def periods_after(self, layer: int | None) -> int | None:

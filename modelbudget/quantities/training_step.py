@@ -128,7 +128,7 @@ def _training_step(
 
 
 def has_parts_of_gradients(run: RunConfig) -> bool:
-    """Whether an optimizer needs no more than its own tensors where devices divide matrices.
+    """Return whether an optimizer needs its own tensors alone where devices divide matrices.
 
     It divides gradients that are whole, or sums those of which each device has a term, into copies;
     AdamW's own two are as large. Gradients of shards and of a buffer are divided before.

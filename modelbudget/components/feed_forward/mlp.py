@@ -121,7 +121,7 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
 
 @valid_if(has_plain_hidden)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
+    """Return the bytes saved for backward: the input, shared by gate and up, and hidden states."""
     numbers = bytes_of(r.dtype) * tokens(r)
     states = place.saves_input * numbers * a.d_model
     return {"gate": a.gated * states, "up": (1 - a.gated) * states, **hidden(a, numbers * a.d_ff)}
@@ -161,7 +161,7 @@ def repeats_last_product(a: Fields) -> int:
 
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
-    """All that is saved, and the output."""
+    """Return what is live in the forward pass: all that is saved, and the output."""
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     return [
         Allocation("saved", sum(saved(a, r, place).values())),
