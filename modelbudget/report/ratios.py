@@ -135,7 +135,7 @@ def _reasons(source: str, off: list[Point]) -> str:
     if len(reasons) > MOST_REASONS:
         return ""
     texts = [f"{why} ({n})" if len(reasons) > 1 else why for why, n in reasons.items()]
-    return f"{source}: {len(off)} differ: {'; '.join(texts)}." if texts else ""
+    return f"“{source}”, {len(off)} that differ: {'; '.join(texts)}." if texts else ""
 
 
 def _close(points: list[Point], what: str) -> str:

@@ -49,7 +49,8 @@ def shipped(catalogue, tmp_path_factory) -> Results:
     named = tmp_path_factory.mktemp("sweeps") / "named-models.yaml"
     named.write_text(NAMED_MODELS)
     paths = [
-        SWEEPS / f"{name}.yaml" for name in ("zoo", "counting-ladder", "grouped-heads", "hybrid")
+        SWEEPS / f"{name}.yaml"
+        for name in ("zoo", "counting-ladder", "grouped-heads", "hybrid", "scaling-ladder")
     ]
     sweeps = [result(path, catalogue) for path in (named, *paths)]
     printed = printed_modules(SWEEPS / "counting-ladder.yaml", catalogue)
