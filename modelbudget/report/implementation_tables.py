@@ -29,12 +29,6 @@ def implementations_section(sweep: SweepResult) -> dict | None:
     }
 
 
-def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
-    """Return the table of quantities over the models of all sweeps; None without classes."""
-    table = _all(sweeps)
-    return None if table.is_empty() else _quantities(table)
-
-
 def most_of_classes(sweeps: list[SweepResult]) -> str | None:
     """Return the largest ratio of classes to our modules of activations and of the cache."""
     table = _all(sweeps)

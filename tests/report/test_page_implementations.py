@@ -17,7 +17,7 @@ from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.bytes_by_implementation import charts_of_classes
-from modelbudget.report.implementation_tables import implementations_section, of_all_sweeps
+from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.ratios import RECORDED, Point, ratios, recorded_points
 from modelbudget.report.sections.verdicts import verdict_section
@@ -64,14 +64,6 @@ def test_the_table_has_models_by_implementation_and_their_ratio(result):
     assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["2", "2", "1"]
     assert "no such option; allowed: none, full" in section["missing"]
     assert section["rows"] == "3"
-
-
-def test_the_models_of_all_sweeps_are_counted_together(result):
-    other = result._replace(summary={"name": "other"})
-    table = of_all_sweeps([result, other, result._replace(classes=None)])
-    (saved,) = [row for row in table.split("<tr>") if "activation_bytes" in row]
-    assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["4", "4", "2"]
-    assert of_all_sweeps([result._replace(classes=None)]) is None
 
 
 def test_a_sweep_without_classes_has_no_table(result):

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count
-from modelbudget.report.implementation_tables import class_values, most_of_classes, of_all_sweeps
+from modelbudget.report.implementation_tables import class_values, most_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered
 from modelbudget.report.predicted_readings import readings_of
@@ -47,7 +47,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
             (n, verdict.device_text(device))
             for device, n in sorted(sum((Counter(v.models) for v in verdicts), Counter()).items())
         ],
-        "implementations": of_all_sweeps(ordered(results.sweeps)),
         "most": most_of_classes(ordered(results.sweeps)),
         "table": _by_section(verdicts) if verdicts else None,
         "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
