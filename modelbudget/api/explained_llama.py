@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from modelbudget.api.explained import Line, judged
-from modelbudget.api.log_context import LogContext
+from modelbudget.api.explained import Line
+from modelbudget.api.log_context import Reading
 from modelbudget.architecture.arithmetic import ceil_div
-from modelbudget.files.log_lines import Number
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import cache_formats, state_numbers
 
@@ -16,9 +15,9 @@ SIZES_OF_STATE = {
 }  # fmt: skip
 
 
-def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
+def llama_cache(reading: Reading) -> Line:
     """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
-    settings = context.log.settings
+    context = reading.context
     n_layer = context.number("cache_layers") or context.number("n_layer")
     cells = context.number("cells") or context.number("length")
     widths = [context.number(f"{side}_width") for side in ("k", "v")]
@@ -29,45 +28,41 @@ def llama_cache(context: LogContext, number: Number, printed: str) -> Line:
         n_layer = n_layer or first.n_layer
     for value, name in ((n_layer, "n_layer"), (cells, "n_ctx"), (all(widths), "n_embd_k_gqa")):
         if not value:
-            context.ask(f"a line with {name}, or --model NAME")
-            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
+            return reading.asked("cache", f"a line with {name}, or --model NAME")
     terms = []
     for what, type_name, width in zip(
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
-        word = settings.get(type_name, "f16")
+        word = context.log.settings.get(type_name, "f16")
         known = cache_formats().get(LLAMA_TYPES.get(word, word))
         if known is None:
-            context.ask(f"a known type of the cache, not {word}")
-            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
+            return reading.asked("cache", f"a known type of the cache, not {word}")
         assert n_layer
         assert cells
         assert width
         numbers = known.numbers or 1
         of_row = ceil_div(width, numbers) * (ceil_div(numbers * known.bits, 8) + known.scale_bytes)
         terms.append((f"{what} {word}", n_layer * cells * of_row))
-    name = f"cache, {cells:,} cells, {n_layer} layers"
-    return judged(name, printed, number.n_bytes, number.rounding, number.line, terms)
+    return reading.judged(f"cache, {cells:,} cells, {n_layer} layers", *terms)
 
 
-def llama_states(context: LogContext, number: Number, printed: str) -> Line:
+def llama_states(reading: Reading) -> Line:
     """Recurrent states, from the sizes of Mamba-2 by which llama.cpp describes all but RWKV.
 
     Layers with keys and values have none, but where all layers have both.
     """
+    context = reading.context
     cells, n_layer = context.number("state_cells"), context.number("n_layer")
     with_keys = context.number("cache_layers") or 0
     sizes = {name: context.number(printed) for name, printed in SIZES_OF_STATE.items()}
     if not cells or not n_layer or None in sizes.values():
-        context.ask("lines with n_layer, ssm_d_conv, ssm_d_inner, ssm_d_state and ssm_n_group")
-        return Line("states", printed, "", "asked", number.n_bytes, 0, number.line)
+        lines = "lines with n_layer, ssm_d_conv, ssm_d_inner, ssm_d_state and ssm_n_group"
+        return reading.asked("states", lines)
     n = n_layer - with_keys if with_keys < n_layer else n_layer
     rows = cells * (1 + (context.number("rs_seq") or 0))  # snapshots for drafts
+    numbers = state_numbers("state-space-dual", sizes)
     terms = [
-        (what, 4 * n * rows * numbers)
-        for what, numbers in zip(
-            ("R f32", "S f32"), state_numbers("state-space-dual", sizes), strict=True
-        )
+        (what, 4 * n * rows * of_state)
+        for what, of_state in zip(("R f32", "S f32"), numbers, strict=True)
     ]
-    name = f"states, {cells:,} sequences, {n} of {n_layer} layers"
-    return judged(name, printed, number.n_bytes, number.rounding, number.line, terms)
+    return reading.judged(f"states, {cells:,} sequences, {n} of {n_layer} layers", *terms)

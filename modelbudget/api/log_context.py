@@ -1,15 +1,15 @@
-"""A log with the model and the run that it names, or that a user does."""
+"""A log with the model and the run that it names, or that a user does, and one of its numbers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from modelbudget.api.explained import model_of
+from modelbudget.api.explained import Line, Verdict, judged, model_of
 from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.files.log_lines import Log, Number
+from modelbudget.files.log_lines import UNITS, Log, Number
 
 
 class LogContext:
@@ -54,3 +54,45 @@ class LogContext:
         """Note what the file does not say."""
         if text not in self.asked:
             self.asked.append(text)
+
+
+class Reading(NamedTuple):
+    """A number of a log that is to be explained, with what the log says beside it."""
+
+    context: LogContext
+    number: Number
+
+    @property
+    def printed(self) -> str:
+        """The number with its unit, as the log has it."""
+        is_count = self.number.unit in ("x", "parameters", "tokens", "blocks")
+        return self.number.text if is_count else f"{self.number.text} {self.number.unit}"
+
+    def line(
+        self, name: str, explained: str, verdict: Verdict, n_bytes: int = 0, unexplained: int = 0
+    ) -> Line:
+        """Return the line of the number, as `Line` has it."""
+        return Line(name, self.printed, explained, verdict, n_bytes, unexplained, self.number.line)
+
+    def of_itself(self, name: str, explained: str, verdict: Verdict) -> Line:
+        """Return a line about the bytes that are printed, if the number has a unit of bytes."""
+        n_bytes = self.number.n_bytes if self.number.unit in UNITS else 0
+        return self.line(name, explained, verdict, n_bytes)
+
+    def asked(self, name: str, what: str) -> Line:
+        """Ask for what the log does not say, and without which no formula is about the number."""
+        self.context.ask(what)
+        return self.of_itself(name, "", "asked")
+
+    def compared(
+        self, name: str, explained: str, is_exact: bool, n_bytes: int = 0, unexplained: int = 0
+    ) -> Line:
+        """Return the line of a number that is explained as a whole, or not."""
+        if is_exact:
+            return self.line(name, explained, "exact", n_bytes)
+        return self.line(name, explained, "unexplained", n_bytes, unexplained)
+
+    def judged(self, name: str, *terms: tuple[str, int]) -> Line:
+        """Return the line of a number in bytes, and of the terms that a formula says it has."""
+        number = self.number
+        return judged(name, self.printed, number.n_bytes, number.rounding, number.line, list(terms))

@@ -100,33 +100,43 @@ def infer_class(
 
     The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
     it chose the next, while that is computed; the loop around other modules is not known.
+
+    An encoder runs once, over a source of `length` tokens. Its outputs are held to the end, as in
+    `GenerationMixin.generate`, and the prompt is the first token of a target of the same length.
     """
-    config = getattr(model, "config", None)
     is_class = is_transformers_class(model)
-    if is_class and getattr(config, "is_encoder_decoder", False):
-        if not cast(Any, model).can_generate():
-            raise ValueError("an encoder and a decoder: inference is traced of what generates text")
-        return _source_and_target(model, run, trace, computing)
+    has_encoder = is_class and getattr(cast(Any, model).config, "is_encoder_decoder", False)
+    if has_encoder and not cast(Any, model).can_generate():
+        raise ValueError("an encoder and a decoder: inference is traced of what generates text")
     device = next(model.parameters()).device
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+            last = tokens[:, -1:]
+            if has_encoder:
+                last = torch.zeros(run.batch, 1, dtype=torch.long, device=device)
             peaks = {"setup": trace.peak}
         with trace.watching("prefill"):
-            logits, cache = _next(model, tokens, {})
+            states = None
+            if has_encoder:
+                with _without_checks():
+                    states = cast(Any, model).get_encoder()(tokens, return_dict=True)
+            logits, cache = _next(model, last if has_encoder else tokens, {}, states)
         peaks["prefill"] = trace.peak
         n_bytes = _bytes_of(cache)
-        if quantities <= {"cache_bytes"}:
+        if quantities <= {"cache_bytes"} and not has_encoder:
             return {"cache_bytes": {"cache": n_bytes}}
         if not is_class:
             del logits
         del cache
-        with trace.watching("all but the last token"):
+        with trace.watching("all but the last token"):  # at once, which caches as much
             before = tokens[:, :-1]
-            cache = _next(model, before, {})[1] if before.numel() else {}
+            cache = _next(model, before, {}, states)[1] if before.numel() else {}
         with trace.watching("decode"):
-            _next(model, tokens[:, -1:], cache)
+            cache = _next(model, last, cache, states)[1]
         peaks["decode"] = trace.peak
+        if has_encoder:
+            n_bytes = _bytes_of(cache)
     return {
         "cache_bytes": {"cache": n_bytes},
         "flops_decode": dict(trace.flops["decode"]),
@@ -138,41 +148,6 @@ def _bytes_of(cache: dict) -> int:
     """Return the bytes of the storages of a cache."""
     storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
-
-
-def _source_and_target(
-    model: nn.Module, run: RunConfig, trace: Trace, computing: Callable
-) -> dict[str, dict[str, int]]:
-    """Measure the encoder's pass and the first token of a target, and then its last of `length`.
-
-    As `GenerationMixin.generate`: the encoder runs once, its outputs are held to the end, and so
-    are the logits of the token before. The other tokens are computed at once, which caches as much.
-    """
-    device = next(model.parameters()).device
-    encoder = cast(Any, model).get_encoder()
-    with torch.no_grad(), computing(model, run):
-        with trace.watching("setup"):
-            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-            first = torch.zeros(run.batch, 1, dtype=torch.long, device=device)
-            peaks = {"setup": trace.peak}
-        with trace.watching("prefill"):
-            with _without_checks():
-                states = encoder(tokens, return_dict=True)
-            _logits_of_token, cache = _next(model, first, {}, states)
-        peaks["prefill"] = trace.peak
-        del cache
-        with trace.watching("all but the last token"):
-            before = tokens[:, :-1]
-            cache = _next(model, before, {}, states)[1] if before.numel() else {}
-        with trace.watching("decode"):
-            cache = _next(model, first, cache, states)[1]
-        peaks["decode"] = trace.peak
-        n_bytes = _bytes_of(cache)
-    return {
-        "cache_bytes": {"cache": n_bytes},
-        "flops_decode": dict(trace.flops["decode"]),
-        "peak_inference_bytes": peaks,
-    }
 
 
 def generates_no_text(model: nn.Module) -> bool:
