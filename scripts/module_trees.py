@@ -10,8 +10,7 @@ import polars as pl
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
-from modelbudget.measurement.trace.inspection import inspect, of_architectures
-from modelbudget.measurement.trace.module_tree import tree
+from modelbudget.measurement.trace.module_tree import inspect, of_architectures, tree
 from modelbudget.measurement.trace.walkthrough import walkthrough
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import rows

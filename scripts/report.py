@@ -9,10 +9,9 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.run_metadata import measuring, provenance
-from modelbudget.report.assets import Assets
+from modelbudget.report.assets import Assets, vega
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
-from modelbudget.report.vega import vega
 from modelbudget.report.verdict import verdict_file
 
 results = Results.read(Path("results"), snakemake.input.results, snakemake.params.on_request)

@@ -20,8 +20,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.reference.class_run import class_run
-from modelbudget.measurement.reference.class_trace import trace_class
-from modelbudget.measurement.reference.traces_of_classes import LIMIT
+from modelbudget.measurement.reference.class_trace import LIMIT, trace_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure

@@ -9,7 +9,7 @@ from gpu_step import Meter, build_on_device, train
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Base
-from modelbudget.measurement.process.cuda import statistics
+from modelbudget.measurement.process.allocator import statistics
 from modelbudget.sweeps.derive import resolved
 
 

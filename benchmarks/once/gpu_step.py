@@ -12,7 +12,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.huggingface.construct import config_object
 from modelbudget.measurement.build import build, build_class
-from modelbudget.measurement.process.cuda import change, statistics
+from modelbudget.measurement.process.allocator import change, statistics
 from modelbudget.measurement.step.train import two_steps
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.class_config import class_config

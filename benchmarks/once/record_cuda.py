@@ -35,7 +35,12 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.huggingface.construct import config_object
 from modelbudget.measurement.build import build, build_class
-from modelbudget.measurement.process.cuda import change, context_bytes, statistics, workspace_bytes
+from modelbudget.measurement.process.allocator import (
+    change,
+    context_bytes,
+    statistics,
+    workspace_bytes,
+)
 from modelbudget.measurement.step.operations_of_step import (
     ALLOWED,
     DISPATCHED,

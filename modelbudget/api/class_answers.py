@@ -270,7 +270,7 @@ def _traced(
 
         outcome = measure_models([(of_class.architecture, run)], quantities)[0]
     else:
-        from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
+        from modelbudget.measurement.reference.class_trace import Wanted, trace_all
 
         wanted = Wanted(of_class.class_name, of_class.config, [(run, frozenset(quantities))])
         outcome = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]

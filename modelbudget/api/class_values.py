@@ -46,7 +46,7 @@ def _count(point: ClassOfPoint) -> Witness:
 
 
 def _table(point: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
-    from modelbudget.measurement.reference.class_table import witness_table
+    from modelbudget.measurement.reference.cached_classes import witness_table
 
     return None if counted is None else witness_table([counted]).with_columns(_about(point))
 
@@ -55,9 +55,9 @@ def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFra
     quantities = settings.of_reference()
     if not quantities:
         return None
+    from modelbudget.measurement.reference.cached_classes import refused_table, traced_table
     from modelbudget.measurement.reference.class_run import class_run
-    from modelbudget.measurement.reference.class_table import refused_table, traced_table
-    from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
+    from modelbudget.measurement.reference.class_trace import Wanted, trace_all
 
     try:
         wanted = Wanted(

@@ -15,7 +15,7 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check
-from modelbudget.plan.check_device import out_of_reach
+from modelbudget.plan.preflight import out_of_reach
 from modelbudget.sweeps.check_models import check_models
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read

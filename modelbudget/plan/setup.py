@@ -2,8 +2,10 @@
 
 import atexit
 import gc
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,10 @@ from snakemake.logging import logger
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code
-from modelbudget.plan import orphans, preflight, records, targets
+from modelbudget.common.paths import ORPHANS, RESULTS
+from modelbudget.plan import preflight, records, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request, sweep_files
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
-from modelbudget.plan.library_of_jobs import import_from
 from modelbudget.plan.terminal.handler import attach
 
 
@@ -70,7 +72,7 @@ class Run:
         records.remove_damaged()
         records.restore_times()
         if not is_plan:
-            lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
+            lines = [records.remove_lock_of_ended_run(), *set_aside(sweep_files())]
             for line in filter(None, lines):
                 logger.warning(line)
 
@@ -102,3 +104,30 @@ class Run:
 
 def _refuse(error: InputError) -> None:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+
+
+def set_aside(sweeps: Collection[str], results: Path = RESULTS) -> Iterator[str]:
+    """Move the results of each sweep without a file to `results/.orphans`, and say so.
+
+    Nothing reads that folder. Measurements stay in their cache, so that a renamed sweep is not
+    measured again.
+    """
+    for summary in sorted(results.glob("*/sweep.json")):
+        folder = summary.parent
+        if folder.name not in sweeps:
+            aside = results / ORPHANS / folder.name
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.parent.mkdir(exist_ok=True)
+            folder.rename(aside)
+            yield f"{folder}: its sweep file is gone; moved to {aside}"
+
+
+def import_from(folder: str) -> None:
+    """Let jobs import the library in a folder, whatever checkout the environment is of.
+
+    And let them write its bytecode: where an image forbids that, each job and each of its worker
+    processes compiles all that it imports.
+    """
+    folders = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, folders]))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -8,8 +8,7 @@ from modelbudget.architecture.evaluators import intervals, polars_columns
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import of_model
 from modelbudget.predict.grid import Grid
-from modelbudget.sweeps.expand import point_at, where
-from modelbudget.sweeps.overflow import check_totals
+from modelbudget.sweeps.expand import check_totals, point_at, where
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 NEARLY = 1e-9

@@ -20,17 +20,18 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import (
+from modelbudget.report.calculator_forms import formulas
+from modelbudget.report.calculator_runs import (
     ALONE,
     CHOICES,
     OF_CLASSES,
     OF_RUN,
     OPTIONS,
     PARTS,
+    kernels,
     plain,
+    rules,
 )
-from modelbudget.report.calculator_forms import formulas
-from modelbudget.report.calculator_rules import kernels, rules
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.charts.grouped_values import grouped

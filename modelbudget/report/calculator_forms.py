@@ -17,16 +17,21 @@ from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import (
+from modelbudget.report.calculator_columns import RunColumns, as_steps
+from modelbudget.report.calculator_runs import (
     CHOICES,
     OF_CLASSES,
     OF_PROGRAMS,
     PARTS,
     STATES,
+    Run,
     Settings,
+    alone,
+    is_whole,
+    run_of,
+    runs,
+    with_foreach,
 )
-from modelbudget.report.calculator_columns import RunColumns, as_steps
-from modelbudget.report.calculator_runs import Run, alone, is_whole, run_of, runs, with_foreach
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_programs import Categories, Programs

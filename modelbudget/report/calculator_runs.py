@@ -9,11 +9,38 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from modelbudget.architecture.arithmetic import positive
-from modelbudget.architecture.evaluators import graph
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.evaluators import graph, vega_constraints
 from modelbudget.architecture.run_config import HALF, RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.run_values import MASKS
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_choices import ALONE, CHOICES, OF_RUN, OPTIONS, Settings
-from modelbudget.sweeps.device_defaults import device_defaults
+from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
+
+Settings = dict[str, Any]
+CHOICES = SimpleNamespace(**load_yaml(CONFIGS / "calculator.yaml"))
+"""The keys of the file, which explains each."""
+OF_RUN: list[str] = CHOICES.sizes_of_run
+OPTIONS: dict[str, list] = {name: of["choices"] for name, of in CHOICES.choices_of_run.items()}
+"""Choices of categorical run settings, the first at first.
+
+With the sizes these are the run settings that a reader can change; all others have their defaults,
+but for those that a choice brings.
+"""
+STATES = "states"
+PARTS = [name for name in CHOICES.quantities if name != STATES]
+"""Quantities with components, computed one by one."""
+OF_CLASSES, OF_PROGRAMS = "peak_training_bytes", "peak_inference_bytes"
+"""The quantity that the page has of classes of `transformers` as well, and the one of programs."""
+ALONE: Settings = {name: RunConfig.model_fields[name].default for name in CHOICES.of_several}
+"""Settings of a model that one device computes."""
+
+
+def plain(value):
+    """Return a value as scripts have it: a switch as 1 or 0."""
+    return int(value) if isinstance(value, bool) else value
 
 
 class Run(NamedTuple):
@@ -96,4 +123,65 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
         )
         if kernel in ("math", "flash" if dtype in HALF else "efficient", "efficient" * has_mla)
         if stage == stages[0] or zero in CHOICES.zero_of_stages
+    ]
+
+
+SWITCHES = [
+    name
+    for kind in (Decoder, RunConfig)
+    for name, field in kind.model_fields.items()
+    if field.annotation is bool
+]
+
+
+def kernels() -> list[tuple[str, list[str]]]:
+    """Return the attention kernels in torch's order, and why the default is another one.
+
+    The reasons are Vega expressions as those of `rules`, which have more of them.
+    """
+    refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
+    return [
+        (
+            name,
+            [
+                vega_constraints.mistake(constraint, SWITCHES)
+                for constraint in refused.get(name, ())
+            ],
+        )
+        for name in OPTIONS[KERNEL]
+    ]
+
+
+def rules() -> list[dict]:
+    """Return every constraint of a decoder and its run, as `mistake` and `fields`.
+
+    `mistake` is a Vega expression whose value is the message, or empty if the constraint holds;
+    `fields` are the fields that it reads.
+    """
+    # A class is hashable even where its instances seem not to be.
+    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
+    # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
+    constraints = [check for check in checks if isinstance(check, Constraint)]
+    absent = [
+        Constraint(f"{n} == {value}", f"{n} = {{{n}}}: not computed on this page; allowed: {value}")
+        for n, value in CHOICES.absent.items()
+    ]
+    by_math = Constraint(
+        f"attention_kernel == 'math' or position not in {MASKS} and not sinks",
+        "attention_kernel = '{attention_kernel}': what position: {position} or sinks add to scores "
+        "is computed on this page by math alone; allowed: math",
+    )
+    upper_bounds = [  # below the limit of exact numbers in a browser
+        Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
+        for record, names in ((Decoder, Decoder.numeric()), (RunConfig, OF_RUN))
+        for name in names
+        for rule in record.model_fields[name].metadata
+        if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
+    ]
+    return [
+        {
+            "mistake": vega_constraints.mistake(constraint, SWITCHES),
+            "fields": sorted(constraint.names),
+        }
+        for constraint in [*upper_bounds, *absent, by_math, *constraints]
     ]

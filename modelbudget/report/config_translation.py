@@ -23,7 +23,7 @@ from modelbudget.huggingface.classes import (
 )
 from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
 from modelbudget.huggingface.translate import BASIC_SIZES, fields_of
-from modelbudget.report.calculator_choices import CHOICES
+from modelbudget.report.calculator_runs import CHOICES
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()

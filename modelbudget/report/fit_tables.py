@@ -9,8 +9,10 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.predict.fitting_layouts import fewest, grade
 from modelbudget.predict.largest_that_fits import ENDLESS
+from modelbudget.predict.shape_search import SHAPES
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, in_words, si_bytes
+from modelbudget.report.charts.frontier import amount, answer
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 
@@ -122,3 +124,53 @@ def _rows(layouts: pl.DataFrame, device: Accelerator) -> Iterator[dict]:
             "margin": si_bytes(device.bytes - simplest["bytes"]),
             "layouts of this grade": f"{count(of_grade.height)} of {count(layouts.height)}",
         }
+
+
+MOST_ROWS = 12
+
+
+def solve_section(frontier: pl.DataFrame | None, summary: dict) -> dict | None:
+    """Return the answer in a sentence, and the tables of the proof and of the frontier."""
+    if frontier is None:
+        return None
+    proof, best = summary["solved"], summary["solve"]["best"]
+    counted = f"{count(proof['solutions'])} of {count(proof['shapes'])} shapes meet the bounds"
+    return {
+        "answer": f"{counted}. {answer(frontier, best)}" if len(best) > 1 else f"{counted}.",
+        "proof": tables.table(_proof(proof, summary["points"]), "Shapes left"),
+        "frontier": _frontier(frontier),
+        "all": proof["kept"] == proof["solutions"],
+        "kept": count(proof["kept"]),
+    }
+
+
+def _proof(proof: dict, points: int) -> list[dict]:
+    """Return how many shapes are left after each step."""
+    steps = [("in the grid", proof["shapes"]), ("allowed by the constraints", proof["allowed"])]
+    for limit in proof["within"]:
+        least, most = (amount(limit["name"], limit[end]) for end in ("least", "most"))
+        ends = f"from {least} to {most}" if limit["least"] else f"at most {most}"
+        unknown = f"; {count(limit['unknown'])} without a formula" if limit["unknown"] else ""
+        steps.append((f"{limit['name']} {ends}{unknown}", limit["left"]))
+    steps += [("on the frontier", proof["frontier"]), ("instantiated and compared", points)]
+    return [{"step": step, "shapes": shapes} for step, shapes in steps]
+
+
+def _frontier(frontier: pl.DataFrame) -> str:
+    """Return the table of best shapes."""
+    every = -(-frontier.height // MOST_ROWS)
+    rows = frontier.gather_every(every).to_dicts()
+    shown = [
+        {"shape": f"shape {1 + i * every}"}
+        | {name: _text(name, value) for name, value in row.items() if name != SHAPES}
+        | {"equally good": row[SHAPES]}
+        for i, row in enumerate(rows)
+    ]
+    more = f", every {every}th of {count(frontier.height)}" if every > 1 else ""
+    return tables.table(shown, f"The best shapes{more}")
+
+
+def _text(name: str, value) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return amount(name, value) if isinstance(value, int) else value

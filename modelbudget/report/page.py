@@ -9,9 +9,8 @@ from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.report import chart_specs, tables
-from modelbudget.report.assets import Assets, assets
+from modelbudget.report.assets import Assets, assets, packed
 from modelbudget.report.page_results import Results
-from modelbudget.report.payload import packed
 from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
 

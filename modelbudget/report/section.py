@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.report.assets import Assets
+from modelbudget.report.assets import Assets, packed
 from modelbudget.report.chart_specs import Charts
 from modelbudget.report.page_results import Results, SweepResult, known_models, ordered
-from modelbudget.report.payload import packed
 from modelbudget.report.verdict import Verdict, verdicts
 
 FIRST, APPENDIX = 0, 100

@@ -6,19 +6,24 @@ Finds all mistakes of a file before a run starts.
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
-from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.base import MAX_COUNT, Architecture
+from modelbudget.architecture.evaluators import intervals
+from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
 from modelbudget.sweeps.derive import records, resolve
-from modelbudget.sweeps.overflow import check_totals, may_overflow
+from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_RUN
 from modelbudget.sweeps.read import CheckedSweep, listed_points, read
 from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
@@ -173,3 +178,67 @@ def _label(base: Base, axes: dict[str, Value]) -> str:
     chosen = {name: value for name, value in axes.items() if name != "base"}
     names = [base.label] if "base" in axes or not chosen else []
     return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])
+
+
+Model = tuple[Architecture, RunConfig]
+
+
+def check_totals(architecture: Architecture, run: RunConfig, quantities: Sequence[str]) -> None:
+    """Raise ValueError if a quantity of a model exceeds the largest 64-bit integer."""
+    n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
+    if n_bytes > MAX_COUNT:
+        raise ValueError(
+            f"{n_bytes:,} bytes of parameters in {run.dtype}: more than {MAX_COUNT:,}, "
+            "the largest 64-bit integer"
+        )
+    for quantity in _of_run(type(architecture), quantities):
+        if architecture.has_formula_for(quantity, architecture, run):
+            value = of_model(quantity, architecture.terms(quantity, architecture, run))
+            if value > MAX_COUNT:
+                raise ValueError(
+                    f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer; "
+                    "choose a smaller batch or length"
+                )
+
+
+def may_overflow(models: list[Model], quantities: Sequence[str]) -> bool:
+    """Whether some model may exceed 64 bits, judged by the bounds of each size.
+
+    Evaluates the formulas once for all models with the same categorical fields.
+    """
+    groups = defaultdict(list)
+    for model in models:
+        groups[tuple(_categories(record) for record in model)].append(model)
+    return not all(_surely_fit(some, quantities) for some in groups.values())
+
+
+def _categories(record: Record) -> tuple:
+    return type(record), *(getattr(record, name) for name in record.categorical())
+
+
+def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
+    family = type(models[0][0])
+    a, r = map(_bounds, zip(*models, strict=True))
+    covered = [
+        q for q in _of_run(family, quantities) if intervals.most(family.has_formula_for(q, a, r))
+    ]
+    quantities = ["parameter_bytes", *covered]
+    return all(intervals.fits(of_model(name, family.terms(name, a, r))) for name in quantities)
+
+
+def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
+    """Merge the fields of records: (least, most) where they differ, else the common value."""
+    schema, fields = type(records[0]), dict(records[0])
+    for name in schema.numeric():
+        values = {getattr(record, name) for record in records}
+        if len(values) > 1:
+            fields[name] = min(values), max(values)
+    return intervals.namespace(schema, fields)
+
+
+def _of_run(family: type[Architecture], quantities: Sequence[str]) -> Iterator[str]:
+    return (
+        name
+        for name in quantities
+        if name in OF_CONVENTION or (name in OF_RUN and hasattr(family, name))
+    )

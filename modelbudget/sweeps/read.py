@@ -1,6 +1,7 @@
 """A sweep file, read and checked as far as possible without its points."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,33 @@ from modelbudget.common.validation_messages import describe, show
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.sweeps.check_values import check_names_and_values
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.notes import notes
+from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN
 from modelbudget.sweeps.sweep_file import Measure, Solve, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
+
+TRAINING = OF_RUN - OF_INFERENCE | {"resident_peak_bytes"}
+ABOUT = {
+    "all": OF_PARAMETERS | OF_RUN | OF_PROCESS,
+    "bytes": OF_RUN | OF_PROCESS | {"parameter_bytes"},
+    "training": TRAINING,
+    "inference": OF_INFERENCE,
+    "serving": {"request_bytes"},
+}
+"""Quantities of each topic of a note."""
+
+
+def notes(sweep: Sweep, bases: Iterable[Base]) -> list[str]:
+    """Return a line for each note that concerns a quantity or a run of the sweep."""
+    measured = set(sweep.measure.quantities)
+    in_points = {name for point in sweep.points for name in point}
+    chosen = {*sweep.fixed, *sweep.axes(), *sweep.derive, *in_points}
+    return [
+        f"{base.name}: {note.text}"
+        for base in bases
+        for note in base.notes
+        if ABOUT[note.about] & measured and note.settles not in chosen
+    ]
+
 
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""

@@ -24,7 +24,7 @@ from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.measurement.reference.class_counts import witnesses
-from modelbudget.measurement.reference.traces_of_classes import Wanted, trace_all
+from modelbudget.measurement.reference.class_trace import Wanted, trace_all
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 

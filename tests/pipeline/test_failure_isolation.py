@@ -18,11 +18,11 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
-from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.measured import failures, measured_table
 from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import class_counts
-from modelbudget.measurement.reference.class_table import witness_table
+from modelbudget.measurement.reference.cached_classes import witness_table
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure

@@ -8,10 +8,9 @@ import vl_convert
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of
 from modelbudget.report import page
-from modelbudget.report.assets import Assets, assets
-from modelbudget.report.vega import vega
+from modelbudget.report.assets import Assets, assets, vega
 
-VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.vega"))
+VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.assets"))
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
 from modelbudget.predict.of_program import terms_by_program
 from modelbudget.predict.prediction_or_reason import predicted
-from modelbudget.report.calculator_choices import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
 from modelbudget.report.calculator_data import models_of_calculator
+from modelbudget.report.calculator_runs import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
 from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results

@@ -10,7 +10,7 @@ from helpers.page import Text
 from helpers.results import PARTS, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
-from modelbudget.measurement.reference.torch_layers import torch_layers
+from modelbudget.measurement.trace.walkthrough import torch_layers
 from modelbudget.plan.targets import counted_by_hand
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results

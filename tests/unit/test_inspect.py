@@ -7,8 +7,7 @@ import torch
 from helpers.risky import Risky
 from torch import nn
 
-from modelbudget.measurement.trace.inspection import inspect
-from modelbudget.measurement.trace.module_tree import tree
+from modelbudget.measurement.trace.module_tree import inspect, tree
 from modelbudget.sweeps.derive import named_architecture
 
 

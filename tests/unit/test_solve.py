@@ -15,7 +15,7 @@ from modelbudget.catalogue.published_scaling import published_scaling
 from modelbudget.common.errors import InputError
 from modelbudget.predict import grid_rows, shape_search
 from modelbudget.report.charts.frontier import solve_charts
-from modelbudget.report.solve_tables import solve_section
+from modelbudget.report.fit_tables import solve_section
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
 from modelbudget.sweeps.sweep_json import summary

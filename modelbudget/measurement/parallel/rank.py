@@ -17,6 +17,7 @@ from typing import Any, cast
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn.parallel import DistributedDataParallel
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import is_partial
@@ -37,7 +38,6 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.parallel import (
-    buckets,
     context,
     divided_model,
     expert,
@@ -48,13 +48,15 @@ from modelbudget.measurement.parallel.fake_process_group import (
     fake_process_group,
     fsdp_on_meta,
     pipeline_without_votes,
+    reduce_on_meta,
     serve_meta,
 )
 from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
 from modelbudget.measurement.step.module_settings import arrange
-from modelbudget.measurement.step.train import by_component, train
-from modelbudget.measurement.trace.bytes_at_peak import GATHERED
+from modelbudget.measurement.step.train import Pass, by_component, one_pass, texts, train
+from modelbudget.measurement.trace.bytes_at_peak import BUFFERS, GATHERED
 from modelbudget.measurement.trace.inference import infer
+from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.step_trace import StepTrace, traced_step
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
@@ -154,7 +156,7 @@ def traced(
     if is_pipelined(run):
         make_pass = partial(pipeline_schedule.make_pass, vars(a)["d_model"], mesh["stage"])
     elif has_buckets(run):
-        make_pass = partial(buckets.make_pass, mesh["data"])
+        make_pass = partial(_pass_in_buckets, mesh["data"])
     if quantities & OF_TRAINING:
         with ExitStack() as stack:
             if is_divided(run):
@@ -207,3 +209,20 @@ def trace_step_of_rank(architecture: Architecture, run: RunConfig) -> dict[str, 
         run = run.model_copy(update={"master_weights": False})
         arrange(model, run)
         return traced_step(ShardedStepTrace(model), model, run)
+
+
+def _pass_in_buckets(mesh: DeviceMesh, trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
+    """Return the pass of one of the data-parallel devices of a mesh.
+
+    The reducer of DistributedDataParallel copies each gradient into a bucket, and back or not.
+    """
+    is_meta = next(model.parameters()).is_meta
+    wrapped = DistributedDataParallel(
+        model,
+        process_group=mesh.get_group(),
+        gradient_as_bucket_view=run.gradient_buckets == "views",
+        init_sync=not is_meta,  # it reads values
+    )
+    if is_meta:
+        reduce_on_meta(wrapped, lambda bucket: trace.mark(BUFFERS, [bucket]))
+    return partial(one_pass, trace, model, run, *texts(model, run), wrapped)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modelbudget.measurement.not_measured import NO_ROOM
+from modelbudget.measurement.measured import NO_ROOM
 from modelbudget.measurement.process.free_memory import limits
 from modelbudget.sweeps.sweep_file import Measure
 

@@ -6,7 +6,7 @@ Imports torch and transformers, which takes seconds, only if something is to be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,25 +14,64 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
 from modelbudget.common.fingerprint import measured_by
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.reference.class_run import class_run, whole_class
-from modelbudget.measurement.reference.class_table import (
-    COUNTED,
-    OF_POINT,
-    TRACED,
-    refused_count,
-    refused_table,
-    traced_table,
-    witness_table,
-)
-from modelbudget.measurement.reference.sampled_runs import sample
 from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:
+    from modelbudget.measurement.reference.class_counts import Witness
+    from modelbudget.measurement.reference.class_trace import Traced
     from modelbudget.sweeps.class_config import ClassOfPoint
+
+
+OF_POINT = ("point", "built_from")
+"""Columns about a point: its number, and whose keys its class is built from."""
+COUNTED = {"class": pl.String, "parameters": pl.Int64, "buffers": pl.Int64, "refusal": pl.String}
+
+TRACED = {
+    "component": pl.String, "quantity": pl.String, "reference": pl.Int64, "class": pl.String,
+    "attention": pl.String, "replaced": pl.String, "method": pl.String, "refusal": pl.String,
+}  # fmt: skip
+"""`component` is one of the class, or a phase; null where there is no value, with the `refusal`."""
+
+
+def witness_table(counts: list[Witness]) -> pl.DataFrame:
+    """Return a row for each class, in the order given; columns as `Witness`."""
+    rows = [(w.class_name, w.parameters, w.buffers, w.refusal) for w in counts]
+    return pl.DataFrame(rows, COUNTED, orient="row")
+
+
+def refused_count(class_name: str, reason: str) -> pl.DataFrame:
+    """Return the row of a class that cannot be counted, with the reason."""
+    return pl.DataFrame([(class_name, None, None, reason)], COUNTED, orient="row")
+
+
+def traced_table(
+    class_name: str, quantities: Iterable[str], outcome: Traced | Failure
+) -> pl.DataFrame:
+    """Return a row for each component or phase of each quantity, or one with the reason."""
+    if isinstance(outcome, Failure):
+        return refused_table(class_name, dict.fromkeys(quantities, outcome.reason))
+    how = {"class": class_name, "attention": outcome.attention, "replaced": outcome.replaced,
+           "method": outcome.method}  # fmt: skip
+    rows = [
+        {"component": component, "quantity": quantity, "reference": value, **how}
+        for quantity, values in outcome.values.items()
+        for component, value in values.items()
+    ]
+    traced = pl.from_dicts(rows, TRACED)
+    return pl.concat([traced, refused_table(class_name, outcome.missing)])
+
+
+def refused_table(class_name: str, reasons: Mapping[str, str]) -> pl.DataFrame:
+    """Return a row for each quantity that a class cannot have, with the reason."""
+    rows = [{"quantity": q, "refusal": why, "class": class_name} for q, why in reasons.items()]
+    return pl.from_dicts(rows, TRACED)
+
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +103,7 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
     With `classes: sample`, only the points of a sample, which is chosen in `sample`.
     """
     quantities = settings.of_reference()
-    made_of = measured_by("modelbudget.measurement.reference.traces_of_classes")
+    made_of = measured_by("modelbudget.measurement.reference.class_trace")
     runs, keys, predicted = {}, [], set()
     refused = [refused_table("", {}).with_columns(_of_point("", ""))]
     for class_ in classes:
@@ -98,7 +137,7 @@ def trace_new(
     if not missing:
         return {}
     from modelbudget.measurement.process.device import room
-    from modelbudget.measurement.reference.traces_of_classes import OBJECTS_BYTES, Wanted, trace_all
+    from modelbudget.measurement.reference.class_trace import OBJECTS_BYTES, Wanted, trace_all
 
     groups = _by_class(missing)
     wanted = [
@@ -234,3 +273,25 @@ def _keys(rows: Iterable[tuple[str, str, str]]) -> pl.DataFrame:
 
 def _of_point(*values: str) -> Iterator[pl.Expr]:
     yield from (pl.lit(value).alias(name) for name, value in zip(OF_POINT, values, strict=True))
+
+
+def sample(runs: Iterable[tuple[str, str, Mapping[str, Any], RunConfig]]) -> set[str]:
+    """Return the keys of the runs with most tokens of those that differ only in numbers.
+
+    Takes the key, the class, its config and the run of each. Whether a number is 0 is a setting.
+    """
+    chosen: dict[Hashable, tuple[int, str]] = {}
+    for key, class_name, config, run in runs:
+        settings = class_name, _settings(config), _settings(run.model_dump())
+        if settings not in chosen or tokens(run) > chosen[settings][0]:
+            chosen[settings] = tokens(run), key
+    return {key for _, key in chosen.values()}
+
+
+def _settings(value: Any) -> Hashable:
+    """Return a value with `True` for numbers other than 0; of a list, its distinct elements."""
+    if isinstance(value, Mapping):
+        return frozenset((name, _settings(each)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return frozenset(map(_settings, value))
+    return bool(value) if isinstance(value, int | float) else value

@@ -1,17 +1,26 @@
 """Memory and compute of `transformers` classes, traced like our own modules."""
 
 import math
-from collections.abc import Set
+import os
+from collections.abc import Sequence, Set
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.progress import progress
+from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.construct import config_object
+from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
+from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.reference.class_run import LIMIT
 from modelbudget.measurement.step.transformers_step import REPLACED
+from modelbudget.measurement.trace.module_trace import TooManyOperationsError, import_compiler
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 
@@ -77,3 +86,75 @@ def replaced(run: RunConfig) -> str:
     if run.autocast != "none":
         functions += [f"autocast ({run.autocast})"]
     return "; ".join([*functions, *REPLACED])
+
+
+OBJECTS_BYTES = 2**32
+"""Bytes that a process may take in addition to the tensors of a CPU."""
+
+
+class Wanted(NamedTuple):
+    """One class in several runs, shortest sequence first, with the quantities of each."""
+
+    class_name: str
+    config: dict[str, Any]
+    runs: list[tuple[RunConfig, frozenset[str]]]
+
+
+def trace_all(
+    wanted: Sequence[Wanted], n_workers: int, timeout_s: float, cpu_bytes: int
+) -> list[list[Traced | Failure]]:
+    """Trace each class in each of its runs; results are in the order of the runs.
+
+    Runs with `backend: cpu` whose tensors fit `cpu_bytes` are repeated on the CPU. If a process
+    crashes or takes longer than `timeout_s`, each run of its class is repeated alone.
+    """
+    # Imported before the workers are forked.
+    import_compiler()
+    for class_ in wanted:
+        getattr(transformers, class_.class_name)
+    bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
+    work = partial(_trace_runs, cpu_bytes=cpu_bytes)
+
+    def outcomes(tasks: Sequence[Wanted]) -> dict[int, Any]:
+        workers = max(1, min(n_workers, os.cpu_count() or 1, len(tasks)))
+        return dict(progress(spread(work, tasks, workers, timeout_s, bound), len(tasks)))
+
+    traces = outcomes(wanted)
+    failed = [i for i, outcome in traces.items() if isinstance(outcome, Failure)]
+    alone = [wanted[i]._replace(runs=[run]) for i in failed for run in wanted[i].runs]
+    repeated = outcomes(alone) if alone else {}
+    results = iter(repeated[i] for i in range(len(alone)))
+    for i in failed:
+        each = [next(results) for _ in wanted[i].runs]
+        traces[i] = [class_ if isinstance(class_, Failure) else class_[0] for class_ in each]
+    return [traces[i] for i in range(len(wanted))]
+
+
+def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
+    """Trace a class in all its runs. If one has too many operations, so have longer sequences."""
+    use_one_core()
+    traces: list[Traced] = []
+    too_many: dict[str, str] = {}
+    for run, quantities in wanted.runs:
+        traced = _trace(wanted, run, quantities - too_many.keys(), cpu_bytes)
+        lost = {quantity: too_many[quantity] for quantity in quantities & too_many.keys()}
+        traces.append(traced._replace(missing=traced.missing | lost))
+        loops = TooManyOperationsError.__name__
+        too_many |= {q: why for q, why in traced.missing.items() if why.startswith(loops)}
+    return traces
+
+
+def _trace(wanted: Wanted, run: RunConfig, quantities: frozenset[str], cpu_bytes: int) -> Traced:
+    """Trace a class in a run on meta, or on a CPU if that is the backend and there is room."""
+    class_name, config = wanted.class_name, wanted.config
+    try:
+        with uninitialised():
+            traced = trace_class(class_name, config, run, quantities, limit=LIMIT)
+        needed = [peak for name, values in traced.values.items() if name.startswith("peak")
+                  for peak in values.values()]  # fmt: skip
+        if run.backend == "cpu" and needed and max(needed) <= cpu_bytes:
+            cpu = trace_class(class_name, config, run, quantities - traced.missing.keys(), "cpu")
+            return cpu._replace(missing=traced.missing | cpu.missing)
+    except ValueError as error:
+        return Traced(class_name, None, None, "meta", {}, dict.fromkeys(quantities, str(error)))
+    return traced

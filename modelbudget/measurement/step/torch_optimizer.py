@@ -15,7 +15,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import rank, replicas
 from modelbudget.architecture.terms import component_of
 from modelbudget.common.errors import InputError
-from modelbudget.measurement.not_measured import NOT_INSTALLED
+from modelbudget.measurement.measured import NOT_INSTALLED
 from modelbudget.measurement.step.gradient_buffer import GradientBuffer, gradients, local
 from modelbudget.measurement.trace.module_trace import stepping
 

@@ -1,10 +1,13 @@
 """What the page shows of a small model next to its module: shapes, a real size, torch's own."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.measurement.build import build
-from modelbudget.measurement.reference.torch_layers import torch_layers
 from modelbudget.measurement.trace.shapes import shapes
 
 REAL = {"n_vocab": 50_000, "d_model": 2_048, "d_ff": 8_192, "n_head": 16, "n_kv_head": 16,
@@ -30,3 +33,89 @@ def walkthrough(architecture: Architecture) -> dict[str, Any]:
 def _at_a_real_size(architecture: Architecture) -> Architecture:
     fields = architecture.model_dump()
     return type(architecture)(**(fields | {k: v for k, v in REAL.items() if k in fields}))
+
+
+PLAIN = {
+    "norm": "layernorm", "norm_scale": True, "query_bias": True, "key_bias": True,
+    "value_bias": True, "output_bias": True, "qk_norm": "none", "sinks": False,
+    "attention_gate": False, "gated": False, "up_bias": True, "down_bias": True,
+    "parallel": False,
+}  # fmt: skip
+"""Fields in which our attention and layer are like torch's."""
+
+
+class Variant(NamedTuple):
+    """A way to construct one of torch's modules, and why its parameters differ from ours."""
+
+    call: str
+    make: Callable[[Any], nn.Module]
+    why: str
+
+
+OF_ATTENTION = [
+    Variant(
+        "nn.MultiheadAttention({d_model}, {n_head})",
+        lambda a: nn.MultiheadAttention(a.d_model, a.n_head),
+        "Query, key and value are one matrix, in_proj_weight, and one bias",
+    ),
+    Variant(
+        "nn.MultiheadAttention({d_model}, {n_head}, bias=False)",
+        lambda a: nn.MultiheadAttention(a.d_model, a.n_head, bias=False),
+        "No bias in any of the four projections; torch cannot drop that of one alone",
+    ),
+    Variant(
+        "nn.MultiheadAttention({d_model}, {n_head}, add_bias_kv=True)",
+        lambda a: nn.MultiheadAttention(a.d_model, a.n_head, add_bias_kv=True),
+        "One more key and one more value, learned and appended to those of the tokens",
+    ),
+]
+OF_LAYER = [
+    Variant(
+        "nn.TransformerEncoderLayer({d_model}, {n_head}, dim_feedforward={d_ff})",
+        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head, a.d_ff),
+        "By default norms come after the residual sums (norm_first=False), the activation function "
+        "is ReLU and dropout is 0.1; none of these has parameters",
+    ),
+    Variant(
+        "nn.TransformerEncoderLayer({d_model}, {n_head})",
+        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head),
+        "dim_feedforward is 2,048 by default, whatever d_model is",
+    ),
+    Variant(
+        "nn.TransformerEncoderLayer({d_model}, {n_head}, dim_feedforward={d_ff}, bias=False)",
+        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head, a.d_ff, bias=False),
+        "No bias in projections and MLP, and none in the norms either",
+    ),
+    Variant(
+        "nn.TransformerDecoderLayer({d_model}, {n_head}, dim_feedforward={d_ff})",
+        lambda a: nn.TransformerDecoderLayer(a.d_model, a.n_head, a.d_ff),
+        "Cross-attention and its norm, for the output of an encoder: a decoder without encoder is "
+        "an encoder layer with a causal mask",
+    ),
+]
+BY_FAMILY = {"attention": OF_ATTENTION, "layer": OF_LAYER}
+
+
+def torch_layers(architecture: Any) -> list[dict]:
+    """Return torch's modules of the same sizes; empty if ours has parts that torch's lack.
+
+    Keys: call (how it is constructed), why (what differs), parameters, and tensors (name and shape
+    of each).
+    """
+    a = architecture
+    plain = all(getattr(a, name, value) == value for name, value in PLAIN.items())
+    variants = BY_FAMILY.get(a.name(), [])
+    if not variants or not plain or a.n_kv_head != a.n_head or a.n_head * a.d_head != a.d_model:
+        return []
+    return [_counted(variant, a) for variant in variants]
+
+
+def _counted(variant: Variant, a: Any) -> dict:
+    with torch.device("meta"):
+        module = variant.make(a)
+    return {
+        "call": variant.call.format(**a.model_dump()),
+        "why": variant.why,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "tensors": [[name, list(tensor.shape)] for name, tensor in module.named_parameters()],
+    }

@@ -11,7 +11,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.named_models import Base
 from modelbudget.components.groups import MEMORY
 from modelbudget.report import tables
-from modelbudget.report.calculator_choices import OF_RUN, OPTIONS, plain
+from modelbudget.report.calculator_runs import OF_RUN, OPTIONS, plain
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes

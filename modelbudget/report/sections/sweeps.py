@@ -14,13 +14,12 @@ from modelbudget.report.chart_specs import Charts
 from modelbudget.report.charts.chosen import amounts_of_points
 from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import evenly_spaced
-from modelbudget.report.fit_tables import fits_section, layouts_section
+from modelbudget.report.fit_tables import fits_section, layouts_section, solve_section
 from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
-from modelbudget.report.solve_tables import solve_section
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import device_text, sentence
 from modelbudget.report.zoo_tables import zoo_section
