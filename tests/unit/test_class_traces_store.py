@@ -7,7 +7,7 @@ from modelbudget.compare.class_verdict import implementations, peaks, witnesses
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
-from modelbudget.measurement.reference import cached_classes, traces_of_classes
+from modelbudget.measurement.reference import cached_classes, class_trace
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
@@ -53,7 +53,7 @@ def joined(traced, sweep):
 
 def test_a_second_run_traces_nothing(traced, tmp_path, monkeypatch):
     _, measure, needed, table = traced
-    monkeypatch.setattr(traces_of_classes, "trace_all", None)
+    monkeypatch.setattr(class_trace, "trace_all", None)
     assert cached_classes.trace_new(needed.runs, [measure], 1, tmp_path) == {}
     assert cached_classes.reference_table(needed, {}, tmp_path).equals(table)
 
@@ -71,7 +71,7 @@ def test_a_process_that_dies_is_a_failure_that_is_tried_again(traced, tmp_path, 
     import os
 
     points, measure, _, table = traced
-    monkeypatch.setattr(traces_of_classes, "_trace", lambda *_: os._exit(3))
+    monkeypatch.setattr(class_trace, "_trace", lambda *_: os._exit(3))
     needed = cached_classes.needed(classes_of(points), measure)
     folder = tmp_path / "empty"
     failed = cached_classes.trace_new(needed.runs, [measure], 1, folder)
@@ -131,18 +131,16 @@ def test_of_a_peak_the_largest_phase_of_each_implementation_counts(joined):
 def test_longer_sequences_are_not_tried_after_too_many_operations(monkeypatch):
     from modelbudget.architecture.run_config import RunConfig
 
-    monkeypatch.setattr(traces_of_classes, "LIMIT", 2_000)
+    monkeypatch.setattr(class_trace, "LIMIT", 2_000)
     config = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
     tried = []
-    trace = traces_of_classes._trace
+    trace = class_trace._trace
     monkeypatch.setattr(
-        traces_of_classes, "_trace", lambda w, run, q, n: tried.append(q) or trace(w, run, q, n)
+        class_trace, "_trace", lambda w, run, q, n: tried.append(q) or trace(w, run, q, n)
     )
     quantities = frozenset({"cache_bytes", "parameters"})
     runs = [(RunConfig(length=length), quantities) for length in (8, 400, 800)]
-    found = traces_of_classes._trace_runs(
-        traces_of_classes.Wanted("MambaForCausalLM", config, runs), 0
-    )
+    found = class_trace._trace_runs(class_trace.Wanted("MambaForCausalLM", config, runs), 0)
     assert tried == [quantities, quantities, {"parameters"}]
     assert "cache_bytes" in found[0].values
     for one in found[1:]:

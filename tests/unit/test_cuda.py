@@ -9,7 +9,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement import one_model
 from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import measure_one
-from modelbudget.measurement.process import allocator, cuda
+from modelbudget.measurement.process import allocator
 from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.step.operations_of_step import operations_of_device
 from modelbudget.memory.caching_allocator import Layout
@@ -32,13 +32,15 @@ def test_a_change_between_two_statistics_has_its_parts_apart():
         "allocated_bytes.all.current": 8_519_680 + 1_024, "allocated_bytes.all.peak": 8_540_160,
         "reserved_bytes.all.current": 23_068_672, "reserved_bytes.all.peak": 23_068_672,
     }  # fmt: skip
-    now, peak = cuda.change(before, after)
+    now, peak = allocator.change(before, after)
     assert now == Layout(requested=1_000, allocated=1_024, reserved=2_097_152)
     assert peak == Layout(requested=10_320, allocated=20_480, reserved=2_097_152)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
-@pytest.mark.parametrize("read", [cuda.statistics, cuda.context_bytes, cuda.workspace_bytes])
+@pytest.mark.parametrize(
+    "read", [allocator.statistics, allocator.context_bytes, allocator.workspace_bytes]
+)
 def test_without_cuda_it_raises_where_torch_would_return_zero(read):
     with pytest.raises(RuntimeError, match="no CUDA device"):
         read()
@@ -56,9 +58,9 @@ def test_a_device_is_read_phase_by_phase(monkeypatch, catalogue):
             for when in ("current", "peak")
         }
 
-    monkeypatch.setattr(cuda, "statistics", statistics)
-    monkeypatch.setattr(cuda, "workspace_bytes", lambda: 8_519_680)
-    monkeypatch.setattr(cuda, "context_bytes", lambda: 500_000_000)
+    monkeypatch.setattr(allocator, "statistics", statistics)
+    monkeypatch.setattr(allocator, "workspace_bytes", lambda: 8_519_680)
+    monkeypatch.setattr(allocator, "context_bytes", lambda: 500_000_000)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(allocator, "build", lambda a, _, dtype: build(a, "meta", dtype))
     a, run = named_architecture(catalogue["gpt-2-124m"]), RunConfig(batch=1, length=16)

@@ -21,7 +21,7 @@ CLASSES = ROOT / "configs" / "huggingface"
 IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 READ_BY_NAME = {
-    "report/predicted_readings.py": ROOT / "configs" / "gpu_readings.yaml",
+    "report/ratios.py": ROOT / "configs" / "gpu_readings.yaml",
     "compare/recorded_peaks.py": ROOT / "configs" / "gpu_recordings.json",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
@@ -34,7 +34,7 @@ READ_BY_NAME = {
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
     "api/vectors.py": ROOT / "configs" / "vectors.json",
-    "report/calculator_choices.py": ROOT / "configs" / "calculator.yaml",
+    "report/calculator_runs.py": ROOT / "configs" / "calculator.yaml",
     "report/page_data.py": ROOT / "configs" / "page.yaml",
     "report/terms_explained.py": ROOT / "configs" / "glossary.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",

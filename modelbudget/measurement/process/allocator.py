@@ -18,7 +18,6 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.process import cuda
 from modelbudget.measurement.step.train import two_steps
 from modelbudget.memory.caching_allocator import Layout, by_quantity
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -110,16 +109,16 @@ def of_cuda(architecture: Architecture, run: RunConfig) -> Values:
     Also the workspace of cuBLAS, which is part of the baseline, and the device memory outside of
     the allocator. Raises RuntimeError if torch finds no CUDA device.
     """
-    workspace = cuda.workspace_bytes()
+    workspace = workspace_bytes()
     gc.collect()
     torch.cuda.empty_cache()
-    before = cuda.statistics()
+    before = statistics()
     peaks: dict[str, Layout] = {}
     for phase in two_steps(_built(architecture, run, "cuda"), run):
-        _, peaks[phase] = cuda.change(before, cuda.statistics())
+        _, peaks[phase] = change(before, statistics())
     return by_quantity(peaks) | {
         "workspace_bytes": {"device": workspace},
-        "context_bytes": {"device": cuda.context_bytes()},
+        "context_bytes": {"device": context_bytes()},
     }
 
 
