@@ -13,7 +13,9 @@ from modelbudget.compare.uncompared import hidden, without_empty
 from modelbudget.measurement.measured import NO_FAILURES, NO_ROOM, SIMULATED
 from modelbudget.sweeps.quantity_names import OF_CONVENTION
 
-KEYS = ["architecture", "run", "component", "quantity"]
+MODEL = ["architecture", "run"]
+"""The keys of a model in its run."""
+KEYS = [*MODEL, "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}
 """Largest relative difference that agrees. The operating system counts pages, and an allocator
 counts a few bytes in addition to the tensors. All other quantities must be equal.
@@ -53,9 +55,9 @@ def compare(
     that only one side has does not agree. Agreement is null for simulated predictions and for
     `NOT_JUDGED`. `method` is the device of the model's measurements, or else `simulated`.
     """
-    of = ["architecture", "run", "quantity"]
+    of = [*MODEL, "quantity"]
     is_simulated = pl.col("method") == SIMULATED
-    method = measured.sort(is_simulated).group_by(of[:2]).agg(pl.first("method"))
+    method = measured.sort(is_simulated).group_by(MODEL).agg(pl.first("method"))
     without = predicted.filter(pl.col("component").is_null()).select(*of, formula=False)
     simulated = measured.filter(is_simulated)
     simulated = simulated.select(*KEYS, predicted="value", prediction=pl.lit(SIMULATED))
@@ -87,7 +89,7 @@ def compare(
             pl.when(_has_both_sides()).then("difference"), pl.when(is_compared()).then("agrees")
         )
         .with_columns(percent=_percent())
-        .join(method, on=of[:2], how="left")
+        .join(method, on=MODEL, how="left")
     )
     table = (
         points.select("point", "label", "architecture", "run", *axes)
@@ -182,9 +184,6 @@ def verdict(comparison: pl.DataFrame) -> dict[str, int]:
     }
 
 
-KEYS = ["architecture", "run"]
-
-
 def with_conventions(
     points: pl.DataFrame, measured: pl.DataFrame, quantities: Sequence[str]
 ) -> pl.DataFrame:
@@ -197,12 +196,14 @@ def with_conventions(
     counted = measured.filter(quantity="parameters")
     if not wanted or counted.is_empty():
         return measured
-    counts = counted.pivot("component", index=[*KEYS, "method"], values="value").fill_null(0)
-    of_models = points.unique(KEYS, keep="first")
-    fields = counts.select(KEYS).join(of_models, on=KEYS, how="left", maintain_order="left")
+    counts = counted.pivot("component", index=[*MODEL, "method"], values="value").fill_null(0)
+    of_models = points.unique(MODEL, keep="first")
+    fields = counts.select(MODEL).join(of_models, on=MODEL, how="left", maintain_order="left")
     a = SimpleNamespace(**{name: Column(fields[name]) for name in fields.columns})
     components = {
-        name: Term(Column(counts[name])) for name in counts.columns if name not in (*KEYS, "method")
+        name: Term(Column(counts[name]))
+        for name in counts.columns
+        if name not in (*MODEL, "method")
     }
     has_experts = fields["n_expert"].fill_null(0) > 0 if "n_expert" in fields else False
     added = []
@@ -213,7 +214,7 @@ def with_conventions(
         )
         is_measured = (value != estimate) & ~(pl.lit(convention.unit == FLOPS) & has_experts)
         added.append(
-            counts.select(*KEYS, "method")
+            counts.select(*MODEL, "method")
             .with_columns(component=pl.lit("model"), quantity=pl.lit(convention.name), value=value)
             .filter(is_measured)
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from modelbudget.api.command import options, output
+from modelbudget.api.command import options
 from modelbudget.api.command.show import as_dict, notes, of_totals, quantities
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
@@ -25,42 +25,30 @@ OfB = Annotated[
 ]
 
 
+@options.expanded
 def run(
     names: options.Models,
-    batch: options.Batch = None,
-    length: options.Length = None,
-    dtype: options.Dtype = None,
-    implementation: options.Implementation = None,
-    weights: options.Weights = None,
-    adapter: options.Adapter = None,
-    rank: options.Rank = None,
-    optimizer: options.Optimizer = None,
+    *,
+    of_run: options.RunOptions,
     train: options.OnlyTraining = False,
     inference: options.OnlyInference = False,
-    fields: options.Fields = None,
     of_a: OfA = None,
     of_b: OfB = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    printed: options.Output,
 ) -> None:
     """Compare the predictions of two models or more."""
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
-    settings = options.settings(
-        fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
-    )
-    wanted = quantities(train, inference)
-    of_models = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
+    settings, wanted = of_run.settings(), quantities(train, inference)
+    of_both = [options.RunOptions(fields=fields).settings() for fields in (of_a, of_b)]
+    of_models = [*of_both, *({} for _ in names[2:])]
     models = [
         _predicted(name, settings, of, wanted) for name, of in zip(names, of_models, strict=True)
     ]
-    if as_json:
-        output.print_json({"models": [as_dict(model) for model in models]})
-    elif as_csv:
-        output.print_csv([row for model in models for row in model.rows()])
-    else:
-        output.print_tables([_of_components(models), of_totals(models)], as_markdown)
+    content = {"models": [as_dict(model) for model in models]}
+    rows = [row for model in models for row in model.rows()]
+    printed.show(content, rows, [_of_components(models), of_totals(models)])
+    if printed.is_tables:
         notes(*models)
 
 

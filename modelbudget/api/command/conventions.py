@@ -8,23 +8,20 @@ from modelbudget.predict.counts_by_convention import FLOPS, PARAMETERS
 from modelbudget.report.charts.format import count, percent
 
 
+@options.expanded
 def run(
     name: options.Model,
+    *,
     length: options.Length = None,
     fields: options.Fields = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    printed: options.Output,
 ) -> None:
     """Count parameters and FLOPs of a training token as papers do."""
-    settings = options.settings(fields, length=length)
+    settings = options.RunOptions(length=length, fields=fields).settings()
     counts = model_with(name, settings, {}).conventions(settings)
-    if as_json:
-        output.print_json({"conventions": counts.rows()})
-    elif as_csv:
-        output.print_csv(counts.rows())
-    else:
-        output.print_tables([_table(counts, unit) for unit in (PARAMETERS, FLOPS)], as_markdown)
+    tables = [_table(counts, unit) for unit in (PARAMETERS, FLOPS)]
+    printed.show({"conventions": counts.rows()}, counts.rows(), tables)
+    if printed.is_tables:
         for convention, why in counts.missing.items():
             output.print_note(f"{convention}: {why}")
 

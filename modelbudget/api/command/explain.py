@@ -10,6 +10,7 @@ from modelbudget.api.explained import Explained
 from modelbudget.api.explaining import explain
 
 
+@options.expanded
 def run(
     file: Annotated[
         str,
@@ -18,25 +19,19 @@ def run(
             help="A log, a .gguf or safetensors file or folder, an adapter, a snapshot.pickle.",
         ),
     ],
+    *,
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Whose file it is.")
     ] = None,
     fields: options.Fields = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    printed: options.Output,
 ) -> None:
     """Explain each number of a file, such as a server's log.
 
     Nothing is guessed: what the file does not say is asked for by name.
     """
-    explained = explain(file, model, options.settings(fields))
-    if as_json:
-        output.print_json(explained.as_dict())
-    elif as_csv:
-        output.print_csv(explained.rows())
-    else:
-        output.print_tables([of_explained(explained)], as_markdown)
+    explained = explain(file, model, options.RunOptions(fields=fields).settings())
+    printed.show(explained.as_dict(), explained.rows(), [of_explained(explained)])
     for line in explained.asked:
         output.print_note(f"not in the file: {line}")
     if explained.next_step:

@@ -10,35 +10,30 @@ from modelbudget.api.command.text_table import Table
 from modelbudget.report.charts.format import count
 
 if TYPE_CHECKING:
+    from modelbudget.api.command.options import Output
     from modelbudget.api.gguf import GgufFile
     from modelbudget.api.model import Model
 
 _LAYER = re.compile(r"blk\.\d+\.")
 
 
-def show(
-    model: Model, format_name: str, imatrix: bool, as_json: bool, as_csv: bool, as_markdown: bool
-) -> None:
+def show(model: Model, format_name: str, imatrix: bool, printed: Output) -> None:
     """Print the tensors of a file by name and type, and its bytes. Raises InputError."""
     from modelbudget.api.gguf import gguf_file
 
     file = gguf_file(model, format_name, imatrix)
-    if as_json:
-        output.print_json(
-            {
-                "model": file.model,
-                "format": file.format,
-                "imatrix": imatrix,
-                "tensor_bytes": file.tensor_bytes,
-                "header_bytes_without_metadata": file.header_bytes,
-                "bits_per_parameter": round(file.bits, 4),
-                "tensors": file.rows(),
-            }
-        )
-    elif as_csv:
-        output.print_csv([row | {"shape": "x".join(map(str, row["shape"]))} for row in file.rows()])
-    else:
-        output.print_tables([of_tensors(file, imatrix)], as_markdown)
+    content = {
+        "model": file.model,
+        "format": file.format,
+        "imatrix": imatrix,
+        "tensor_bytes": file.tensor_bytes,
+        "header_bytes_without_metadata": file.header_bytes,
+        "bits_per_parameter": round(file.bits, 4),
+        "tensors": file.rows(),
+    }
+    rows = [row | {"shape": "x".join(map(str, row["shape"]))} for row in file.rows()]
+    printed.show(content, rows, [of_tensors(file, imatrix)])
+    if printed.is_tables:
         output.print_note(
             f"The file has {count(file.tensor_bytes + file.header_bytes)} bytes and its metadata, "
             f"mostly the tokenizer: {count(file.tensor_bytes)} of tensors, "

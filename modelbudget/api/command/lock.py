@@ -9,25 +9,13 @@ from modelbudget.api.budget_lock import LOCK, lock
 from modelbudget.api.command import options
 
 
+@options.expanded
 def run(
     names: options.Models,
-    batch: options.Batch = None,
-    length: options.Length = None,
-    dtype: options.Dtype = None,
-    implementation: options.Implementation = None,
-    weights: options.Weights = None,
-    adapter: options.Adapter = None,
-    rank: options.Rank = None,
-    optimizer: options.Optimizer = None,
-    fields: options.Fields = None,
+    *,
+    of_run: options.RunOptions,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
     """Write counts, bytes and FLOPs of models to budget.lock."""
-    lock(
-        names,
-        options.settings(
-            fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
-        ),
-        path,
-    )
+    lock(names, of_run.settings(), path)
     typer.echo(f"{path}: written")

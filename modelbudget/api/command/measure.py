@@ -24,22 +24,15 @@ BY_COMPONENT = ("parameters", "flops_forward", "activation_bytes")
 Device = Literal["meta", "auto", "cpu", "cuda"]
 
 
+@options.expanded
 def run(
     name: options.Model,
-    batch: options.Batch = None,
-    length: options.Length = None,
-    dtype: options.Dtype = None,
+    *,
+    of_run: options.RunOptions,
     train: Annotated[bool, typer.Option("--train", help="Trace a training step.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Trace inference.")] = False,
     device: Annotated[Device, typer.Option(help="meta has no storage.")] = "meta",
-    implementation: options.Implementation = None,
-    weights: options.Weights = None,
-    adapter: options.Adapter = None,
-    rank: options.Rank = None,
-    fields: options.Fields = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    printed: options.Output,
 ) -> None:
     """Instantiate a model, count and trace it.
 
@@ -47,20 +40,14 @@ def run(
     """
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
-    settings = options.settings(
-        fields, batch, length, dtype, implementation, weights, adapter, rank
-    )
+    settings = of_run.settings()
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)
     comparison = compare_model(model_with(name, settings, {}), settings, wanted, device)
-    if as_json:
-        output.print_json({"comparison": comparison.table.to_dicts()})
-    elif as_csv:
-        output.print_csv(comparison.table.to_dicts())
-    else:
-        parts = [] if comparison.has_formula else [_components(comparison)]
-        output.print_tables([*parts, _totals(comparison), *_differences(comparison)], as_markdown)
+    parts = [] if comparison.has_formula else [_components(comparison)]
+    tables = [*parts, _totals(comparison), *_differences(comparison)]
+    printed.show({"comparison": comparison.rows()}, comparison.rows(), tables)
     for line in _summary(comparison):
         output.print_note(line)
     if comparison.agrees is False:

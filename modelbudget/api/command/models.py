@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from modelbudget.api.command import options, output
+from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
@@ -13,11 +13,11 @@ from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 
 
+@options.expanded
 def run(
     words: Annotated[list[str] | None, typer.Argument(help="All must be in the name.")] = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    *,
+    printed: options.Output,
 ) -> None:
     """List published models, with their parameters and family."""
     wanted = [word.casefold() for word in words or ()]
@@ -27,17 +27,10 @@ def run(
         asked = " ".join(words or ())
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
     rows = [_row(base) for base in matching]
-    if as_json:
-        output.print_json({"models": rows})
-    elif as_csv:
-        output.print_csv(rows)
-    else:
-        columns = ("name", "parameters", "label", "family")
-        cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
-        table = Table(
-            f"{len(matching)} models", columns, cells, (), ("family",), ("label", "family")
-        )
-        output.print_tables([table], as_markdown)
+    columns = ("name", "parameters", "label", "family")
+    cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
+    table = Table(f"{len(matching)} models", columns, cells, (), ("family",), ("label", "family"))
+    printed.show({"models": rows}, rows, [table])
 
 
 def _text(base: Base) -> str:

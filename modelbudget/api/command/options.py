@@ -1,13 +1,17 @@
 """Options that several subcommands share, and the run settings that they make."""
 
+import functools
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
 
 from modelbudget import __version__
+from modelbudget.api.command import output
+from modelbudget.api.command.text_table import Table
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 
@@ -25,39 +29,6 @@ def known_names(incomplete: str) -> list[str]:
 
     bases = Catalogue(CONFIGS / "models").bases.values()
     return [base.name for base in bases if base.model and base.name.startswith(incomplete)]
-
-
-def settings(
-    fields: list[str] | None,
-    batch: str | None = None,
-    length: str | None = None,
-    dtype: str | None = None,
-    implementation: str | None = None,
-    weights: str | None = None,
-    adapter: str | None = None,
-    rank: str | None = None,
-    optimizer: str | None = None,
-) -> dict[str, Any]:
-    """Return the fields that the command line sets. Raises InputError."""
-    named = {
-        "batch": batch and _count("batch", batch),
-        "length": length and _count("length", length),
-        "dtype": dtype,
-        "implementation": implementation,
-        "weights": weights and _format(weights),
-        "adapter": adapter and _adapter(adapter),
-        "adapter_rank": rank and _value(rank),
-        "optimizer": optimizer,
-    }
-    settings_by_name: dict[str, Any] = {
-        name: value for name, value in named.items() if value is not None
-    }
-    for text in (part for texts in fields or () for part in _SEVERAL.split(texts)):
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
-        settings_by_name[name] = _value(value)
-    return settings_by_name
 
 
 def repeated(settings: Mapping[str, Any], **options: Any) -> str:
@@ -245,3 +216,87 @@ FormatOf = Annotated[str | None, _option("--format", "With --file: Q4_K_M, IQ4_X
 HasImatrix = Annotated[
     bool, _option("--imatrix", "With --file: quantised with an importance matrix.")
 ]
+
+
+class RunOptions(NamedTuple):
+    """The options that set fields of a model and its run."""
+
+    batch: Batch = None
+    length: Length = None
+    dtype: Dtype = None
+    implementation: Implementation = None
+    weights: Weights = None
+    adapter: Adapter = None
+    rank: Rank = None
+    optimizer: Optimizer = None
+    fields: Fields = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields that the command line sets. Raises InputError."""
+        named = {
+            "batch": self.batch and _count("batch", self.batch),
+            "length": self.length and _count("length", self.length),
+            "dtype": self.dtype,
+            "implementation": self.implementation,
+            "weights": self.weights and _format(self.weights),
+            "adapter": self.adapter and _adapter(self.adapter),
+            "adapter_rank": self.rank and _value(self.rank),
+            "optimizer": self.optimizer,
+        }
+        settings: dict[str, Any] = {
+            name: value for name, value in named.items() if value is not None
+        }
+        for text in (part for texts in self.fields or () for part in _SEVERAL.split(texts)):
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
+            settings[name] = _value(value)
+        return settings
+
+
+class Output(NamedTuple):
+    """The options that say how an answer is printed: as tables if none is set."""
+
+    as_json: AsJson = False
+    as_csv: AsCsv = False
+    as_markdown: AsMarkdown = False
+
+    def show(self, content: dict[str, Any], rows: list[dict], tables: Sequence[Table]) -> None:
+        """Print an answer as JSON, as CSV or as tables."""
+        if self.as_json:
+            output.print_json(content)
+        elif self.as_csv:
+            output.print_csv(rows)
+        else:
+            output.print_tables(tables, self.as_markdown)
+
+    @property
+    def is_tables(self) -> bool:
+        """Whether the answer is printed as tables."""
+        return not (self.as_json or self.as_csv)
+
+
+def expanded(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a subcommand an option for each field of its parameters that are several options."""
+    signature = inspect.signature(function, eval_str=True)
+    groups, parameters = {}, []
+    for name, parameter in signature.parameters.items():
+        if parameter.annotation in (RunOptions, Output):
+            groups[name] = group = parameter.annotation
+            types = get_type_hints(group, include_extras=True)
+            parameters += [
+                parameter.replace(name=field, annotation=types[field], default=default)
+                for field, default in group._field_defaults.items()
+            ]
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
+        of_groups = {
+            name: group(*map(options.pop, group._fields)) for name, group in groups.items()
+        }
+        function(**options, **of_groups)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    return run

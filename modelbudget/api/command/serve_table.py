@@ -1,6 +1,7 @@
 """The table of `modelbudget MODEL --serve ACCELERATOR`."""
 
 from modelbudget.api.command import output
+from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import OF_METAL, Serving
 from modelbudget.common.byte_sizes import AS_GIVEN
@@ -10,16 +11,10 @@ from modelbudget.report.charts.format import count, si_bytes
 OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
 
 
-def show(
-    serving: Serving, released: str | None, as_json: bool, as_csv: bool, as_markdown: bool
-) -> None:
+def show(serving: Serving, released: str | None, printed: Output) -> None:
     """Print what is served, as a table or as data; `released`: the format of published weights."""
-    if as_json:
-        output.print_json(serving.as_dict())
-    elif as_csv:
-        output.print_csv(serving.rows())
-    else:
-        output.print_tables([of_serving(serving)], as_markdown)
+    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)])
+    if printed.is_tables:
         for term in serving.of_device.terms:
             if (term.how == "read" and term.n_bytes) or term.note.startswith(NOT_KNOWN):
                 output.print_note(f"{term.name}: {term.note}")

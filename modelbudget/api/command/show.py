@@ -45,11 +45,11 @@ from modelbudget.report.charts.format import (
 )
 
 
+@options.expanded
 def run(
     name: options.Model,
-    batch: options.Batch = None,
-    length: options.Length = None,
-    dtype: options.Dtype = None,
+    *,
+    of_run: options.RunOptions,
     train: options.OnlyTraining = False,
     inference: options.OnlyInference = False,
     fit: options.FitTo = None,
@@ -64,27 +64,17 @@ def run(
     reserve: options.Reserved = None,
     accelerators: options.OwnFile = None,
     devices: options.Devices = 1,
-    implementation: options.Implementation = None,
-    weights: options.Weights = None,
-    adapter: options.Adapter = None,
-    rank: options.Rank = None,
-    optimizer: options.Optimizer = None,
     file: options.FileOf = None,
     format_name: options.FormatOf = None,
     imatrix: options.HasImatrix = False,
-    fields: options.Fields = None,
-    as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
-    as_markdown: options.AsMarkdown = False,
+    printed: options.Output,
 ) -> None:
     """Predict a model's parameters, memory and FLOPs, by component.
 
     Of a folder or a file with safetensors, or a .gguf file, only the header is read and held
     against the formula: exit code 1 if it differs.
     """
-    settings = options.settings(
-        fields, batch, length, dtype, implementation, weights, adapter, rank, optimizer
-    )
+    settings, rank = of_run.settings(), of_run.rank
     of_trainer = {"reference": reference, "reward": reward, "answer": answer,
                   "engine-share": engine_share, "engine-sleeps": engine_sleeps or None}  # fmt: skip
     if file is None and (format_name is not None or imatrix):
@@ -101,9 +91,7 @@ def run(
     if format_name is not None and serve is None:
         _refuse_with(f"--file {file}", {"draft": draft, "reserve": reserve,
             "accelerators": accelerators})  # fmt: skip
-        gguf_table.show(
-            model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
-        )
+        gguf_table.show(model_with(name, settings, {}), format_name, imatrix, printed)
         return
     if rank is not None and settings.get("adapter", "none") == "none":
         raise InputError([f"--rank {rank}: of no adapter; allowed: with --adapter"])
@@ -122,7 +110,7 @@ def run(
             serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
         )
         released = model.base.model and model.base.model.released_weights
-        serve_table.show(serving, released, as_json, as_csv, as_markdown)
+        serve_table.show(serving, released, printed)
         return
     for option, value in of_trainer.items():
         if value is not None and trainer is None:
@@ -136,7 +124,7 @@ def run(
                 trainer, settings, reference, reward, fit, reserve, accelerators,
                 answer, engine_share, engine_sleeps,
             ),
-            as_json, as_csv, as_markdown,
+            printed,
         )  # fmt: skip
         return
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
@@ -182,12 +170,12 @@ def run(
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
-    if as_json:
+    if printed.as_json:
         rooms = [f.as_dict() | {"of_class": class_in_room(f, predicted)} for f in fits]
         of_fit = {"fit": rooms} if fit else {}
         of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
-    elif as_csv:
+    elif printed.as_csv:
         output.print_csv(predicted.rows())
     elif not predicted.breakdowns:
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
@@ -202,7 +190,7 @@ def run(
         else:
             tables = [components, totals]
         tables += of_differences(stored) if stored else []
-        output.print_tables(tables, as_markdown)
+        output.print_tables(tables, printed.as_markdown)
         notes(predicted)
     if of_training and not (train or fit):
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")

@@ -1,20 +1,17 @@
 """The table of `modelbudget MODEL --trainer dpo`."""
 
 from modelbudget.api.command import output
+from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.trainers import LOSS, Trained
 from modelbudget.report.charts.format import count, si_bytes
 
 
-def show(trained: Trained, as_json: bool, as_csv: bool, as_markdown: bool) -> None:
+def show(trained: Trained, printed: Output) -> None:
     """Print the parts, as a table or as data."""
-    if as_json:
-        output.print_json(trained.as_dict())
-    elif as_csv:
-        output.print_csv(trained.rows())
-    else:
-        output.print_tables([of_trainer(trained)], as_markdown)
+    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained)])
+    if printed.is_tables:
         output.print_note(LOSS)
 
 
