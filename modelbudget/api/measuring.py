@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from pydantic import ValidationError
 
 from modelbudget.api.breakdown import Breakdown, of_values
-from modelbudget.api.class_values import class_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
 from modelbudget.common.validation_messages import describe, show
-from modelbudget.compare.class_verdict import judged
+from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.measured import failures, measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.measurement.measured import Measured as OfModule
     from modelbudget.measurement.reference.class_counts import Witness
 
@@ -274,3 +275,63 @@ def _call(module: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
+
+
+class ClassValues(NamedTuple):
+    """The count of a class (None without), and its values as a table of traces."""
+
+    counted: Witness | None
+    values: pl.DataFrame | None
+
+
+def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
+    """Count the class of the only point, and trace it if the run's implementation is its own."""
+    for point in classes_of(points):
+        counted = _count(point) if "parameters" in settings.quantities else None
+        traces = (
+            _trace(point, point.run, settings) if point.run.implementation == TRANSFORMERS else None
+        )
+        return ClassValues(counted, values_of_classes(traces, _table(point, counted)))
+    return ClassValues(None, None)
+
+
+def _count(point: ClassOfPoint) -> Witness:
+    from modelbudget.measurement.reference.class_counts import Witness, witnesses
+    from modelbudget.measurement.reference.class_run import whole_class
+
+    try:
+        whole_class(point.class_name, point.run)
+        return witnesses([(point.class_name, point.keys_of_config())], 1)[0]
+    except ValueError as error:
+        return Witness(point.class_name, None, None, str(error))
+
+
+def _table(point: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
+    from modelbudget.measurement.reference.cached_classes import witness_table
+
+    return None if counted is None else witness_table([counted]).with_columns(_about(point))
+
+
+def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame | None:
+    quantities = settings.of_reference()
+    if not quantities:
+        return None
+    from modelbudget.measurement.reference.cached_classes import refused_table, traced_table
+    from modelbudget.measurement.reference.class_run import class_run
+    from modelbudget.measurement.reference.class_trace import Wanted, trace_all
+
+    try:
+        wanted = Wanted(
+            point.class_name,
+            point.keys_of_config(),
+            [(class_run(point.class_name, run), quantities)],
+        )
+    except ValueError as error:
+        refused = refused_table(point.class_name, dict.fromkeys(sorted(quantities), str(error)))
+        return refused.with_columns(_about(point))
+    ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
+    return traced_table(point.class_name, quantities, outcome).with_columns(_about(point))
+
+
+def _about(point: ClassOfPoint) -> list[pl.Expr]:
+    return [pl.lit(point.point).alias("point"), pl.lit(point.built_from).alias("built_from")]

@@ -18,13 +18,7 @@ def of_component(model: ChosenModel, component: str, quantity: str) -> sympy.Exp
     if why := why_not(model, quantity):
         raise InputError([f"{model.name}: {quantity}: {why}"])
     architecture, run = model.with_run()
-    spaces = []
-    for record in (architecture, run):
-        values = record.model_dump()
-        categories = {name: values[name] for name in record.categorical()}
-        spaces.append(
-            symbols.namespace(type(record), categories, symbols.settled(type(record), values))
-        )
+    spaces = [symbols.of_values(type(of), of.model_dump()) for of in (architecture, run)]
     terms, _ = formula(type(architecture), quantity, *spaces)
     if component not in terms:
         raise InputError(

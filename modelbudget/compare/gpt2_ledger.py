@@ -136,9 +136,7 @@ def _symbols(a: Decoder) -> SimpleNamespace:
 
     GPT-2 has one key head for each query head, and n_head · d_head is d_model.
     """
-    family = type(a)
-    words = {word: getattr(a, word) for word in family.categorical()}
-    named = symbols.namespace(family, words, symbols.settled(family, a.model_dump()))
+    named = symbols.of_values(type(a), a.model_dump())
     named.n_kv_head = named.n_head
     named.d_head = named.d_model / named.n_head
     return named

@@ -23,14 +23,7 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     settings, have their values, unless they are in `varying`.
     """
     family = families()[point["family"]]
-    a, r = (
-        symbols.namespace(
-            record,
-            {name: point[name] for name in record.categorical()},
-            {n: v for n, v in symbols.settled(record, point).items() if n not in varying},
-        )
-        for record in (family, RunConfig)
-    )
+    a, r = (symbols.of_values(record, point, varying) for record in (family, RunConfig))
     terms, _ = formula(family, quantity, a, r)
     return {
         name: Term(symbols.answered(term.each, point), symbols.answered(term.instances, point))

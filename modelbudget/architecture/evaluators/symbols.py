@@ -23,6 +23,16 @@ def namespace(family, categories: dict[str, str], fixed: dict | None = None) -> 
     return SimpleNamespace(**sizes, **categories)
 
 
+def of_values(family, values: dict, varying=()) -> SimpleNamespace:
+    """Return the symbols of a kind of model or run, which its categories and switches decide.
+
+    Those of `varying` stay symbols.
+    """
+    categories = {name: values[name] for name in family.categorical()}
+    fixed = {name: n for name, n in settled(family, values).items() if name not in varying}
+    return namespace(family, categories, fixed)
+
+
 def answered(expression, values: dict[str, int]):
     """Replace each condition (`positive`) of an expression by its value for the given sizes."""
     return sympy.sympify(expression).replace(
