@@ -18,18 +18,6 @@ from modelbudget.quantities.training_step import training_step
 from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 
-class ListingTrace(StepTrace):
-    """A trace that also lists every allocation: what runs, bytes, live bytes."""
-
-    def __init__(self, model):
-        self.listed: list[tuple] = []
-        super().__init__(model)
-
-    def _begin(self, key, n_bytes):
-        super()._begin(key, n_bytes)
-        self.listed.append((self._now, n_bytes, self.live))
-
-
 def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
     """Return bytes and live bytes of each allocation of a forward and backward pass.
 
@@ -41,7 +29,7 @@ def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
     traces = []
 
     def make(model):
-        traces.append(ListingTrace(model))
+        traces.append(StepTrace(model))
         return traces[-1]
 
     with patch("modelbudget.measurement.step.train.Trace", make):  # after the modules are arranged
@@ -49,16 +37,12 @@ def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
     return _from_embedding(traces[0], without)
 
 
-class ListingTraceOfRank(ShardedStepTrace, ListingTrace):
-    """The same of what one of several devices has."""
-
-
 def traced_of_rank(a, run) -> list[tuple[int, int]]:
     """Return bytes and live bytes of each allocation of a pass of one of several devices."""
     traces = []
 
     def make(model):
-        traces.append(ListingTraceOfRank(model))
+        traces.append(ShardedStepTrace(model))
         return traces[-1]
 
     with patch("modelbudget.measurement.parallel.rank.ShardedTrace", make):
@@ -66,10 +50,17 @@ def traced_of_rank(a, run) -> list[tuple[int, int]]:
     return _from_embedding(traces[-1], place=1)
 
 
-def _from_embedding(trace: ListingTrace, without=(), place=0) -> list[tuple[int, int]]:
+def _from_embedding(trace: StepTrace, without=(), place=0) -> list[tuple[int, int]]:
     """Return what is listed from the first operation, or (1) component, of the embedding on."""
-    listed = [event for event in trace.listed if event[1] and event[0][0] not in without]
-    first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[place])
+    listed, live, sizes = [], 0, {}
+    for number, (key, n_bytes) in enumerate(trace.changes):
+        live += (n_bytes or 0) - sizes.pop(key, 0)
+        if n_bytes:
+            sizes[key] = n_bytes
+            operation = trace.operation(trace.operation_at(number))
+            if operation.name not in without:
+                listed.append((operation, n_bytes, live))
+    first = next(i for i, (of, *_) in enumerate(listed) if "embedding" in of[place])
     return [(n_bytes, live) for _, n_bytes, live in listed[first:]]
 
 
@@ -78,7 +69,7 @@ def traced_inference(a, run) -> tuple[dict, list[tuple[int, int]]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
     arrange(model, run)  # before the trace counts what is resident
-    trace = ListingTrace(model)
+    trace = StepTrace(model)
     return infer(model, run, OF_INFERENCE, trace), _from_embedding(trace)
 
 

@@ -13,9 +13,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.paths import SWEEPS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel.rank import RESIZED, of_rank, trace_step_of_rank
+from modelbudget.measurement.parallel.rank import of_rank, trace_step_of_rank
 from modelbudget.measurement.step.train import train
-from modelbudget.measurement.trace.step_trace import trace_step
+from modelbudget.measurement.trace.step_trace import RESIZED, trace_step
 from modelbudget.report import page as page_of_report
 from modelbudget.report.model_stack import picture
 from modelbudget.report.page import render

@@ -54,7 +54,7 @@ from modelbudget.measurement.parallel.fake_process_group import (
 from modelbudget.measurement.parallel.trace_of_rank import ShardedTrace
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.train import Pass, by_component, one_pass, texts, train
-from modelbudget.measurement.trace.bytes_at_peak import BUFFERS, GATHERED
+from modelbudget.measurement.trace.bytes_at_peak import BUFFERS
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.measurement.trace.step_trace import StepTrace, traced_step
@@ -171,27 +171,8 @@ def traced(
     return values
 
 
-RESIZED = "FSDP2 gathers parameters"
-"""Operation that allocates gathered parameters, by resizing their storage."""
-
-
 class ShardedStepTrace(ShardedTrace, StepTrace):
-    """A trace of what one rank holds that keeps every allocation."""
-
-    def _change(self, key: int, n_bytes: int) -> None:
-        n_changes = len(self.changes)
-        super()._change(key, n_bytes)
-        if len(self.changes) == n_changes:
-            return
-        if key in self._open:
-            self._end(key)
-        if n_bytes:
-            self._begin(key, n_bytes)
-
-    def _mark(self, key: int, purpose: str) -> None:
-        super()._mark(key, purpose)
-        if purpose == GATHERED and key in self._open:
-            self._open[key].operation = RESIZED
+    """A trace of what one rank holds that knows the operation of every allocation."""
 
 
 def trace_step_of_rank(architecture: Architecture, run: RunConfig) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def _place(purpose: str) -> int:
 
 
 @dataclass
-class _Allocation:
+class Allocation:
     """A storage that was live after the changes `start` to `end` - 1; None: after the last one."""
 
     n_bytes: int
@@ -49,9 +49,9 @@ def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
     `changes`: all that a trace has seen; `marks`: of its storages; both in order. A storage without
     a mark is `temporary`.
     """
-    allocations = _allocations(changes, marks)
+    storages = allocations(changes, marks)
     live = [0] * (len(changes) + 1)
-    for allocation in allocations:
+    for allocation in storages:
         live[allocation.start] += allocation.n_bytes
         if allocation.end is not None:
             live[allocation.end] -= allocation.n_bytes
@@ -61,25 +61,25 @@ def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
         if total >= peak:
             peak, moment = total, number
     n_bytes: Counter[str] = Counter()
-    for allocation in allocations:
+    for allocation in storages:
         if allocation.start <= moment and (allocation.end is None or moment < allocation.end):
             n_bytes[allocation.purpose] += allocation.n_bytes
     return {purpose: n_bytes[purpose] for purpose in sorted(n_bytes, key=_place)}
 
 
-def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allocation]:
+def allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[Allocation]:
     """Return all storages in the order of time, with their purposes."""
-    allocations: list[_Allocation] = []
-    open_: dict[int, _Allocation] = {}
+    storages: list[Allocation] = []
+    open_: dict[int, Allocation] = {}
     seen = 0
     for at, key, purpose in (*marks, (len(changes), 0, TEMPORARY)):
         for number, (changed, n_bytes) in enumerate(changes[seen:at], seen):
             if n_bytes is None:
                 open_.pop(changed).end = number
             else:
-                open_[changed] = _Allocation(n_bytes, number)
-                allocations.append(open_[changed])
+                open_[changed] = Allocation(n_bytes, number)
+                storages.append(open_[changed])
         seen = at
         if allocation := open_.get(key):
             allocation.purpose = first(allocation.purpose, purpose)
-    return allocations
+    return storages

@@ -1,20 +1,30 @@
 """Every tensor that two training steps allocate: when, by which operation, and what it is for."""
 
+from bisect import bisect_right
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.step.train import train
-from modelbudget.measurement.trace.bytes_at_peak import TEMPORARY, first
+from modelbudget.measurement.trace.bytes_at_peak import GATHERED, allocations
 from modelbudget.measurement.trace.module_trace import OPTIMIZER, Trace
 
+RESIZED = "FSDP2 gathers parameters"
+"""Operation that allocates gathered parameters, by resizing their storage."""
 
-@dataclass
-class Allocation:
+
+class Operation(NamedTuple):
+    """An operation, the component that ran it, and the number of changes before it."""
+
+    name: str
+    component: str
+    n_before: int
+
+
+class Allocation(NamedTuple):
     """A storage that was live during the operations `start` to `end` - 1, counted from 1.
 
     `end` is None if it was still live after the last one. `operation` allocated it while
@@ -26,8 +36,8 @@ class Allocation:
     operation: str
     phase: int
     start: int
-    end: int | None = None
-    kind: str = TEMPORARY
+    end: int | None
+    kind: str
 
 
 @dataclass
@@ -41,56 +51,49 @@ class Phase:
 
 
 class StepTrace(Trace):
-    """A trace that keeps every allocation, and the number of the operation that made it.
-
-    `phases` and `allocations` are in the order of time. Views are not counted as operations.
-    """
+    """A trace that knows the operation of every allocation. Views are not counted as operations."""
 
     def __init__(self, model: nn.Module):
-        self.allocations: list[Allocation] = []
         self.phases: list[Phase] = []
-        self._open: dict[int, Allocation] = {}
-        self._now = ("", "")
-        self._n = 0
+        self._starts: list[int] = []  # changes before each phase
+        self._operations = [Operation("", "", 0)]
         super().__init__(model)
 
     @contextmanager
     def watching(self, phase: str):
         """Assign all operations of the block to a phase, and number them."""
-        self.phases.append(Phase(phase, self._n + 1))
+        self.phases.append(Phase(phase, len(self._operations)))
+        self._starts.append(len(self.changes))
         with super().watching(phase):
             yield self
-        self.phases[-1].last, self.phases[-1].peak = self._n, self.peak
+        self.phases[-1].last, self.phases[-1].peak = len(self._operations) - 1, self.peak
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not func.is_view:
-            self._n += 1
             component = OPTIMIZER if self._phase == OPTIMIZER else self._running()
-            self._now = (str(func._overloadpacket), component)
+            operation = Operation(str(func._overloadpacket), component, len(self.changes))
+            self._operations.append(operation)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-    def _watch(self, tensor: torch.Tensor) -> None:
-        n_changes = len(self.changes)
-        super()._watch(tensor)
-        if len(self.changes) > n_changes:
-            key, n_bytes = self.changes[-1]
-            self._begin(key, n_bytes or 0)
+    def operation_at(self, change: int) -> int:
+        """Return the number of the operation that made a change, from 0 on; 0 before the first."""
+        return bisect_right(self._operations, change, key=lambda made: made.n_before) - 1
 
-    def _freed(self, key: int, n_bytes: int, _) -> None:
-        super()._freed(key, n_bytes, _)
-        self._end(key)
+    def operation(self, number: int) -> Operation:
+        """Return an operation by its number."""
+        return self._operations[number]
 
-    def _begin(self, key: int, n_bytes: int) -> None:
-        operation, component = self._now
-        self._open[key] = Allocation(n_bytes, component, operation, len(self.phases), self._n)
-        self.allocations.append(self._open[key])
-
-    def _end(self, key: int) -> None:
-        self._open.pop(key).end = self._n + 1
-
-    def _mark(self, key: int, purpose: str) -> None:
-        if allocation := self._open.get(key):
-            allocation.kind = first(allocation.kind, purpose.partition(".")[0])
+    def allocations(self) -> list[Allocation]:
+        """Return every allocation, in the order of time."""
+        made = []
+        for storage in allocations(self.changes, self.marks):
+            number, kind = self.operation_at(storage.start), storage.purpose.partition(".")[0]
+            name, component, _ = self._operations[number]
+            phase = bisect_right(self._starts, storage.start)
+            end = None if storage.end is None else self.operation_at(storage.end) + 1
+            name = RESIZED if kind == GATHERED else name
+            made.append(Allocation(storage.n_bytes, component, name, phase, number, end, kind))
+        return made
 
 
 def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
@@ -106,7 +109,7 @@ def traced_step(trace: StepTrace, model: nn.Module, run: RunConfig) -> dict[str,
     """Trace two training steps with a given trace; see `trace_step`."""
     values = train(model, run, {"peak_training_bytes"}, trace)
     return {
-        "allocations": [asdict(item) for item in trace.allocations],
+        "allocations": [item._asdict() for item in trace.allocations()],
         "phases": [asdict(item) for item in trace.phases],
         "peaks": values["peak_training_bytes"],
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
