@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from modelbudget.api.model import Model as Model
     from modelbudget.api.model import model as model
     from modelbudget.api.results import results as results
-    from modelbudget.api.sweeping import sweep as sweep
+    from modelbudget.api.results import sweep as sweep
     from modelbudget.api.vectors import vectors as vectors
     from modelbudget.architecture.run_config import RunConfig as RunConfig
     from modelbudget.common.errors import InputError as InputError
@@ -33,7 +33,7 @@ _EXPORTS = {
     "measure": "api.measuring",
     "model": "api.model",
     "results": "api.results",
-    "sweep": "api.sweeping",
+    "sweep": "api.results",
     "vectors": "api.vectors",
 }
 """Name → module."""

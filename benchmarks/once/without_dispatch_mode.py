@@ -25,7 +25,7 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.process.allocator import of_cpu
-from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.process.device import use_one_core
 from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.derive import named_architecture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import Terms, is_peak
-from modelbudget.common.extras import needed
+from modelbudget.common.errors import needed
 from modelbudget.report.charts.format import UNITS, count, percent
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.common.extras import needed
+from modelbudget.common.errors import needed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,7 @@ from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.common.errors import InputError
-from modelbudget.common.extras import needed
+from modelbudget.common.errors import InputError, needed
 from modelbudget.common.validation_messages import describe, show
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict

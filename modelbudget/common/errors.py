@@ -1,5 +1,7 @@
 """The error that users see."""
 
+from importlib.util import find_spec
+
 from modelbudget.common.printable import printable
 
 MAX_LINE = 400
@@ -20,3 +22,11 @@ def _shortened(line: str) -> str:
     """Escape control characters, then cut: an escape takes up to ten characters."""
     line = printable(line[: MAX_LINE + 1])
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
+
+
+def needed(use: str, extra: str, *packages: str) -> None:
+    """Raise InputError with what to install if a package of an extra is not there."""
+    for package in packages:
+        if find_spec(package) is None:
+            install = f"pip install 'modelbudget[{extra}]'"
+            raise InputError([f"{package}: not installed; needed for {use}: {install}"])

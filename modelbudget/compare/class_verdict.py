@@ -6,17 +6,18 @@ an implementation: they must be those of the class where the run's `implementati
 A module of our own is not wrong because a class holds more memory.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.compare.uncompared import REASON
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.cached_classes import OF_POINT, TRACED
+from modelbudget.sweeps.compared import not_compared_at
 from modelbudget.sweeps.points_table import rows
 
 COUNT, WHOLE = "parameters", "whole class"
@@ -240,3 +241,51 @@ def _ratio() -> pl.Expr:
 def _all(name: str) -> pl.Expr:
     """Return whether all verdicts that there are agree; null without any."""
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).all())
+
+
+REASON = "not_compared"
+"""Column with the reason."""
+HIDDEN = (
+    "each", "instances", "predicted", "measured", "difference", "percent", "agrees",
+    "shared_with", "prediction", "failure",
+)  # fmt: skip
+
+
+def reasons(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
+    """Return the quantities of points that were not compared: point, quantity and `REASON`."""
+    not_compared = [
+        (row.point, quantity, why)
+        for row in rows(points.filter(implementation=TRANSFORMERS))
+        for quantity in quantities
+        if (why := not_compared_at(quantity, row.transformers, row.config, *row.model))
+    ]
+    columns = "point", "quantity", REASON
+    return pl.DataFrame(not_compared, dict.fromkeys(columns, pl.String), orient="row")
+
+
+def hidden(comparison: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `REASON` to a comparison, and empty `HIDDEN` where there is one."""
+    quantities = comparison["quantity"].drop_nulls().unique(maintain_order=True).to_list()
+    table = comparison.join(reasons(points, quantities), on=["point", "quantity"], how="left")
+    is_shown = pl.col(REASON).is_null()
+    return table.with_columns(pl.when(is_shown).then(pl.col(name)).alias(name) for name in HIDDEN)
+
+
+def without_empty(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Leave of rows with a `REASON` those with a value of the class, or one for the reason."""
+    is_first = pl.int_range(pl.len()).over("point", "quantity") == 0
+    has_class = pl.col("reference").is_not_null()
+    alone = is_first & ~has_class.any().over("point", "quantity")
+    return comparison.filter(pl.col(REASON).is_null() | has_class | alone)
+
+
+def n_uncompared(comparison: pl.DataFrame) -> int:
+    """Count the quantities of points with a `REASON`."""
+    return comparison.filter(pl.col(REASON).is_not_null()).n_unique(["point", "quantity"])
+
+
+def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
+    """Format the reasons for a terminal: `sweep: quantities: not compared: reason`."""
+    groups = comparison.drop_nulls(REASON).group_by(REASON, maintain_order=True)
+    by_reason = groups.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows()
+    return [f"{sweep}: {', '.join(names)}: not shown: {reason}" for reason, names in by_reason]

@@ -46,7 +46,7 @@ NORMS = ("attention", "attention_output", "mlp", "mlp_output")
 Mixers = pattern(*MIXERS)
 
 
-class _Kind(NamedTuple):
+class _Layers(NamedTuple):
     """Layers of one kind: their mixer, its fields, what keys and values they have, their number."""
 
     mixer: Any
@@ -127,7 +127,7 @@ class PerLayerInput(
         return PerLayerInputModel(self)
 
 
-def _kinds(a: Fields) -> Iterator[_Kind]:
+def _kinds(a: Fields) -> Iterator[_Layers]:
     """Yield the kinds of layers that a model's pattern names."""
     n_all = instances(a.mixers, a.n_layer)
     with_keys = instances(a.mixers, a.n_layer - a.n_kv_shared_layer)
@@ -138,10 +138,10 @@ def _kinds(a: Fields) -> Iterator[_Kind]:
             "n_kv_head": _other(is_full, a.n_full_kv_head, a.n_kv_head),
         }
         fields = SimpleNamespace(**vars(a) | heads)
-        yield _Kind(MIXERS[name], fields, 1, 1 - is_full * a.values_are_keys, with_keys[name])
+        yield _Layers(MIXERS[name], fields, 1, 1 - is_full * a.values_are_keys, with_keys[name])
         d_ff = (1 + a.wide_mlp) * a.d_ff
         shared = SimpleNamespace(**vars(fields) | {"d_ff": d_ff})
-        yield _Kind(MIXERS[name], shared, 0, 0, n_layer - with_keys[name])
+        yield _Layers(MIXERS[name], shared, 0, 0, n_layer - with_keys[name])
 
 
 def _other(is_full: int, size, usual):
@@ -150,7 +150,7 @@ def _other(is_full: int, size, usual):
     return differs * size + (1 - differs) * usual
 
 
-def _in_layers(a: Fields, of_kind: Callable[[_Kind], Values], of_all: Values) -> Terms:
+def _in_layers(a: Fields, of_kind: Callable[[_Layers], Values], of_all: Values) -> Terms:
     """Add up the values of all kinds of layers, and those that all layers have."""
     summed: Values = {}
     for kind in _kinds(a):
@@ -167,7 +167,7 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     """Sum a value of each parameter tensor, by component."""
     (one_norm,) = sums(norm.tensors(a, "norm"), value).values()
 
-    def of_kind(kind: _Kind) -> Values:
+    def of_kind(kind: _Layers) -> Values:
         values = kind.with_own(sums(kind.mixer.tensors(kind.a), value))
         return _named("attention", values) | _named("mlp", sums(mlp.tensors(kind.a), value))
 

@@ -1,4 +1,4 @@
-"""Construction of torch models: our own of an architecture, and classes of `transformers`."""
+"""Construction of torch models, our own and classes of `transformers`, and what they read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,3 +43,10 @@ def _defaults(device: str, dtype: str) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(default)
+
+
+def input_tokens(model: nn.Module, batch: int, length: int) -> torch.Tensor:
+    """Return tokens (batch, length), or as many numbers for each as a model of our own reads."""
+    of_token = getattr(model, "shape_of_token", ())
+    device = next(model.parameters()).device
+    return torch.zeros(batch, length, *of_token, dtype=torch.long, device=device)

@@ -16,7 +16,7 @@ from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check
 from modelbudget.plan.preflight import out_of_reach
-from modelbudget.sweeps.check_models import check_models
+from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read
 
@@ -194,3 +194,30 @@ def _check_layouts(checked: CheckedSweep) -> None:
     from modelbudget.predict import layouts
 
     layouts.check(checked)
+
+
+def check_models(catalogue: Catalogue) -> None:
+    """Raise InputError with every mistake in the fields of named models.
+
+    Models that no sweep uses are checked too, since the report contains them. A mistake shared by
+    several models of a file is reported once.
+    """
+    models: dict[tuple[Path | None, str], list[str]] = {}
+    for base in catalogue.bases.values():
+        for line in _mistakes(base) if base.model else ():
+            models.setdefault((base.path, line), []).append(f"models.{base.name}")
+    if models:
+        raise InputError([_line(path, line, names) for (path, line), names in models.items()])
+
+
+def _mistakes(base) -> list[str]:
+    try:
+        named_architecture(base)
+    except ValueError as error:
+        return str(error).splitlines()
+    return []
+
+
+def _line(path: Path | None, line: str, names: list[str]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"{path}: {names[0]}{more}: {line}"

@@ -21,7 +21,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.step.gradient_buffer import GradientBuffer, gradients
+from modelbudget.measurement.step.torch_optimizer import GradientBuffer, gradients
 from modelbudget.measurement.step.train import switch
 from modelbudget.measurement.trace.backend import backend
 from modelbudget.sweeps.derive import named_architecture

@@ -36,7 +36,7 @@ READ_BY_NAME = {
     "api/vectors.py": ROOT / "configs" / "vectors.json",
     "report/calculator_runs.py": ROOT / "configs" / "calculator.yaml",
     "report/page_data.py": ROOT / "configs" / "page.yaml",
-    "report/terms_explained.py": ROOT / "configs" / "glossary.yaml",
+    "report/tables.py": ROOT / "configs" / "glossary.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [

@@ -7,7 +7,7 @@ import typer
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command import gguf_table, options, output
-from modelbudget.api.command.checkpoint_table import of_differences, summary
+from modelbudget.api.command.gguf_table import of_differences, summary
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.tables_of_fit import (
     class_in_room,

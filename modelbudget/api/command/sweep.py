@@ -15,7 +15,7 @@ def run(
 
     Exit code 1 if a comparison disagrees.
     """
-    from modelbudget.api.sweeping import sweep
+    from modelbudget.api.results import sweep
     from modelbudget.plan.exit_code import VERDICT, exit_code
 
     results = sweep(file, folder, cores)

@@ -19,8 +19,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured import Values
+from modelbudget.measurement.process.device import use_one_core
 from modelbudget.measurement.process.fresh_process import fresh
-from modelbudget.measurement.process.processor import use_one_core
 from modelbudget.measurement.step.train import two_steps
 from modelbudget.modules.initialise import uninitialised
 

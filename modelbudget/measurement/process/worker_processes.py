@@ -14,8 +14,7 @@ from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.measured import Measured, nothing
 from modelbudget.measurement.one_model import infers, measure_one, trains
-from modelbudget.measurement.process.device import Room, room
-from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.process.device import Room, room, use_one_core
 from modelbudget.measurement.trace.module_trace import import_compiler
 from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,

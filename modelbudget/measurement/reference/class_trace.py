@@ -16,7 +16,7 @@ from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
-from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.process.device import use_one_core
 from modelbudget.measurement.reference.class_run import LIMIT
 from modelbudget.measurement.step.transformers_step import REPLACED
 from modelbudget.measurement.trace.module_trace import TooManyOperationsError, import_compiler

@@ -10,26 +10,29 @@ from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
+from modelbudget.measurement.build import input_tokens
 from modelbudget.measurement.measured import Values
-from modelbudget.measurement.step import transformers_step, user_module
-from modelbudget.measurement.step.gradient_buffer import gradients
+from modelbudget.measurement.step import transformers_step
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import (
     is_transformers_class,
+    logits_of,
+    loss_and_outputs,
     operations,
     operations_of_device,
+    takes_targets,
 )
 from modelbudget.measurement.step.torch_optimizer import (
     MODEL,
     Optimizer,
     PartOptimizer,
+    gradients,
     import_library,
     make_optimizer,
     why_not_measured,
 )
 from modelbudget.measurement.trace.bytes_at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.trace.module_trace import Trace
-from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules import chunked_loss, fused_linear_loss, in_place_loss, megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.encoder import EncoderLayer
@@ -52,8 +55,8 @@ def forward(
     """
     if is_transformers_class(model):
         return transformers_step.loss_of(model, tokens, labels), None
-    if user_module.takes_targets(model):
-        loss, outputs = user_module.loss_and_outputs(model, tokens, labels)
+    if takes_targets(model):
+        loss, outputs = loss_and_outputs(model, tokens, labels)
         return loss, outputs if run.outputs == "kept" else None
     if getattr(model, "head", True) is None:
         raise ValueError("lm_head = false: a model without logits has no loss")
@@ -70,7 +73,7 @@ def forward(
         states = model.states(tokens)
         logits = model.head(states)
     else:
-        logits = user_module.logits_of(model(tokens))
+        logits = logits_of(model(tokens))
     return loss_of(logits, labels, run), logits if run.outputs == "kept" else None
 
 

@@ -10,17 +10,20 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of, join
+from modelbudget.measurement.build import input_tokens
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.module_settings import arrange
-from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
+from modelbudget.measurement.step.operations_of_step import (
+    is_transformers_class,
+    is_user_module,
+    operations,
+)
 from modelbudget.measurement.step.transformers_step import (
     generates_no_text,
     infer_class,
     output_of,
 )
-from modelbudget.measurement.step.user_module import is_user_module
 from modelbudget.measurement.trace.module_trace import Trace
-from modelbudget.measurement.trace.shapes import input_tokens
 from modelbudget.modules.cache import Cache, caching
 from modelbudget.modules.encoder import EncoderModel
 from modelbudget.modules.encoder_decoder import EncoderDecoderModel

@@ -12,7 +12,7 @@ from torch import nn
 from modelbudget.architecture.base import Architecture
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.build import build
-from modelbudget.measurement.process.processor import use_one_core
+from modelbudget.measurement.process.device import use_one_core
 from modelbudget.modules.initialise import uninitialised
 
 

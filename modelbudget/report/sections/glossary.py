@@ -1,7 +1,7 @@
 """All terms with their definitions."""
 
 from modelbudget.report.section import Page, Section
-from modelbudget.report.terms_explained import GLOSSARY, anchor
+from modelbudget.report.tables import GLOSSARY, anchor
 
 
 def _contents(_: Page) -> dict:

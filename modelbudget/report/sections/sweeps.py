@@ -15,12 +15,12 @@ from modelbudget.report.charts.chosen import amounts_of_points
 from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.fit_tables import fits_section, layouts_section, solve_section
+from modelbudget.report.formula_tables import steps
 from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
-from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import device_text, sentence
 from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantity_names import OF_RUN
