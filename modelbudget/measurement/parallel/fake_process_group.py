@@ -5,12 +5,10 @@ whether all know what they will receive; nobody votes here, which counts as no. 
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
 layouts with the names of process groups, which end with the context; the shapes of whole results,
-which it finds with fake tensors, are kept here. For each tensor of a list it looks for strided
-shards in the whole list, here once for the list; and it computes the layouts of an operation, here
-once for equal tensors of a list.
-It divides each parameter into a chunk for each device and reads two of them; here they are made
-when they are read. DistributedDataParallel orders its buckets anew after the first step, by values
-that it reads; and what sums up a bucket has to return it.
+which it finds with fake tensors, are kept here. FSDP2 divides each parameter into a chunk for each
+device and reads two of them; here they are made when they are read. DistributedDataParallel orders
+its buckets anew after the first step, by values that it reads; and what sums up a bucket has to
+return it.
 """
 
 import sys
@@ -37,20 +35,16 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, TupleStrategy
+from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
-from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from modelbudget.measurement.trace.meta_cache import MOST_SHARED
 
 METHOD = "fake process group"
-_STRIDED = "_propagate_use_strided_shard_flag"
 _SHAPES = "_propagate_tensor_meta_non_cached"
-_LAYOUTS = "_expand_single_dim_strategy_to_mesh"
-_layouts_by_torch = getattr(_sharding_prop, _LAYOUTS)
 _shape_by_torch = getattr(_sharding_prop.ShardingPropagator, _SHAPES)
 _shapes: dict[tuple, Any] = {}
 """Shapes of results by operation and arguments, at most MOST_SHARED."""
@@ -64,59 +58,12 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     serve_meta(dist.distributed_c10d._get_default_group())
     try:
-        with (
-            patch.object(_sharding_prop, _STRIDED, _of_strided_shards()),
-            patch.object(_sharding_prop, _LAYOUTS, _layouts),
-            patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result),
-        ):
+        with patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result):
             yield
     finally:
         _clear_sharding_prop_cache()
         dist.destroy_process_group()
         sys.excepthook = hook
-
-
-def _of_strided_shards() -> Callable[[OpStrategy, OpSchema], None]:
-    """Return torch's function, which does nothing where no tensor has a strided shard."""
-    of_torch = getattr(_sharding_prop, _STRIDED)
-    schema, is_strided = None, False
-
-    def propagate(strategy: OpStrategy, of_operation: OpSchema) -> None:
-        nonlocal schema, is_strided
-        if of_operation is not schema:
-            placements = (
-                placement for spec in of_operation.args_spec for placement in spec.placements
-            )
-            schema, is_strided = of_operation, any(isinstance(p, _StridedShard) for p in placements)
-        if is_strided:
-            of_torch(strategy, of_operation)
-
-    return propagate
-
-
-def _layouts(mesh: DeviceMesh, schema: OpSchema, info: Any, shapes: Any) -> Callable[..., Any]:
-    """Return torch's function, which computes the layouts of each tensor of a list."""
-    lists = [arg.children for arg in schema.args_schema if isinstance(arg, TupleStrategy)]
-    if not lists or not schema.op.name().startswith("aten::_foreach_"):
-        return _layouts_by_torch(mesh, schema, info, shapes)
-    specs = [[vars(strategy)["strategies"][0].output_spec for strategy in each] for each in lists]
-    alike = list(zip(*specs, *([] if shapes is None else [shapes]), strict=True))
-    firsts = {key: place for place, key in reversed(list(enumerate(alike)))}
-    args = [
-        TupleStrategy([arg.children[place] for place in firsts.values()])
-        if isinstance(arg, TupleStrategy)
-        else arg
-        for arg in schema.args_schema
-    ]
-    of_firsts = OpSchema(schema.op, (*args,), schema.kwargs_schema)
-    shapes = None if shapes is None else [shapes[place] for place in firsts.values()]
-    by_torch = _layouts_by_torch(mesh, of_firsts, info, shapes)
-
-    def layouts(*arguments: Any) -> TupleStrategy:
-        by_key = dict(zip(firsts, by_torch(*arguments).children, strict=True))
-        return TupleStrategy([by_key[key] for key in alike])
-
-    return layouts
 
 
 def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
