@@ -6,15 +6,11 @@ Finds all mistakes of a file before a run starts.
 import itertools
 import math
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from modelbudget.architecture.base import MAX_COUNT, Architecture
-from modelbudget.architecture.evaluators import intervals
-from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
@@ -102,10 +98,12 @@ def _points(
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     chosen = itertools.chain(grid if axes else (), listed)
-    chosen_points, dropped = [], 0
+    points, dropped = [], 0
     for number, settings in enumerate(_with_progress(chosen, n_points, checked.path), start=1):
         try:
             point = point_at(number, settings, checked.sweep, checked.bases)
+            if point:
+                check_totals(point.architecture, point.run, checked.sweep.measure.quantities)
         except ValueError as error:
             for line in str(error).splitlines():
                 mistakes.add(line, where(settings))
@@ -113,9 +111,8 @@ def _points(
         if point is None:
             dropped += 1
         else:
-            chosen_points.append((settings, point))
-    _check_all_totals(chosen_points, checked.sweep.measure.quantities, mistakes)
-    return [point for _, point in chosen_points], dropped
+            points.append(point)
+    return points, dropped
 
 
 def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterable[dict]:
@@ -131,18 +128,6 @@ def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterabl
         delay=PROGRESS_AFTER_S,
         leave=False,
     )
-
-
-def _check_all_totals(
-    points: list[tuple[dict, Point]], quantities: Sequence[str], mistakes: Mistakes
-) -> None:
-    """Check totals of all points at once by bounds, and one by one only if bounds do not decide."""
-    if may_overflow([(point.architecture, point.run) for _, point in points], quantities):
-        for settings, point in points:
-            try:
-                check_totals(point.architecture, point.run, quantities)
-            except ValueError as error:
-                mistakes.add(str(error), where(settings))
 
 
 def where(settings: dict[str, Value]) -> str:
@@ -180,9 +165,6 @@ def _label(base: Base, axes: dict[str, Value]) -> str:
     return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])
 
 
-Model = tuple[Architecture, RunConfig]
-
-
 def check_totals(architecture: Architecture, run: RunConfig, quantities: Sequence[str]) -> None:
     """Raise ValueError if a quantity of a model exceeds the largest 64-bit integer."""
     n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
@@ -191,54 +173,14 @@ def check_totals(architecture: Architecture, run: RunConfig, quantities: Sequenc
             f"{n_bytes:,} bytes of parameters in {run.dtype}: more than {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    for quantity in _of_run(type(architecture), quantities):
-        if architecture.has_formula_for(quantity, architecture, run):
+    for quantity in quantities:
+        is_predicted = quantity in OF_CONVENTION or (
+            quantity in OF_RUN and hasattr(architecture, quantity)
+        )
+        if is_predicted and architecture.has_formula_for(quantity, architecture, run):
             value = of_model(quantity, architecture.terms(quantity, architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
                     f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer; "
                     "choose a smaller batch or length"
                 )
-
-
-def may_overflow(models: list[Model], quantities: Sequence[str]) -> bool:
-    """Whether some model may exceed 64 bits, judged by the bounds of each size.
-
-    Evaluates the formulas once for all models with the same categorical fields.
-    """
-    groups = defaultdict(list)
-    for model in models:
-        groups[tuple(_categories(record) for record in model)].append(model)
-    return not all(_surely_fit(some, quantities) for some in groups.values())
-
-
-def _categories(record: Record) -> tuple:
-    return type(record), *(getattr(record, name) for name in record.categorical())
-
-
-def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
-    family = type(models[0][0])
-    a, r = map(_bounds, zip(*models, strict=True))
-    covered = [
-        q for q in _of_run(family, quantities) if intervals.most(family.has_formula_for(q, a, r))
-    ]
-    quantities = ["parameter_bytes", *covered]
-    return all(intervals.fits(of_model(name, family.terms(name, a, r))) for name in quantities)
-
-
-def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
-    """Merge the fields of records: (least, most) where they differ, else the common value."""
-    schema, fields = type(records[0]), dict(records[0])
-    for name in schema.numeric():
-        values = {getattr(record, name) for record in records}
-        if len(values) > 1:
-            fields[name] = min(values), max(values)
-    return intervals.namespace(schema, fields)
-
-
-def _of_run(family: type[Architecture], quantities: Sequence[str]) -> Iterator[str]:
-    return (
-        name
-        for name in quantities
-        if name in OF_CONVENTION or (name in OF_RUN and hasattr(family, name))
-    )
