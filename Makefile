@@ -16,8 +16,8 @@ report: $(BIN)/modelbudget
 chart-files: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES) chart_files
 
-# While developing: style, and one case of each test function that is cheap. At most a minute.
-check: $(VENV)/.installed-tests
+# While developing: style, types, and one case of each test function that is cheap. At most a minute.
+check: $(VENV)/.installed-tests types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest --check -n 2

@@ -16,10 +16,10 @@ import pytest
 RECORD = Path(__file__).parents[1] / "cpu_seconds.json"
 FACTOR = 3
 SHOWN = 20
-CHEAP, CHEAP_FIXTURE = 12, 68
+CHEAP, CHEAP_FIXTURE = 6, 34
 """What the first case of a function, and what a fixture of many tests, may take in `make check`.
 
-In loops of `calibration`: a quarter of a second and one and a half where that takes 22 ms.
+In loops of `calibration`: an eighth of a second and three quarters where that takes 22 ms.
 """
 TESTS_BETWEEN_CALIBRATIONS = 250
 TICKS = os.sysconf("SC_CLK_TCK")
