@@ -22,6 +22,7 @@ from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel
@@ -138,12 +139,18 @@ def as_class(model: ChosenModel, chosen: Mapping[str, Any]) -> OfClass:
     return OfClass(model, class_name, config, a, run, settings)
 
 
-def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ...]:
+def line_of_ours(
+    model: ChosenModel, chosen: Mapping[str, Any], quantities: Collection[str]
+) -> tuple[str, ...]:
     """Say that an answer is not about the class of a model, where nobody has said so."""
     name = class_of(model)
     if name is None or "implementation" in chosen:
         return ()
-    of_inference = " --inference" * name.endswith(OF_TWO_TASKS)
+    of_two_tasks = name.endswith(OF_TWO_TASKS)
+    if of_two_tasks and not OF_INFERENCE & {*quantities} and any(map(is_peak, quantities)):
+        why = "it learns two tasks at once, of which no step is traced"
+        return (f"about modelbudget's own modules, not {name}: {why}",)
+    of_inference = " --inference" * of_two_tasks
     offered = f": --implementation transformers{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
     a, run = model.with_run(chosen)

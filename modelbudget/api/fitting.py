@@ -251,7 +251,7 @@ def fit(
     """
     from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import run_of
+    from modelbudget.api.class_answers import leads, run_of
     from modelbudget.api.layouts_that_fit import layouts
     from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
     from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
@@ -303,10 +303,27 @@ def fit(
     room = margins.room(device.bytes)
     with_segments = margins.with_expandable_segments().room(device.bytes)
     helpful, together = [], None
-    if n_bytes > room:
+    is_class = leads(model, {**model.chosen, **fields_of(settings)})
+    of_class = needed(as_built, purpose) if is_class and as_built else None
+    if max(n_bytes, of_class or 0) > room:
 
         def run_with(fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
-            return model.with_run(settings_on(device, model, dict(fields), training))
+            """Return what answers with these fields: the class where it leads.
+
+            Of adapters and quantised weights our modules. Raises InputError if neither can.
+            """
+            changed = model.with_run(settings_on(device, model, dict(fields), training))
+            run = changed[1]
+            if run.implementation != OURS and (
+                why := _not_solved(model, quantity, changed, devices)
+            ):
+                raise InputError([why])
+            if of_class is None:
+                return changed
+            as_changed = as_class(changed, model.base.transformers, purpose, model.base.config)
+            if as_changed is None and (run.adapter, run.weights) == ("none", "dtype"):
+                raise InputError([f"{model.name}: the class has no such run"])
+            return as_changed or changed
 
         helpful, together = changes(
             model, run_with, by | fields_of(settings), device, room, purpose

@@ -108,7 +108,7 @@ def predictions(
         if not why
     }
     notes = (
-        *class_answers.line_of_ours(model, chosen),
+        *class_answers.line_of_ours(model, chosen, quantities),
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
         *line_of_latents(breakdowns),

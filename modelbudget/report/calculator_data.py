@@ -82,7 +82,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             series: [(base.name, base.label) for base in of_series]
             for series, of_series in grouped(sorted(bases, key=_place), _series).items()
         },
-        "devices": [(device.name, device.bytes) for device in devices],
+        "devices": [(device.name, device.as_reported().bytes) for device in devices],
         "data": {
             "start": CHOICES.start,
             "start_length": CHOICES.start_length,

@@ -545,6 +545,9 @@ def test_an_encoder_without_a_head_fits_and_has_flops(command):
     assert "inference: largest batch" in found.out
     assert "FLOPs of the forward pass       96.6 GFLOP" in found.out
     assert "peak_training_bytes: lm_head = false" in found.err
+    of_training = command("bert-base", "--train").err
+    assert "not BertForPreTraining: it learns two tasks at once" in of_training
+    assert "--implementation" not in of_training  # which would answer with an error alone
     offered = command("bert-base").err.partition("BertForPreTraining may need more: ")[2].split()
     assert offered[2] == "--inference"  # the class's step is not traced
     of_class, ours = (

@@ -849,6 +849,7 @@ def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
     tab.wait_for_selector('[data-answer="A"]:has-text("LlamaForCausalLM")')
     tab.select_option("#fit-device", label="RTX 4090, 25.4 GB")
     tab.select_option("#fit-purpose", "peak_inference_bytes")
+    assert "25.4\xa0GB" in tab.inner_text("#fit-answer")  # the menu's bytes are those of the answer
     tab.fill("[aria-label='n_layer of B']", "9")
     link = tab.get_attribute("#calculator-link", "href")
     settings = (
