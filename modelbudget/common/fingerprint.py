@@ -29,9 +29,12 @@ _IMPORT = re.compile(
 """An import statement, at the top of a file or inside a function. It may also match inside a text,
 which adds a dependency too many; tests compare it with Python's own parser.
 """
-_READ_FROM_CONFIGS = re.compile(r'\bCONFIGS / "([^"]+)"')
-"""Name of a file or folder of `configs/` that a module reads."""
-_FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)+", re.MULTILINE)
+_READ_FROM_CONFIGS = re.compile(r'CONFIGS / "(\w[^"]*)"')
+"""Name of a file or folder of `configs/` that a module reads.
+
+A pattern that begins with a text, and not with a place, takes `re` a thirtieth of the time.
+"""
+_FOR_TYPES = re.compile(r"\nif TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)+")
 """Imports for type checkers only."""
 _RUN_AS_PROCESS = re.compile(rf'"-m", "({LIBRARY}[\w.]+)"')
 _OTHER_NAMES = {
@@ -94,7 +97,7 @@ def code_of_model(family: type) -> str:
 def digest(files: Iterable[Path]) -> str:
     """Return a digest of the names and contents of files."""
     checksum = hashlib.sha256()
-    for path in sorted(files):
+    for path in sorted(files, key=_place):
         checksum.update(_place(path) + _content(path))
     return checksum.hexdigest()[:16]
 
@@ -161,7 +164,7 @@ def _imported_by(text: str) -> set[Path]:
 def _names_imported(text: str) -> set[str]:
     """Return dotted names of imported modules, and of imported names, which may be modules too."""
     names = set(_RUN_AS_PROCESS.findall(text))
-    for module, members, modules in _IMPORT.findall(_FOR_TYPES.sub("", text)):
+    for module, members, modules in _IMPORT.findall(_FOR_TYPES.sub("\n", text)):
         if module:
             parts = re.sub("#.*", "", members).strip("() \t\n").split(",")
             names |= {module} | {f"{module}.{part.split()[0]}" for part in parts if part.split()}
