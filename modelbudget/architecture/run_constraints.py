@@ -3,7 +3,7 @@
 from functools import cache
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.constraint import Constraint, first_mistake
+from modelbudget.architecture.constraint import Constraint, first_mistake, shown
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_rules import content, rules
 
@@ -13,6 +13,8 @@ SWITCHES = {
     "attention_kernel": "attention_kernel != 'written_out'",
 }
 """For some switches, what holds where they are off; for others, their default."""
+OTHERS = {"attention_kernel": "flash, efficient or math"}
+"""What is allowed besides the default."""
 
 
 @cache
@@ -21,7 +23,8 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
     switches = [
         Constraint(
             SWITCHES.get(name) or f"{name} == {RunConfig.model_fields[name].default!r}",
-            f"{name} = {{{name}}}: layers of {family.name()} have no such switch",
+            f"{name} = {{{name}}}: layers of {family.name()} have no such switch; allowed: "
+            f"{OTHERS.get(name) or shown(RunConfig.model_fields[name].default)}",
         )
         for name in content()["switches"]
         if name not in family.switches_of_run
