@@ -66,7 +66,7 @@ class Step(Record):
     attention_kernel: Literal["math", "flash", "efficient", "written_out"] = "math"
     dropout: bool = False
     dropout_in: Literal["model", "layers", "attention"] = "model"
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Literal["none", "selective", "selective_op", "full"] = "none"
 
     constraints: ClassVar[tuple[Check, ...]] = (
         *rules("step"),

@@ -31,7 +31,6 @@ class Reading(Strict):
     settings: Settings
     read_at: str = ""
     variant: str = ""
-    between: list[Settings] = Field([{}], min_length=1)
     differs: str = ""
 
 

@@ -15,24 +15,18 @@ PEAK = "peak_training_bytes"
 
 
 class Row(NamedTuple):
-    """One reading: predictions in GiB (`low` and `high` differ if only bounds are known).
-
-    Without a prediction both are None, and `refused` says why.
-    """
+    """One reading and its prediction in GiB; without one it is None, and `refused` says why."""
 
     source: Source
     model: str
     reading: Reading
-    low: float | None
-    high: float | None
+    predicted: float | None
     refused: str
 
     @property
     def ratio(self) -> float | None:
-        """Predicted / reported; None without a prediction, or with bounds alone."""
-        if self.low is None or self.low != self.high:
-            return None
-        return self.low / self.reading.gib
+        """Predicted / reported; None without a prediction."""
+        return None if self.predicted is None else self.predicted / self.reading.gib
 
     @property
     def simulator_ratio(self) -> float | None:
@@ -64,14 +58,11 @@ def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
     try:
         base = catalogue[reading.base]
         label = base.label
-        predictions = [
-            _predicted(base, source.settings | reading.settings | bound)
-            for bound in reading.between
-        ]
+        predicted = _predicted(base, source.settings | reading.settings) / GIB
     except ValueError as error:
         refused = "; ".join(str(error).splitlines())
-        return Row(source, label, reading, None, None, refused)
-    return Row(source, label, reading, min(predictions) / GIB, max(predictions) / GIB, "")
+        return Row(source, label, reading, None, refused)
+    return Row(source, label, reading, predicted, "")
 
 
 def _predicted(base: Base, settings: dict[str, Any]) -> float:

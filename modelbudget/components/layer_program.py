@@ -4,7 +4,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
-from modelbudget.operations.activation_checkpoint import checkpoint
+from modelbudget.operations.activation_checkpoint import checkpoint, every_second_product
 from modelbudget.operations.elementwise import add, dropout
 from modelbudget.operations.part import NoProgramError, Part, make_part
 
@@ -63,6 +63,8 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
             return checkpoint(lambda x, mask: compute(x, (mask,), rotation), x, *bias)
         if r.recompute == "full":
             return checkpoint(compute, x, bias, rotation)
+        if r.recompute == "selective_op":
+            return checkpoint(compute, x, bias, rotation, keeps=every_second_product)
         return compute(x, bias, rotation)
 
     return forward

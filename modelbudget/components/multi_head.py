@@ -11,10 +11,10 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.views import flatten, transpose, unflatten
 
 WHOLE_LAYERS = Constraint(
-    "recompute != 'selective'",
+    "recompute in ('none', 'full')",
     "recompute = '{recompute}': not known of encoders; allowed: none, or full, a layer at a time",
 )
-"""Of models with these parts: attention's core alone is not computed again."""
+"""Of models with these parts: layers are computed again as a whole, or not."""
 
 
 class MultiHeadFields(Architecture):

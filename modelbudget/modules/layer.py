@@ -1,9 +1,10 @@
 """A layer: a mixer and a feed-forward part with their norms, in sequence or in parallel."""
 
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from modelbudget.modules.feed_forward import feed_forward
+from modelbudget.modules.kept_results import kept_results
 from modelbudget.modules.mixers import mixers
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import Mask
@@ -14,7 +15,8 @@ class Layer(nn.Module):
 
     The parts are attributes with the names of their components; `none` leaves one out. With
     `recompute`, all but the input is computed again in the backward pass instead of saved (Chen et
-    al. 2016); with `saves_mask`, the model's mask is saved, too.
+    al. 2016); with `saves_mask`, the model's mask is saved, too, and with `keeps_results` those of
+    some operations (`kept_results`).
     """
 
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp"):
@@ -29,7 +31,7 @@ class Layer(nn.Module):
             names += [f"{name}_output" for name in self.parts]
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.dropout = nn.Dropout(0.0)
-        self.recompute = self.saves_mask = False
+        self.recompute = self.saves_mask = self.keeps_results = False
 
     def forward(self, x, bias=None, rotation=None):
         if self.recompute and self.saves_mask and isinstance(bias, Mask):
@@ -39,7 +41,10 @@ class Layer(nn.Module):
 
             return checkpoint(masked, x, bias.scores, use_reentrant=False)
         if self.recompute:
-            return checkpoint(self.compute, x, bias, rotation, use_reentrant=False)
+            contexts = kept_results if self.keeps_results else noop_context_fn
+            return checkpoint(
+                self.compute, x, bias, rotation, use_reentrant=False, context_fn=contexts
+            )
         return self.compute(x, bias, rotation)
 
     def compute(self, x, *positions):

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import Node
 from modelbudget.operations.tape import Active, Tensor
 
+Keeps = Callable[[str, int], bool]
+"""Whether the results of an operation are kept: its name, and how many of it came before."""
 
-def checkpoint(compute: Callable, *args):
-    """Compute without saving anything but the arguments.
+
+def every_second_product(name: str, n_before: int) -> bool:
+    """Whether torchtitan keeps a result: attention's, sums over devices, and every second product.
+
+    Source: torchtitan/models/llama3/infra/parallelize.py (`_save_list`, `selective_ac_option: op`)
+    at commit 9dec370; torch/utils/checkpoint.py (`create_selective_checkpoint_contexts`).
+    """
+    return name != "mm" or n_before % 2 == 0
+
+
+def checkpoint(compute: Callable, *args, keeps: Keeps | None = None):
+    """Compute without saving anything but the arguments, and results that `keeps` names.
 
     Tensors among the arguments are saved; those inside tuples are only held.
     """
     tape = Active.tape
     if not tape.records_graph:
         return compute(*args)
-    call = Checkpoint(compute, args)
+    call = Checkpoint(compute, args, keeps or (lambda name, n_before: False))
     before, tape.checkpoint = tape.checkpoint, call
     try:
         return compute(*args)
@@ -29,8 +42,11 @@ def checkpoint(compute: Callable, *args):
 class Checkpoint:
     """A checkpointed call. It runs again when a tensor is wanted that it would have saved."""
 
-    def __init__(self, compute: Callable, args: tuple):
-        self.compute, self.args = compute, args
+    def __init__(self, compute: Callable, args: tuple, keeps: Keeps):
+        self.compute, self.args, self.keeps = compute, args, keeps
+        self.n_results: Counter[str] = Counter()
+        self.kept: dict[tuple[str, int], tuple[str, list[Tensor]]] = {}
+        """Results by operation and number, with the component that computed them."""
         self.promises: list[weakref.ref[Promise]] = []
         self.n_saved_again: int | None = None
         # torch's _NoopSaveInputs: a node that saves the arguments and belongs to no gradient.
@@ -56,8 +72,21 @@ class Checkpoint:
             raise StopRecomputationError
         return x.detach()
 
+    def result_of(self, name: str, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """Keep results in the first run; give them in the second, without computing them."""
+        number = self.n_results[name]
+        self.n_results[name] += 1
+        if self.n_saved_again is not None:
+            return self.kept.pop((name, number))[1] if (name, number) in self.kept else compute()
+        results = compute()
+        if self.keeps(name, number):
+            component = Active.tape.components[-1]
+            self.kept[name, number] = component, [x.detach() for x in results]
+        return results
+
     def run_again(self) -> None:
         tape = Active.tape
+        self.n_results.clear()
         before = tape.checkpoint, tape.records_graph, tape.autocast, tape.token
         tape.checkpoint, tape.records_graph, self.n_saved_again = self, True, 0
         tape.autocast = None if self.autocast_dtype is None else Autocast(self.autocast_dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.autograd import finish_node, result_of, start_node, with_node
 from modelbudget.operations.elementwise import add, compare, contiguous, div, dropout, mul, tanh, to
 from modelbudget.operations.joining import pad
 from modelbudget.operations.memory_layout import at_least_float32, empty_like
@@ -33,7 +33,7 @@ from modelbudget.operations.views import (
 def flash(q: Tensor, k: Tensor, v: Tensor, backend: str = "gpu") -> Tensor:
     """Save queries, keys, values, the result, and the logarithm of each query's sum."""
     node = start_node("flash", [q, k, v], [q, k, v])
-    y, *for_backward = flash_results(q, k, v, backend)
+    y, *for_backward = result_of("attention", lambda: flash_results(q, k, v, backend))
 
     def gradients(saved, g):
         q, k, v, *_ = saved
@@ -88,12 +88,16 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     node = start_node("efficient", [q, k, v, bias], [q, k, v, bias])
     wants_bias = bias is not None and bias.needs_gradient
     forward, backward = _flops(q, k, v)
-    Active.tape.count_flops(forward)
-    y = transpose(empty((batch, length, n_head, v.shape[3]), q.dtype), 1, 2)
     keeps_sums = node is not None and any(x.needs_gradient for x in (q, k, v))
     padded = 32 * -(-length // 32) if keeps_sums else 0
-    logsumexp = empty((batch, n_head, padded), "float32")
-    seed, offset = empty((), "int64"), empty((), "int64")
+
+    def results():
+        Active.tape.count_flops(forward)
+        y = transpose(empty((batch, length, n_head, v.shape[3]), q.dtype), 1, 2)
+        logsumexp = empty((batch, n_head, padded), "float32")
+        return [y, logsumexp, empty((), "int64"), empty((), "int64")]
+
+    y, *for_backward = result_of("attention", results)
     shapes, q_shape, n_key = (q.shape, k.shape, v.shape), q.shape, k.shape[2]
 
     def gradients(saved, g):
@@ -102,7 +106,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
         of_inputs = _gradients_by_token(shapes, dtype)
         return *of_inputs, _gradient_of_bias(q_shape, n_key, dtype) if wants_bias else None
 
-    return finish_node(node, y, gradients, [y, logsumexp, seed, offset])
+    return finish_node(node, y, gradients, [y, *for_backward])
 
 
 def _gradient_of_bias(q_shape, n_key, dtype: str) -> Tensor:

@@ -109,6 +109,12 @@ def save(x: Tensor):
     return x.detach() if checkpoint is None else checkpoint.pack(x)
 
 
+def result_of(name: str, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
+    """Return results of an operation, which a checkpoint may keep for its second run."""
+    checkpoint = Active.tape.checkpoint
+    return compute() if checkpoint is None else checkpoint.result_of(name, compute)
+
+
 def make_leaf(x: Tensor) -> Tensor:
     """Let x keep its gradient, as a parameter does."""
     x.node = Node("accumulate", [])

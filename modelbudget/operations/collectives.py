@@ -8,7 +8,7 @@ sum is that of the sum, and that of a tensor which all devices have is summed ov
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import with_node
+from modelbudget.operations.autograd import result_of, with_node
 from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
@@ -63,7 +63,8 @@ def all_gather(x: Tensor, n, dim: int) -> Tensor:
 def reduce_scatter(x: Tensor, n, dim: int) -> Tensor:
     """Return this device's part of the sum over n devices."""
     in_order = None if dim == 0 else empty(x.shape, x.dtype)
-    part = empty((*x.shape[:dim], x.shape[dim] // n, *x.shape[dim + 1 :]), x.dtype)
+    shape = (*x.shape[:dim], x.shape[dim] // n, *x.shape[dim + 1 :])
+    (part,) = result_of("reduce_scatter", lambda: [empty(shape, x.dtype)])
     del in_order
     return part
 

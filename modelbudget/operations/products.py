@@ -7,7 +7,7 @@ aten/src/ATen/native/Linear.cpp.
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_node, result_of, start_node
 from modelbudget.operations.elementwise import add, contiguous, mul, neg
 from modelbudget.operations.memory_layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
@@ -25,8 +25,7 @@ def mm(x: Tensor, y: Tensor) -> Tensor:
     (n, k), m = x.shape, y.shape[1]
     wants_x, wants_y = x.needs_gradient, y.needs_gradient
     node = start_node("mm", [x, y], [x if wants_y else None, y if wants_x else None])
-    z = empty((n, m), x.dtype)
-    Active.tape.count_flops(2 * n * k * m)
+    (z,) = result_of("mm", lambda: [_multiplied(n, k, m, x.dtype)])
     # A gradient is laid out as its matrix.
     turns_x, turns_y = wants_x and _is_column_major(x), wants_y and _is_column_major(y)
 
@@ -40,6 +39,12 @@ def mm(x: Tensor, y: Tensor) -> Tensor:
         return of_x, of_y
 
     return finish_node(node, z, gradients)
+
+
+def _multiplied(n, k, m, dtype: str) -> Tensor:
+    z = empty((n, m), dtype)
+    Active.tape.count_flops(2 * n * k * m)
+    return z
 
 
 @operation(autocast="lower")

@@ -39,6 +39,8 @@ MESH = (
 )  # fmt: skip
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
+BY_OPERATION = "selective_op"
+"""Checkpointing that has a program alone, which takes longer: searched only where it is chosen."""
 STAGES = "virtual_stages"
 TURNS = "interleaved_1f1b"
 """A schedule that has a program alone, and that a search with other axes leaves out."""
@@ -328,6 +330,7 @@ def _sweep(
     if not {**base.fields, **chosen}.get("n_expert"):
         of_layout["expert_parallel"] = [1]
     of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
+    of_layout["recompute"] = [s for s in _options("recompute") if s != BY_OPERATION]
     if axes and chosen.get(STAGES, 1) == 1:
         of_layout["pipeline_schedule"] = [s for s in _options("pipeline_schedule") if s != TURNS]
     of_layout["n_microbatch"] = divisors(*map(int, batches))

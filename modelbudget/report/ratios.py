@@ -191,7 +191,7 @@ class Readings(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON: of rows what the file of readings does not have."""
-        of_rows = [[row.model, row.low, row.high, row.refused] for row in self.published]
+        of_rows = [[row.model, row.predicted, row.refused] for row in self.published]
         return {"published": of_rows, "recorded": self.recorded}
 
 

@@ -183,7 +183,9 @@ def runs(draw, closed: bool = False) -> RunConfig:
         loss_dtype=draw(st.sampled_from(["logits", "float32"])),
         targets=draw(st.sampled_from(["given", "shifted"])),
         outputs=draw(st.sampled_from(["freed", "kept"])),
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        recompute=draw(
+            st.sampled_from(["none", "selective", "full", "full" if closed else "selective_op"])
+        ),
     )
 
 

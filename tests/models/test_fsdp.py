@@ -49,6 +49,7 @@ RUNS = [
     {"batch": 4, "length": 16, "dtype": "bfloat16", "attention_kernel": "math", "dropout": True},
     {"batch": 2, "length": 16, "backend": "cpu", "optimizer": "momentum"},
     {"batch": 2, "length": 16, "foreach": True, "recompute": "selective"},
+    {"batch": 2, "length": 16, "recompute": "selective_op", "attention_kernel": "efficient"},
     {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32"},
     {"batch": 3, "length": 16, "targets": "shifted", "loss_dtype": "float32", "dtype": "bfloat16"},
     {"batch": 1, "length": 16, "targets": "shifted"},

@@ -61,6 +61,16 @@ def test_a_program_makes_each_allocation_in_order(name, sequence):
     assert not first_difference(allocations(a, run), traced_of_rank(a, run))
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("name", ["Llama", "Gemma 2"])
+def test_a_checkpoint_keeps_sums_over_devices(name, sequence):
+    """`selective_op` keeps what a reduce-scatter gave, but not what an all-reduce gave."""
+    settings = {"recompute": "selective_op", "attention_kernel": "efficient"}
+    run = RunConfig(batch=2, length=8, tensor_parallel=2, sequence_parallel=sequence, **settings)
+    a = Decoder(**SMALL | SHAPES[name])
+    assert not first_difference(allocations(a, run), traced_of_rank(a, run))
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW) for n in range(6, 60))])
 def test_random_shares_by_program(seed):
     """Norms of heads, sinks, gates, experts with shards, shifted labels, and all of it at once."""

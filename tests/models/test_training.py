@@ -424,3 +424,28 @@ def test_recomputation_trades_bytes_for_operations():
     assert "layer" not in kept["selective"]
     heads = a.n_head + 2 * a.n_kv_head
     assert kept["selective"]["layer.attention.core"] == 4 * 2 * 16 * heads * a.d_head * a.n_layer
+
+
+def test_every_second_product_is_kept_by_hand():
+    """Of query, key, value, output, gate, up and down, the first, third, fifth and seventh."""
+    a, n = Decoder(**SMALL | LLAMA), 2 * 16
+    run = RunConfig(batch=2, length=16, attention_kernel="efficient")
+    once = measured(a, run)
+    again = measured(a, run.model_copy(update={"recompute": "selective_op"}))
+    of_heads, of_shared = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    computed = a.d_model * (of_shared + of_heads + a.d_ff)
+    more = sum(again["flops_backward"].values()) - sum(once["flops_backward"].values())
+    assert more == a.n_layer * 2 * n * computed
+    kept = {
+        name: n_bytes / a.n_layer
+        for name, n_bytes in again["activation_bytes"].items()
+        if name.startswith("layer")
+    }
+    assert kept == {
+        "layer": 4 * n * a.d_model,
+        "layer.attention.query": 4 * n * of_heads,
+        "layer.attention.value": 4 * n * of_shared,
+        "layer.attention.core": 4 * n * of_heads + 4 * 2 * a.n_head * 32 + 2 * 8,
+        "layer.mlp.gate": 4 * n * a.d_ff,
+        "layer.mlp.down": 4 * n * a.d_model,
+    }

@@ -105,7 +105,7 @@ def test_the_plot_of_ratios_has_classes_beside_readings_of_gpus(sweep, tmp_path,
     """
     source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
     reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
-    readings = [Row(source, "GPT-2", reading, 1.9, 1.9, "")]
+    readings = [Row(source, "GPT-2", reading, 1.9, "")]
     lines = [line for line in SWEEP.splitlines() if "selective" not in line]
     text = "\n".join(lines).replace("bfloat16}", "bfloat16, implementation: transformers}")
     of_class = traced(sweep(text), tmp_path)
@@ -140,7 +140,7 @@ def test_no_dot_of_the_plot_of_ratios_covers_another():
     off = [0.99, 0.996, 0.9975, 0.9981, 0.9982, 0.9983, 1.0004, 1.001, 1.004, 1.01, 1.02]
     runs = [Point("Runs", "equal", ratio, False, f"run {ratio}", "") for ratio in off]
     runs += [Point("Runs", "equal", 1.0, True, f"run {i}", "") for i in range(126)]
-    plot = ratios([Row(source, "GPT-2", reading, 2.0, 2.0, "")], [], tuple(runs))
+    plot = ratios([Row(source, "GPT-2", reading, 2.0, "")], [], tuple(runs))
     dots = plot["sources"][0]["dots"]
     assert len(dots) == len(off) + 1
     places = [(720 * float(dot["x"]) / 100, dot["y"]) for dot in dots]
@@ -164,7 +164,7 @@ def test_the_plot_of_ratios_counts_the_runs_of_our_gpus(sections, equal, of_sour
     source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
     reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
     runs = recorded_points(CATALOGUE, sections)
-    plot = ratios([Row(source, "GPT-2", reading, 2.0, 2.0, "")], [], runs)
+    plot = ratios([Row(source, "GPT-2", reading, 2.0, "")], [], runs)
     assert plot["sentence"].startswith(f"{equal} training runs on our GPUs peak as predicted")
     *rows, _ = plot["sources"]
     assert [row["title"].rpartition(": ")[2] for row in rows] == [f"{n} equal" for n in of_sources]

@@ -35,6 +35,7 @@ OF_SETTINGS = {
     "logit_cap": ("none",),
     "loss_kernel": ("torch",),
     "norm_kernel": ("fused", "written_out"),
+    "recompute": ("none", "selective", "full"),
     "rope_dtype": ("dtype",),
     "rope_layout": ("token",),
     "rope_tables": ("layer", "model"),
@@ -53,7 +54,7 @@ def has_closed_step(a: Fields, r: Run):
 def has_closed_products(quantity: str, a: Fields, r: Run):
     """1 where FLOPs may have a closed formula, else 0: checkpointed, of whole layers alone."""
     again = r.recompute if quantity == "flops_backward" else "none"
-    if r.loss_kernel == "fused_linear" or again == "selective":
+    if r.loss_kernel == "fused_linear" or again in ("selective", "selective_op"):
         return 0
     return multi_token_prediction.has_none(a) * (1 - drops_outputs(r) * int(again == "full"))
 

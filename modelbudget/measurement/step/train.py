@@ -257,7 +257,8 @@ def switch(model: nn.Module, run: RunConfig) -> None:
     rate = 0.1 * run.dropout
     for module in model.modules():
         if isinstance(module, Layer):
-            module.recompute = run.recompute == "full"
+            module.recompute = run.recompute in ("full", "selective_op")
+            module.keeps_results = run.recompute == "selective_op"
             module.dropout.p = rate * (run.dropout_in != "attention")
         elif isinstance(module, EncoderLayer | StackLayer):
             module.recompute = run.recompute == "full"

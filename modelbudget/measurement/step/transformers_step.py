@@ -76,10 +76,10 @@ def _accepts_number_of_labels(model: nn.Module) -> bool:
 
 def checkpoint(model: nn.Module, run: RunConfig) -> None:
     """Set activation checkpointing of the class. Raises ValueError if it lacks the run's."""
-    if run.recompute == "selective":
+    if run.recompute not in ("none", "full"):
         raise ValueError(
-            f"recompute = 'selective': {type(model).__name__} has no such option; allowed: none, "
-            "full"
+            f"recompute = {run.recompute!r}: {type(model).__name__} has no such option; allowed: "
+            "none, full"
         )
     if run.recompute == "full":
         cast(Any, model).activation_checkpointing_enable()

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backwa
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.trace.bytes_at_peak import ACTIVATIONS, PARAMETERS, Mark
 from modelbudget.measurement.trace.meta_cache import Replay
+from modelbudget.modules.kept_results import listening
 
 OUTSIDE = "loss"
 """Component of operations outside the model: the loss."""
@@ -166,6 +167,7 @@ class Trace(TorchDispatchMode):
         self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
         self._saved: list[weakref.ref[_Saved]] = []
+        self._kept: dict[int, str] = {}
         self._component = [OUTSIDE]
         self._of_node: dict[int, str] = {}
         self._names = {
@@ -191,6 +193,7 @@ class Trace(TorchDispatchMode):
             stack.callback(register_module_forward_pre_hook(self._enter).remove)
             stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
             stack.enter_context(saved_tensors_hooks(self._pack, lambda saved: saved.tensor))
+            stack.enter_context(listening(self._keep))
             stack.enter_context(self)
             yield self
 
@@ -202,7 +205,7 @@ class Trace(TorchDispatchMode):
     def saved(self) -> Counter[str]:
         """Return the bytes now saved by autograd, by the component that saved them first.
 
-        Parameters are excluded.
+        Parameters are excluded; results that checkpointed layers keep are included.
         """
         n_bytes: Counter[str] = Counter()
         seen = set(self._parameters)
@@ -213,6 +216,10 @@ class Trace(TorchDispatchMode):
                 if storage._cdata not in seen:
                     seen.add(storage._cdata)
                     n_bytes[saved.component] += storage.nbytes()
+        for key, component in self._kept.items():
+            storage = self._watched[key]() if key in self._watched and key not in seen else None
+            if storage is not None:
+                n_bytes[component] += storage.nbytes()
         return n_bytes
 
     def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -321,6 +328,10 @@ class Trace(TorchDispatchMode):
         self._saved.append(weakref.ref(saved))
         self.mark(f"{ACTIVATIONS}.{saved.component}", [tensor])
         return saved
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        self._kept[self.storage(tensor)._cdata] = self._component[-1]
+        self.mark(f"{ACTIVATIONS}.{self._component[-1]}", [tensor])
 
 
 class _Saved:

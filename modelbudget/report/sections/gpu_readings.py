@@ -27,11 +27,10 @@ def gpu_readings(readings: list[Row]) -> dict:
 def _answer(readings: list[Row]) -> str:
     """Return how many readings have which kind of prediction, in one sentence."""
     points = [row for row in readings if row.ratio is not None]
-    bounded = sum(row.low is not None for row in readings) - len(points)
     close = sum(row.is_close for row in points)
     return (
-        f"Of {count(len(readings))} published readings {len(points)} have a prediction ({close} "
-        f"within {CLOSE * 100:.0f} %) and {bounded} have bounds; every other row has a reason."
+        f"Of {count(len(readings))} published readings {len(points)} have a prediction, {close} "
+        f"within {CLOSE * 100:.0f} %; every other row has a reason."
     )
 
 
@@ -49,12 +48,12 @@ def _source(readings: list[Row]) -> dict:
 
 
 def _cells(row: Row) -> dict:
-    simulator, low, high = row.simulator_ratio, f"{row.low or 0:.2f}", f"{row.high or 0:.2f}"
+    simulator = row.simulator_ratio
     settings = filter(None, (_named(row.reading.settings), row.reading.variant))
     cells = {
         "run": Markup("{} <small>{}</small>").format(row.model, ", ".join(settings)),
         "reported": f"{row.reading.gib:.2f}",
-        "predicted": None if row.low is None else " to ".join(dict.fromkeys((low, high))),
+        "predicted": None if row.predicted is None else f"{row.predicted:.2f}",
         RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
         SIMULATOR_RATIO: None if simulator is None else f"{simulator:.3f}",
         "reason": row.reason or None,
