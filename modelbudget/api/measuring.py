@@ -19,7 +19,7 @@ from modelbudget.common.errors import InputError, needed
 from modelbudget.common.validation_messages import describe, show
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.expand import Point

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from modelbudget.compare.comparison import compare, verdict
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.points_table import points_table

@@ -12,7 +12,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement.measured import measured_table
+from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.process.worker_processes import measure_all

@@ -11,7 +11,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
-from modelbudget.measurement.measured import measured_table
+from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.cached_classes import count_all
 from modelbudget.predict.predict import predict

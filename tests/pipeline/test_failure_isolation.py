@@ -18,7 +18,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import class_counts

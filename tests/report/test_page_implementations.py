@@ -11,7 +11,7 @@ from modelbudget.catalogue.published_readings import Reading, Source
 from modelbudget.compare.class_verdict import REFERENCE, implementations, with_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.readings_of_gpus import Row
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict

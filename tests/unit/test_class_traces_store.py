@@ -5,7 +5,7 @@ import pytest
 
 from modelbudget.compare.class_verdict import implementations, peaks, witnesses
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import cached_classes, class_trace
 from modelbudget.predict.predict import predict

@@ -5,7 +5,7 @@ import pytest
 
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.components.feed_forward import mlp
-from modelbudget.measurement.measured import measured_table
+from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.report.verdict import of_sweep

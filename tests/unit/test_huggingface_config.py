@@ -25,7 +25,7 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_of
 from modelbudget.measurement.count import count
-from modelbudget.measurement.measured import measured_table
+from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.class_counts import build, witness

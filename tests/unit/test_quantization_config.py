@@ -15,7 +15,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.compare.comparison import compare
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.module_names import NAMED_ALIKE, linear_layers
-from modelbudget.measurement.measured import failures, measured_table
+from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.predict.predict import predict

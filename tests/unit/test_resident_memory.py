@@ -12,7 +12,7 @@ import torch
 
 from modelbudget.common.workers import Failure, spread
 from modelbudget.measurement.build import build
-from modelbudget.measurement.measured import failures
+from modelbudget.measurement.measured_table import failures
 from modelbudget.measurement.process import resident_memory as module
 from modelbudget.measurement.process.fresh_process import fresh
 from modelbudget.measurement.process.worker_processes import measure_all
