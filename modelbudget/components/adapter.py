@@ -176,6 +176,7 @@ class Adapters:
                 raise NotComputedError("adapter: prefix: of latent attention")
             names = ("d_model", "d_emb", "n_layer", "n_kv_head", "d_head")
             sizes = self.sizes | {name: getattr(a, name) for name in names}
+            sizes["n_layer"] += sum(times - 1 for times in Active.tape.times.values())
             if why := self.method.why_not(sizes):
                 raise NotComputedError(f"adapter: {self.r.adapter}: {why}")
             make_part("adapter", self._of_model, sizes)

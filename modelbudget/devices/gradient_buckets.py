@@ -8,6 +8,7 @@ is a view of the bucket from then on.
 from collections.abc import Callable
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.operations.autograd import in_layers
 from modelbudget.operations.tape import Tensor, empty
 
 Keep = Callable[[Tensor], None]
@@ -18,7 +19,7 @@ def make(run: RunConfig, trained: list[Tensor]) -> Keep | None:
     """Allocate buckets, which are kept from step to step; None if a run has none."""
     if run.gradient_buckets == "none":
         return None
-    buckets = {p: empty(p.shape, p.dtype, p.strides) for p in trained}
+    buckets = {p: empty(p.shape, p.dtype, p.strides) for p in in_layers(trained)}
 
     def keep(p: Tensor) -> None:
         if run.gradient_buckets == "views":

@@ -43,7 +43,7 @@ def adapter_file_bytes(class_name: str | None, a: Architecture, run: RunConfig) 
     if method.shared or run.adapter == "dora" or run.modules_to_save != "none":
         raise InputError([f"adapter = {run.adapter}: what PEFT adds to its file is not known"])
     shapes, n_before = {}, Counter[str]()
-    with running_on(tape_of(run, lists_allocations=False)) as tape:
+    with running_on(tape_of(run)) as tape:
         try:
             make_model(tape, type(a).program(), a, run)
         except NoProgramError as error:

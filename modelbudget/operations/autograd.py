@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from modelbudget.operations.tape import Active, Tensor
@@ -120,6 +120,15 @@ def make_leaf(x: Tensor) -> Tensor:
     x.node = Node("accumulate", [])
     x.node.number, x.node.leaf = NEWEST, x
     return x
+
+
+def in_layers(parameters: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield parameters, each while the tape names the layer that has it."""
+    tape = Active.tape
+    for p in parameters:
+        tape.layer = None if p.node is None else p.node.layer
+        yield p
+    tape.layer = None
 
 
 def backward(*roots: tuple[Tensor, Tensor]) -> None:

@@ -7,7 +7,7 @@ program that has the names of its torch module has the lifetimes of that module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -54,6 +54,22 @@ class Allocation(NamedTuple):
     """In a loop over tokens: the first of those of the step."""
 
 
+class Repeat(NamedTuple):
+    """Layers of a run that stand for more of them, in a row."""
+
+    layers: range
+    times: Any
+
+
+def times_of_layers(repeats: Sequence[Repeat]) -> dict[int | None, Any]:
+    """Return for how many layers each stands, if it is more than one."""
+    times: dict[int | None, Any] = {}
+    for repeat in repeats:
+        for layer in repeat.layers:
+            times[layer] = times.get(layer, 1) * repeat.times
+    return times
+
+
 _make_tuple = tuple.__new__
 """As the class itself does, in a third of the time."""
 
@@ -72,12 +88,19 @@ class Tape:
         """Whose kernels run, `gpu` or `cpu`: they differ in what they have beside a result."""
         self.live: Any = Active.zero()
         self.peak: Any = 0
-        self.allocations: list[Allocation] | None = [] if lists_allocations else None
+        is_listed = lists_allocations or Active.zero is not int  # symbols have no order
+        self.allocations: list[Allocation] | None = [] if is_listed else None
         self.parameters: list[Tensor] = []
         self.originals: dict[str, Tensor] = {}
         """By component: frozen parameters of which a copy is trained."""
         self.caches: list[tuple[str, Any]] = []
         self.flops: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
+
+        self.repeats, self.times = Active.repeats, times_of_layers(Active.repeats)
+        self.repeating: list[tuple[Repeat, Any, Any, int]] = []
+        """The repeats that run, the innermost last: what was live, and the peak, before."""
+        self.running: int | None = None
+        """The layer of the last allocation."""
 
         self.leaves: list[Tensor] = []
         """Tensors of a pass that are no parameters and keep a gradient until it ends."""
@@ -119,11 +142,16 @@ class Tape:
             return self.node.component
         return self.components[-1]
 
+    def layer_that_runs(self) -> int | None:
+        return self.layer if self.node is None else self.node.layer
+
     def allocated(self, n_bytes) -> None:
+        node = self.node
+        layer = self.layer if node is None else node.layer
+        if layer != self.running and self.repeats:
+            self._go_to(layer)
         self.live = self.live + n_bytes
         if self.allocations is not None:
-            node = self.node
-            layer = self.layer if node is None else node.layer
             token = self.token if self.token is not None or node is None else node.token
             components = self.components
             component = components[-1] if len(components) > 1 or node is None else node.component
@@ -132,8 +160,33 @@ class Tape:
         elif self.live > self.peak:
             self.peak = self.live
 
+    def _go_to(self, layer: int | None) -> None:
+        """Leave the repeats that a layer is not in, and begin those that it is in.
+
+        All of a repeat leave what one leaves, and so live bytes at a moment are a line from the
+        first of them to the last.
+        """
+        self.running = layer
+        while self.repeating and layer not in self.repeating[-1][0].layers:
+            repeat, live, peak, n_allocated = self.repeating.pop()
+            more = (self.live - live) * (repeat.times - 1)
+            if self.allocations is not None:
+                of_last = [x._replace(live=x.live + more) for x in self.allocations[n_allocated:]]
+                self.allocations += of_last
+            else:
+                self.peak = max(peak, self.peak, self.peak + more)
+            self.live = self.live + more
+        begun = [repeat for repeat, *_ in self.repeating]
+        for repeat in self.repeats:
+            if layer in repeat.layers and repeat not in begun:
+                n_allocated = len(self.allocations or ())
+                self.repeating.append((repeat, self.live, self.peak, n_allocated))
+                if self.allocations is None:
+                    self.peak = self.live
+
     def restart(self, phase: str) -> None:
         """Begin a phase, whose peak is at least what is live now."""
+        self._go_to(None)
         self.phase, self.peak = phase, self.live
         if self.allocations is not None:
             self.allocations = [Allocation(phase, None, "", "", 0, self.live)]
@@ -141,6 +194,8 @@ class Tape:
     def count_flops(self, n) -> None:
         """Count floating-point operations of what runs: two for a product and a sum."""
         of_phase, component = self.flops[self.phase], self.component()
+        if self.repeats:
+            n = n * self.times.get(self.layer_that_runs(), 1)
         of_phase[component] = of_phase.get(component, 0) + n
 
     @contextmanager
@@ -257,9 +312,12 @@ class Divided(Protocol):
 
 
 class Active:
-    """The tape on which operations run, and what makes the live bytes of a new one: 0."""
+    """The tape on which operations run, and what a new one begins with."""
 
     zero: Any = int
+    """What makes its live bytes: 0."""
+    repeats: Sequence[Repeat] = ()
+    """Layers that stand for more of them; one inside of another is after it."""
     tape: Tape
 
 
@@ -280,6 +338,16 @@ def running_on(tape: Tape) -> Iterator[Tape]:
         Active.tape = before
 
 
+@contextmanager
+def repeating(repeats: Sequence[Repeat]) -> Iterator[None]:
+    """Let layers stand for more of them, on tapes that are made here."""
+    before, Active.repeats = Active.repeats, repeats
+    try:
+        yield
+    finally:
+        Active.repeats = before
+
+
 def steps(loop: Iterable[Item], n_token: int = 1) -> Iterator[Item]:
     """Run a loop whose steps take n_token tokens each, and name the step on the tape."""
     tape = Active.tape
@@ -293,23 +361,38 @@ def steps(loop: Iterable[Item], n_token: int = 1) -> Iterator[Item]:
 
 
 class Storage:
-    """Bytes that are live until no tensor and no node holds them."""
+    """Bytes that are live until no tensor and no node holds them.
 
-    __slots__ = ("__weakref__", "is_of_trained_parameter", "n_bytes", "tape")
+    In a layer that stands for more of them, it stands for as many (`times`). What happens to it
+    outside of layers happens to all.
+    """
+
+    __slots__ = ("__weakref__", "is_of_trained_parameter", "layer", "n_bytes", "tape")
 
     def __init__(self, n_bytes):
         tape = Active.tape
         self.n_bytes, self.tape, self.is_of_trained_parameter = n_bytes, tape, False
         tape.allocated(n_bytes)
+        self.layer = tape.running
+        """The layer that has allocated it, if layers are repeated."""
+
+    @property
+    def times(self):
+        return self.tape.times.get(self.layer, 1)
 
     def resize(self, n_bytes) -> None:
         """Free the bytes and allocate others, for the same tensors (`UntypedStorage.resize_`)."""
-        self.tape.live, self.n_bytes = self.tape.live - self.n_bytes, n_bytes
-        self.tape.allocated(n_bytes)
+        times = self._times_here()
+        self.tape.live, self.n_bytes = self.tape.live - self.n_bytes * times, n_bytes
+        self.tape.allocated(n_bytes * times)
 
     def __del__(self):
         tape = self.tape
-        tape.live = tape.live - self.n_bytes
+        n_bytes = self.n_bytes
+        tape.live = tape.live - (n_bytes if self.layer is None else n_bytes * self._times_here())
+
+    def _times_here(self):
+        return self.times if self.tape.layer_that_runs() is None else 1
 
 
 class Tensor:

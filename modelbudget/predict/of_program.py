@@ -188,14 +188,12 @@ def run_program(
             raise NoProgramError("lm_head: false; a model without logits has no loss")
         if is_pipelined(run):
             return pipelined_step(a, run)
-        return _of_depth(
-            lambda a: training_step(program, a, run, True, preference=preference), a, run
-        )
+        return _of_depth(lambda a: training_step(program, a, run, preference=preference), a, run)
     if not (type(a).has_cache or (use == "inference" and type(a).reads_all_at_once)):
         raise NoProgramError(f"{use} of {a.name()}")
     if use == "caches":
         return of_any_depth(lambda a: declared_caches(program, a, run), a, 1)
-    return _of_depth(lambda a: inference(program, a, run, lists_allocations=True), a, run, 1)
+    return _of_depth(lambda a: inference(program, a, run), a, run, 1)
 
 
 def _of_depth(compute: Callable, a: Architecture, run: RunConfig, n_end: int = 2) -> Any:

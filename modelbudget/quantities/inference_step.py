@@ -8,7 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, is_sharded
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Tape, empty, running_on
+from modelbudget.operations.tape import Active, Tape, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import OfPhases, of_any_length
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -76,7 +76,7 @@ def declared_caches(program, a, run: RunConfig) -> Inference:
     """Return the caches of a model that is made and not run. Raises NoProgramError."""
     check_devices(run)
     result = Inference()
-    with running_on(tape_of(run, lists_allocations=True)) as tape, tape.without_graph():
+    with running_on(tape_of(run)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length
         make_model(tape, program, a, run)
         if tape.adapter is not None:
@@ -92,8 +92,9 @@ def _add_caches(result: Inference, tape: Tape) -> None:
         n_bytes = sum(tensor.storage.n_bytes for tensor in cache.tensors)
         if first.setdefault(name, n_bytes) != n_bytes:
             uneven.add(name)
-        result.caches[name] += n_bytes
-        result.n_caches[name] += 1
+        times = cache.tensors[0].storage.times
+        result.caches[name] += n_bytes * times
+        result.n_caches[name] += times
     result.n_caches.update({name: 1 - result.n_caches[name] for name in uneven})
 
 
@@ -105,9 +106,10 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
         if tape.adapter is not None:
             tape.adapter.check_forward()
         for p in tape.parameters:
-            result.parameter_bytes[p.name] += p.storage.n_bytes
+            result.parameter_bytes[p.name] += p.storage.n_bytes * p.storage.times
         tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
         _add_caches(result, tape)
+        before = tape.live
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
         if type(a).reads_all_at_once:
             tape.restart("forward")
@@ -130,4 +132,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
             for _, cache in tape.caches:
                 cache.forget_last()
         result.flops_decode = Counter(tape.flops["forward"])
+        tape.autocast = None
+        if Active.zero is int:
+            result.remainder = tape.live - before
     return result

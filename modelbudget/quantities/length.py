@@ -30,6 +30,8 @@ class OfPhases:
     repeats: dict[Any, tuple[Any, Any]] = field(default_factory=dict, compare=False)
     """Phases that allocate what another does, which are not listed: the other, and how many bytes
     more are live."""
+    remainder: int = field(default=0, compare=False)
+    """Bytes that are live at the end and should not be, of a run with numbers."""
 
 
 Result = TypeVar("Result", bound=OfPhases)
@@ -107,7 +109,7 @@ def of_any_length(
         if extended is None:
             return compute(run, lists_allocations)
         allocations[phase] = extended
-    result = type(results[0])()
+    result = type(results[0])(remainder=max(abs(of_run.remainder) for of_run in results))
     for name, value in vars(results[0]).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, [getattr(of_run, name) for of_run in results]))

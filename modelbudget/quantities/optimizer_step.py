@@ -24,6 +24,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
 from modelbudget.memory.optimizer_states import of_part
+from modelbudget.operations.autograd import in_layers
 from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
@@ -56,7 +57,8 @@ class OptimizerStep:
             self.trained = [_part_of_all(trained, run)]
         self.copies = self.trained
         if run.master_weights and not has_part_of_states(run):
-            self.copies = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
+            precise = at_least_float32(run.dtype)
+            self.copies = [empty(p.shape, precise) for p in in_layers(trained)]
         self.states: list[tuple[str, Tensor]] = []
         """Tensors that are kept from step to step, with their component."""
         self.is_first = True
@@ -110,6 +112,9 @@ class OptimizerStep:
         else:
             self._together(updated)
 
+    def n_bytes_of_states(self):
+        return sum(tensor.storage.n_bytes * tensor.storage.times for _, tensor in self.states)
+
     def bytes_by_component(self) -> Counter[str]:
         """Return the bytes of states and float32 copies."""
         kept = list(self.states)
@@ -117,7 +122,7 @@ class OptimizerStep:
             kept += [(p.name, copy) for p, copy in zip(self.trained, self.copies, strict=True)]
         n_bytes: Counter[str] = Counter()
         for name, tensor in kept:
-            n_bytes[name] += tensor.storage.n_bytes
+            n_bytes[name] += tensor.storage.n_bytes * tensor.storage.times
         return n_bytes
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -208,7 +213,7 @@ class OptimizerStep:
 
 def _part_of_all(trained: list[Tensor], run: RunConfig) -> Tensor:
     """Return a device's part of all parameters in a row, in float32 (`zero: 1`)."""
-    part = empty((of_part(run, sum(p.numel() for p in trained)),), "float32")
+    part = empty((of_part(run, sum(p.numel() * p.storage.times for p in trained)),), "float32")
     part.name = OF_MODEL
     return part
 

@@ -91,8 +91,7 @@ class Passes(OfPhases):
         `leaf`: an embedding that requires a gradient, which lives with the output that it leads to.
         """
         if key not in self.peaks:
-            assert tape.allocations is not None
-            self.peaks[key], self.allocations[key] = peak_of(tape), tape.allocations
+            self.peaks[key] = peak_of(tape)
             self.live[key, "before"], self.live[key, "after"] = before, tape.live
             self.results[key] = 0 if result is None else result.storage.n_bytes
             if leaf is not None and leaf.grad is not None:
@@ -136,7 +135,7 @@ def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
         return _run_passes(stage._replace(architecture=layers), letters, run)  # pyright: ignore[reportArgumentType]
 
     passes = of_any_depth(of_depth, stage.architecture)
-    return replace(passes, allocations={}, gradients=None)
+    return replace(passes, gradients=None)
 
 
 @lru_cache(maxsize=1024)
@@ -151,7 +150,7 @@ def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig)
         )
         return _run_optimizer(tuple(shallow), letters, run)  # pyright: ignore[reportArgumentType]
 
-    return replace(of_any_depth(of_depth, deepest.architecture), allocations={})
+    return of_any_depth(of_depth, deepest.architecture, keeps_pattern=True)
 
 
 def stages_of(a, run: RunConfig) -> tuple[Layers, ...]:
@@ -187,16 +186,17 @@ def _run_optimizer(stages: tuple[Layers, ...], letters: tuple[str, ...], run: Ru
     passes = (_run_passes(*of_stage, run) for of_stage in zip(stages, letters, strict=True))  # pyright: ignore[reportArgumentType]
     gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"
-    with running_on(tape_of(run, lists_allocations=True)) as tape:
+    with running_on(tape_of(run)) as tape:
         models, trained = [], []
         for stage in stages:
             tape.parameters = []
             models.append(_make(tape, stage, run))
             trained.append([kept_of(tape, p) for p in tape.parameters if p.needs_gradient])
         every = [p for of_stage in trained for p in of_stage]
-        numbers = sum(p.numel() for p in every)
+        numbers = sum(p.numel() * p.storage.times for p in every)
         buffer = empty((numbers,), "float32") if accumulates else None
         optimizer = OptimizerStep(stages[0].architecture, of_optimizer(run), every, buffer)
+        before = tape.live - optimizer.n_bytes_of_states()
         for name in ("first", "second"):
             steps.live[name] = tape.live
             tape.restart("backward")
@@ -209,8 +209,8 @@ def _run_optimizer(stages: tuple[Layers, ...], letters: tuple[str, ...], run: Ru
             optimizer.run()
             steps.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
-                assert tape.allocations is not None
-                steps.peaks[name], steps.allocations[name] = peak_of(tape), tape.allocations
+                steps.peaks[name] = peak_of(tape)
+        steps.remainder = tape.live - before - optimizer.n_bytes_of_states()
     return steps
 
 
@@ -225,7 +225,7 @@ def _declare(passes: Passes, stage: Layers, run: RunConfig, tape: Tape) -> None:
     is_packed = any(getattr(run, name) != value for name, value in SEPARATE.items())
     if is_packed and not (is_sharded(run) or is_divided(run) or is_partial(run)):
         run = run.model_copy(update=SEPARATE)
-        with running_on(tape_of(run, lists_allocations=False)) as tape:
+        with running_on(tape_of(run)) as tape:
             _make(tape, stage, run)
             _count(passes, tape)
     else:
@@ -234,8 +234,9 @@ def _declare(passes: Passes, stage: Layers, run: RunConfig, tape: Tape) -> None:
 
 def _count(passes: Passes, tape: Tape) -> None:
     for p in tape.parameters:
-        passes.parameters[p.name] += p.numel()
-        passes.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
+        storage = kept_of(tape, p).storage
+        passes.parameters[p.name] += p.numel() * storage.times
+        passes.parameter_bytes[p.name] += storage.n_bytes * storage.times
 
 
 def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
@@ -251,7 +252,7 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
     order = Stage({}, Saved(Counter(), Counter()), run)
     pending: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
-    with running_on(tape_of(run, lists_allocations=True)) as tape:
+    with running_on(tape_of(run)) as tape:
         model = _make(tape, stage, run)
         _declare(passes, stage, run, tape)
         if tape.adapter is not None:
@@ -263,6 +264,7 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
         tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
         gradient_of_states = empty(shape)
         inputs = [tokens if stage.is_first else make_leaf(empty(shape)) for _ in range(8)]
+        before_all = tape.live
         unread = iter(inputs)  # all are live to the end, as a stage's buffers are
         seen: set[str] = set()
         for letter in letters:
@@ -301,6 +303,15 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
             x = output = loss = leaf = None
             order.done(name)
         passes.gradients = gradients_again(trained)
+        pending.clear()
+        result = None
+        if tape.sharded is not None:  # no pass needs these any more
+            tape.sharded.perform_reduce_grad()
+            tape.sharded.reshard()
+        for p in trained:
+            p.grad = None
+        kept = [x.storage.n_bytes for x in tape.without_values.values()]
+        passes.remainder = tape.live - before_all - sum(kept)
     return passes
 
 

@@ -28,5 +28,5 @@ def saved_by_component(root: Node | None, parameters: Sequence[Tensor]) -> Count
     for component, x in saved:
         if isinstance(x, Tensor) and x.storage not in seen:
             seen.add(x.storage)
-            n_bytes[component] += x.storage.n_bytes
+            n_bytes[component] += x.storage.n_bytes * x.storage.times
     return n_bytes

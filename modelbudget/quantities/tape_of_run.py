@@ -20,7 +20,7 @@ def peak_of(tape: Tape):
     return highest(*(x.live for x in tape.allocations))
 
 
-def tape_of(run: RunConfig, lists_allocations: bool) -> Tape:
+def tape_of(run: RunConfig, lists_allocations: bool = False) -> Tape:
     """Return a tape on which a model of a run is made. Raises NoProgramError."""
     tape = Tape(run.dtype, lists_allocations)
     tape.backend = run.backend

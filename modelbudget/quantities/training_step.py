@@ -16,13 +16,13 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.devices import gradient_buckets
 from modelbudget.memory.optimizer_states import has_two_temporaries
 from modelbudget.operations.autocast import Autocast
-from modelbudget.operations.autograd import backward
+from modelbudget.operations.autograd import backward, in_layers
 from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError, NotComputedError
-from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Active, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
 from modelbudget.quantities.length import OfPhases, of_any_length
@@ -88,7 +88,7 @@ def _training_step(
             tape.adapter.check_forward()
         step, trained = _declared(tape, run)
         accumulates = run.gradient_casts == "accumulated"
-        numbers = sum(p.numel() for p in trained)
+        numbers = sum(p.numel() * p.storage.times for p in trained)
         # Declared in the order in which training allocates them.
         shape = (run.batch, run.length)
         tokens, targets = empty((*shape, *a.shape_of_token), "int64"), empty(shape, "int64")
@@ -98,7 +98,7 @@ def _training_step(
         tape.accumulates_gradients = accumulates
         optimizer = OptimizerStep(a, of_optimizer(run), trained, buffer)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
-        before = tape.live
+        before, n_kept = tape.live, optimizer.n_bytes_of_states()
         tape.restart("forward")
         _forward_backward(tape, step, model, run, (tokens, targets), preference)
         _finish(tape, step, "first.forward_backward")
@@ -122,6 +122,12 @@ def _training_step(
             step.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
                 _finish(tape, step, f"{name}.optimizer")
+        for p in trained:
+            p.grad = None
+        if Active.zero is int:
+            kept = [x.storage.n_bytes for x in tape.without_values.values()]
+            more = optimizer.n_bytes_of_states() - n_kept + sum(kept)
+            step.remainder = tape.live - before - more
     if n_steps and is_divided(run) and not has_parts_of_gradients(run):
         step.peaks, step.allocations, step.repeats = {}, {}, {}  # are not known
     return step
@@ -141,8 +147,9 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     """Return the parameters of a model that has been made, and those that are trained."""
     step = TrainingStep()
     for p in tape.parameters:
-        step.parameters[p.name] += p.numel()
-        step.parameter_bytes[p.name] += kept_of(tape, p).storage.n_bytes
+        storage = kept_of(tape, p).storage
+        step.parameters[p.name] += p.numel() * storage.times
+        step.parameter_bytes[p.name] += storage.n_bytes * storage.times
     trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
     if optimizer_named(run.optimizer).updates_in == "backward":
         raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
@@ -166,7 +173,7 @@ def of_optimizer(run: RunConfig) -> RunConfig:
 def declared(program, a, run: RunConfig) -> TrainingStep:
     """Return parameters, gradients and states of a program that is not run: each has a gradient."""
     check_devices(run)
-    with running_on(tape_of(run, lists_allocations=True)) as tape:
+    with running_on(tape_of(run)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
         optimizer = OptimizerStep(a, of_optimizer(run), trained, None)
@@ -213,7 +220,8 @@ def gradients_of(trained: list[Tensor], accumulates: bool) -> Counter[str]:
     for p in trained:
         if accumulates or p.grad is not None:
             of = p.grad if isinstance(p.grad, WholeGradient) else p
-            n_bytes[p.name] += BYTES["float32"] * p.numel() if accumulates else of.storage.n_bytes
+            of_one = BYTES["float32"] * p.numel() if accumulates else of.storage.n_bytes
+            n_bytes[p.name] += of_one * p.storage.times
     return n_bytes
 
 
@@ -229,10 +237,11 @@ def gradients_again(trained: list[Tensor]) -> Callable[[list[Tensor]], None]:
 
     def allocate(trained: list[Tensor]) -> None:
         storages: dict[int, Storage] = {}
-        for i, gradient, storage, n_bytes in layouts:
+        parameters = in_layers(trained[i] for i, *_ in layouts)
+        for p, (_, gradient, storage, n_bytes) in zip(parameters, layouts, strict=True):
             if storage not in storages:
                 storages[storage] = Storage(n_bytes)
-            trained[i].grad = _stored_in(storages[storage], gradient)
+            p.grad = _stored_in(storages[storage], gradient)
 
     return allocate
 
@@ -350,11 +359,13 @@ def pass_alone(
     if is_sharded(run):
         raise NoProgramError(f"zero: {run.zero} in a pass alone")
 
-    def compute(run: RunConfig, _) -> TrainingStep:
+    def compute(run: RunConfig, lists_allocations: bool) -> TrainingStep:
         step = TrainingStep()
-        with running_on(tape_of(run, lists_allocations=True)) as tape:
+        with running_on(tape_of(run, lists_allocations)) as tape:
             model = make_model(tape, program, a, run)
-            tape.live = tape.live - sum(p.storage.n_bytes for p in tape.parameters)
+            tape.live = tape.live - sum(
+                p.storage.n_bytes * p.storage.times for p in tape.parameters
+            )
             before = tape.live
             tokens, mask = (empty((run.batch, run.length), "int64") for _ in range(2))
             inputs = tape.live - before
@@ -373,5 +384,5 @@ def pass_alone(
         return step
 
     if preference is not None:
-        return compute(run, True)
-    return of_any_length(compute, a, run, lists_allocations=True)
+        return compute(run, False)
+    return of_any_length(compute, a, run, lists_allocations=False)

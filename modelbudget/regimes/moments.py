@@ -84,11 +84,11 @@ class Moment:
     __rmul__ = __mul__
 
     def _with(self, n_bytes, sign: int = 1) -> Moment:
-        changes, n, factor = self.parts[0]
-        if len(self.parts) > 1 or factor != 1 or n < len(changes):
+        *others, (changes, n, factor) = self.parts
+        if factor != 1 or n < len(changes):
             return Moment(*self.parts, ([(n_bytes, sign)], 1, 1))
         changes.append((n_bytes, sign))
-        return Moment((changes, n + 1, 1))
+        return Moment(*others, (changes, n + 1, 1))
 
 
 def nothing() -> Moment:

@@ -1,7 +1,5 @@
 """Programs of families that are not decoders against traces: every allocation, in order."""
 
-from dataclasses import replace
-
 import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.inference import measured_inference, predicted_inference
@@ -64,16 +62,14 @@ def test_shallow_and_short_runs_are_a_deep_and_long_one(name):
     a, run = deep(DEEP[name]), RunConfig(batch=2, length=12)
     program = type(a).program()
     assert shallow(a) or short(a, run)
-    step = of_any_depth(lambda a: training_step(program, a, run, True), a)
-    assert replace(step, allocations={}) == _training_step(program, a, run, False, 2)
+    step = of_any_depth(lambda a: training_step(program, a, run), a)
+    assert step == _training_step(program, a, run, False, 2)
     if type(a).has_cache or type(a).reads_all_at_once:
-        step = of_any_depth(lambda a: inference(program, a, run, True), a, 1)
-        assert replace(step, allocations={}) == _inference(program, a, run, False)
+        step = of_any_depth(lambda a: inference(program, a, run), a, 1)
+        assert step == _inference(program, a, run, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "n_layers"), [("RoBERTa", [2, 3]), ("Transformer-XL", [2, 3, 4, 5])]
-)
+@pytest.mark.parametrize(("name", "n_layers"), [("RoBERTa", [3]), ("Transformer-XL", [3, 5])])
 def test_one_period_at_each_end_is_enough_unless_layers_share_a_tensor(name, n_layers):
     """Layers of Transformer-XL read the same positions, whose first gradient is a view.
 
@@ -85,7 +81,7 @@ def test_one_period_at_each_end_is_enough_unless_layers_share_a_tensor(name, n_l
 
     def step(a):
         depths.append(a.n_layer)
-        return training_step(type(a).program(), a, run, True)
+        return training_step(type(a).program(), a, run)
 
     of_few = of_any_depth(step, a)
     assert of_few.peaks == _training_step(type(a).program(), a, run, False, 2).peaks
