@@ -6,7 +6,7 @@ nothing is saved, in the first and the last. Between these, live bytes are affin
 the next, so that a peak lies at one end. One run, in which a period stands for all between the
 others, therefore gives any depth (`Repeat` of `operations/tape.py`).
 
-Of numbers, one period at each end mostly is enough: what a period adds to what is live later must
+Of numbers, one layer at each end mostly is enough: what a period adds to what is live later must
 be the same all the time, or else it is not freed with them (`remainder`). It is not where layers
 read the same tensor, whose first gradient may be a view of something larger, while the sums of
 several are not. A model of which two at each end are too few runs as deep as it is.
@@ -36,11 +36,11 @@ class Shallow(NamedTuple):
     """For how many periods it stands."""
 
 
-def shallow(a, n_end: int = 2) -> Shallow | None:
+def shallow(a, n_end: int = 2, of_layers: bool = False) -> Shallow | None:
     """Return the run that stands for a model: none if it is not deeper than that.
 
     `n_end`: the periods at each end that may differ from those between them, if a family does not
-    need more.
+    need more; `of_layers`: the layers.
     """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
@@ -52,9 +52,9 @@ def shallow(a, n_end: int = 2) -> Shallow | None:
     other_periods = (index(getattr(a, name, 1)) for name in ("global_every", "n_shared_block"))
     period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
     period *= lcm(*other_periods)
-    n_end = max(n_end, getattr(type(a), "UNLIKE_PERIODS", 1))
-    first = n_dense + -n_dense % period + n_end * period
-    n_left_out = (a.n_layer - first - n_end * period) // period
+    n_end = max(n_end, getattr(type(a), "UNLIKE_PERIODS", 1)) * (1 if of_layers else period)
+    first = n_dense + n_end
+    n_left_out = (a.n_layer - first - n_end) // period
     if n_left_out < 2:
         return None
     return Shallow(index(a.n_layer - n_left_out * period), first, period, n_left_out)
@@ -65,11 +65,11 @@ def of_any_depth(
 ) -> Result:
     """Return the quantities of an architecture; `run` gives them, of fewer layers.
 
-    With numbers, whose live bytes can be compared, one period at each end is tried first.
+    With numbers, whose live bytes can be compared, one layer at each end is tried first.
     `keeps_pattern`: only the number of layers may change.
     """
-    for n in range(1 if Active.zero is int else n_end, n_end + 1):
-        if (of_few := shallow(a, n)) is None:
+    for of_few in [shallow(a, 1, of_layers=True)] * (Active.zero is int) + [shallow(a, n_end)]:
+        if of_few is None:
             continue
         few, repeats = with_few_layers(a, of_few, keeps_pattern)
         with repeating(repeats):
