@@ -4,7 +4,7 @@ from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
 from helpers.tiers import examples
 from hypothesis import given, settings
-from hypothesis.strategies import integers
+from hypothesis.strategies import fixed_dictionaries, integers, just, lists, sampled_from
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.decoder_program import program
@@ -13,6 +13,17 @@ from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import inference
 from modelbudget.quantities.training_step import training_step
+
+LAYERS = [("attention", "mlp"), ("sliding_attention", "mlp"), ("attention", "moe")]
+RUNS = fixed_dictionaries(
+    {
+        "attention_kernel": sampled_from(["flash", "math"]),
+        "recompute": sampled_from(["none", "full"]),
+        "foreach": sampled_from([True, False]),
+        "data_parallel": just(2),
+        "zero": sampled_from([0, 3]),
+    }
+)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -42,6 +53,30 @@ def test_a_shallow_run_is_a_deep_one(decoder_and_run, n_layer):
 
         assert of_any_depth(shallow, a, n_end) == whole
         assert len(n_layers) == 1 or max(n_layers) < n_layer
+
+
+@settings(max_examples=examples(6), deadline=None)
+@given(lists(sampled_from(LAYERS), min_size=1, max_size=8), integers(0, 5), integers(12, 24), RUNS)
+def test_layers_in_any_order_are_few_of_them(layers, n_dense, n_layer, changes):
+    """Catches equal layers in a row of which three do not stand for all, inside of a period too."""
+    mixers, mlps = (" ".join(names) for names in zip(*layers, strict=True))
+    sizes = {"n_vocab": 9, "d_model": 8, "n_head": 2, "n_kv_head": 1, "d_head": 4, "d_ff": 24}
+    if "moe" in mlps:
+        sizes |= {"n_expert": 4, "n_expert_per_token": 2, "d_expert": 12}
+    window = 4 if "sliding_attention" in mixers else 0
+    pattern = {"n_layer": n_layer, "n_dense_layer": n_dense, "mixers": mixers, "mlps": mlps}
+    a = Decoder(**sizes, **pattern, n_ctx=16, window=window, tied=False)
+    run = RunConfig(batch=2, length=16, dtype="bfloat16", **changes)
+    n_layers = []
+
+    def few(a):
+        n_layers.append(a.n_layer)
+        return training_step(program, a, run)
+
+    assert of_any_depth(few, a) == training_step(program, a, run)
+    period = len(layers)
+    assert len(n_layers) == 1
+    assert n_layers[0] <= min(n_layer, n_dense + 2 * period + 1)
 
 
 def test_a_peak_in_a_layer_between_the_first_and_the_last():
