@@ -1,9 +1,7 @@
 import logging
-from pathlib import Path
 
 import polars as pl
 
-from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import read_json, write_json
 from modelbudget.common.paths import MEASUREMENTS, MODELS, REFERENCE_TRACES
@@ -15,9 +13,6 @@ from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.reference.cached_classes import traces_of
 from modelbudget.plan.job_setup import note_failure, start_log
 from modelbudget.predict.predict import predict
-from modelbudget.report.charts.chart_files import save
-from modelbudget.report.charts.sweep_charts import sweep_charts
-from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
@@ -50,17 +45,6 @@ for compared in (comparison.filter(is_compared()), judged(comparison)):
         logging.error("disagrees: %s", row)
 is_zoo = "zoo" in made.keys()  # noqa: SIM118 - Snakemake's list of files has names
 counted = zoo(Catalogue(MODELS), points, comparison, counts) if is_zoo else None
-charts = sweep_charts(
-    SweepTables(
-        summary["axes"],
-        comparison,
-        accelerators(Path(given.accelerators)),
-        summary=summary,
-        points=points,
-        traces=traces.table,
-        solved=[pl.read_parquet(path) for path in given.solved],
-    )
-)
 
 tables = {made.predicted: predicted, made.measured: found.table, made.traces: traces.table,
           made.parquet: comparison, made.csv: comparison}  # fmt: skip
@@ -68,4 +52,3 @@ tables |= {made.zoo: counted, made.zoo_csv: counted} if is_zoo else {}
 for output, table in tables.items():
     write_table(output, table)
 write_json(made.failures, found.failures, indent=2)
-save(charts, made.charts)

@@ -2,10 +2,13 @@ from pathlib import Path
 
 from modelbudget.common.files import replacing_folder
 from modelbudget.plan.job_setup import give_way, start_log
-from modelbudget.report.charts.chart_files import draw, load
+from modelbudget.report.charts.chart_files import draw
+from modelbudget.report.page_results import Results
 
 start_log(snakemake)
 give_way()
-for charts, pictures in zip(snakemake.input.charts, snakemake.output.pictures, strict=True):
+results = Results.read(Path("results"), snakemake.input, [])
+charts = {sweep.name: sweep.charts for sweep in (*results.sweeps, *results.predicted)}
+for pictures in snakemake.output.pictures:
     with replacing_folder(pictures) as folder:
-        draw(load(Path(charts)), folder)
+        draw(charts[Path(pictures).parent.name], folder)

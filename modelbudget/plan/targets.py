@@ -29,11 +29,9 @@ OF_ALL = (
 )  # fmt: skip
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
-    "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
+    "reference_traces.parquet", "comparison.parquet", "comparison.csv",
 )  # fmt: skip
-OF_PREDICTED = (
-    "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json",
-)  # fmt: skip
+OF_PREDICTED = ("sweep.json", "predictions", "totals.parquet", "shares.parquet")
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
 OF_SOLVED = ("solutions", "frontier", "published")
@@ -88,13 +86,21 @@ def results(
 
 def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str], is_of_all: bool) -> list[str]:
     """Return the files that the page is made of, all results but pictures."""
-    of_sweep = ("sweep.json", "points.parquet", "comparison.parquet", "charts.json")
     return [
         *of_report(sweeps, is_of_all),
+        *of_charts(sweeps, predicted),
+        *tables(sweeps, "zoo", "fit", "layouts", "reference_counts"),
+    ]
+
+
+def of_charts(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+    """Return the files that the charts of sweeps are drawn from."""
+    of_sweep = ("sweep.json", "points.parquet", "comparison.parquet")
+    of_predicted = ("sweep.json", "totals.parquet", "shares.parquet")
+    return [
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
-        *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
-        *tables(sweeps, "zoo", "fit", "layouts", "frontier"),
-        *tables(sweeps, "reference_traces", "reference_counts"),
+        *(f"results/{name}/{file}" for name in predicted for file in of_predicted),
+        *tables(sweeps, "reference_traces", *OF_SOLVED),
     ]
 
 

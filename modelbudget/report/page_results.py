@@ -7,9 +7,18 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.class_verdict import values_of_classes
+from modelbudget.report.charts.chart_files import specs_of
+from modelbudget.report.charts.predicted_ranges import predicted_charts
+from modelbudget.report.charts.sweep_charts import sweep_charts
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.derive import named_architecture
+
+SOLVED = ("solutions", "frontier", "published")
+"""Tables of a sweep with `solve`."""
 
 
 class SweepResult(NamedTuple):
@@ -66,7 +75,10 @@ class Results(NamedTuple):
     def read(
         cls, folder: Path, files: Iterable[str], on_request: Sequence[tuple[str, str]]
     ) -> "Results":
-        """Read files of a folder. Those of a sweep lie in one folder with its sweep.json."""
+        """Read files of a folder, and draw the charts.
+
+        Files of a sweep lie in one folder with its sweep.json.
+        """
         by_folder: dict[Path, dict[str, Any]] = {}
         for file in map(Path, files):
             by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
@@ -76,7 +88,12 @@ class Results(NamedTuple):
         return cls(
             [_sweep(sweep) for sweep in sweeps.values() if "points.parquet" in sweep],
             [
-                PredictedResult(contents["sweep.json"], dict(contents["charts.json"]))
+                PredictedResult(
+                    contents["sweep.json"],
+                    specs_of(
+                        predicted_charts(contents["totals.parquet"], contents["shares.parquet"])
+                    ),
+                )
                 for contents in sweeps.values()
                 if "points.parquet" not in contents
             ],
@@ -104,12 +121,19 @@ def _sweep(contents: dict[str, Any]) -> SweepResult:
     counts = None if "zoo" in tables else tables.get("reference_counts")
     classes = values_of_classes(tables.get("reference_traces"), counts)
     fields = {name: tables[name] for name in SweepResult._fields if name in tables}
-    return SweepResult(
-        summary=contents["sweep.json"],
-        charts=dict(contents["charts.json"]),
-        classes=classes,
-        **fields,
+    summary = contents["sweep.json"]
+    charts = sweep_charts(
+        SweepTables(
+            summary["axes"],
+            tables["comparison"],
+            accelerators(ACCELERATORS),
+            summary=summary,
+            points=tables["points"],
+            traces=tables.get("reference_traces"),
+            solved=[tables[name] for name in SOLVED if name in tables],
+        )
     )
+    return SweepResult(summary=summary, charts=specs_of(charts), classes=classes, **fields)
 
 
 def ordered(sweeps: list) -> list:

@@ -42,7 +42,7 @@ def test_another_workflow_uses_it_as_a_module(make_project, tmp_path):
     assert "4 of 4 steps (100%) done" in run.stderr
     # Its own configuration is not the module's, and what is there is not made again.
     whole = outer.snakemake("-n", "modelbudget_all", "--config", "unused=1")
-    assert "small: predict, compare and draw charts" in whole.stdout
+    assert "small: predict and compare" in whole.stdout
     assert "Write out the points" not in whole.stdout
 
 

@@ -66,7 +66,7 @@ def test_running_again_does_nothing(project):
 def test_a_dry_run_reads_like_a_plan(project):
     project.write_sweep("another.yaml", SMALL)
     run = project.snakemake("-n", "results/another/comparison.parquet")
-    assert "another: predict, compare and draw charts" in run.stdout
+    assert "another: predict and compare" in run.stdout
     assert max(map(len, project.snakemake("-n").stdout.splitlines())) < 1000
     (project.folder / "configs" / "sweeps" / "another.yaml").unlink()
 
@@ -91,10 +91,10 @@ def test_only_what_changed_is_made_again(project):
     assert "4 measured before, 0 to measure" in project.log_of_measuring()
     made = path.read_text()
     path.write_text(made.replace("[8, 16]", "[8, 16, 24]"))
-    assert "small: predict, compare" in planned()
+    assert "small: predict and compare" in planned()
     path.write_text(made)
     project.write_sweep("other.yaml", SMALL)
-    assert "other: predict, compare" in planned()
+    assert "other: predict and compare" in planned()
     assert "small: " not in planned()
     (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
 
@@ -130,7 +130,7 @@ def test_chosen_sweeps_only(project):
     project.write_sweep("other.yaml", SMALL)
     run = project.snakemake("-n", "--config", "sweeps=other")
     (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
-    assert "other: predict, compare and draw charts" in run.stdout
+    assert "other: predict and compare" in run.stdout
     assert "small: " not in run.stdout
 
 
@@ -162,8 +162,7 @@ def test_predictions_alone_measure_nothing(reported):
     """More of them than a measured sweep may have points, each with its total."""
     results = reported.folder / "results" / "alone"
     assert {path.name for path in results.iterdir()} == {
-        "charts.json", "logs", "predictions", "shares.parquet", "sweep.json",
-        "totals.parquet",
+        "logs", "predictions", "shares.parquet", "sweep.json", "totals.parquet",
     }  # fmt: skip
     rows = pl.read_parquet(results / "predictions" / "*.parquet")
     assert rows.height == 150_000
@@ -181,7 +180,7 @@ def test_the_points_of_a_sweep_with_solve_are_its_frontier(make_project):
         "solve: {within: {without_embeddings: [1, 16_000]}, best: {n_vocab: most, n_layer: most}}\n"
         "measure: {device: meta}",
     )
-    run = project.snakemake("results/shapes/comparison.parquet", "results/shapes/charts.json")
+    run = project.snakemake("results/shapes/comparison.parquet", "results/shapes/charts")
     assert run.returncode == 0, run.stdout + run.stderr
     results = path.parents[2] / "results" / "shapes"
     points = pl.read_parquet(results / "points.parquet")
@@ -189,7 +188,7 @@ def test_the_points_of_a_sweep_with_solve_are_its_frontier(make_project):
     assert pl.read_parquet(results / "solutions.parquet").height == 6
     table = comparison(project, "shapes")
     assert table["agrees"].all()
-    assert "frontier" in (results / "charts.json").read_text()
+    assert (results / "charts" / "frontier.svg").exists()
     path.write_text(path.read_text().replace("[1, 16_000]", "[8_000, 8_001]"))
     run = project.snakemake("results/shapes/points.parquet")
     assert run.returncode

@@ -85,7 +85,7 @@ def test_damaged_results_are_made_again(whole, first):
     ("kinds", "planned"),
     [({"small/points": "truncated", "zoo/reference_counts": "edited"},
       ["Write out the points", "count the same models"]),
-     ({"small/comparison": "deleted"}, ["small: predict, compare"])],
+     ({"small/comparison": "deleted"}, ["small: predict and compare"])],
 )  # fmt: skip
 def test_damage_is_noticed_though_all_that_follows_is_there(whole, kinds, planned):
     """Also of a result of a job after one that runs, of which Snakemake asks no more."""
@@ -137,7 +137,7 @@ def test_results_carry_what_they_were_made_of(carried):
     [
         ("configs/sweeps/small.yaml", "[8, 16]", "[8, 24]", "Write out the points"),
         ("modelbudget/architecture/arithmetic.py", "-(-x // y)", "-(-x // y) + 1",
-         "small: predict, compare and draw charts"),
+         "small: predict and compare"),
         ("configs/accelerators.yaml", "driver_gib: 79.11", "driver_gib: 80.11",
          "Write the report's calculator"),
     ],
@@ -277,8 +277,9 @@ def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
 @pytest.mark.parametrize(
     ("file", "starts", "spares"),
     [
-        ("report/charts/theme.py", "predict, compare and draw", "Instantiate and count"),
-        ("report/templates/style.css", "Write the report", "predict, compare and draw"),
+        ("compare/comparison.py", "predict and compare", "Instantiate and count"),
+        ("report/charts/theme.py", "Write the report", "predict and compare"),
+        ("report/templates/style.css", "Write the report", "predict and compare"),
         ("measurement/trace/module_trace.py", "Instantiate and count", "Write out the points"),
     ],
 )

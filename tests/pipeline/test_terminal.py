@@ -59,7 +59,7 @@ def test_in_a_pipe_each_job_is_a_line(reported):
     assert [(int(job[1]), int(job[2])) for job in jobs] == [(i, total) for i in range(1, total + 1)]
     assert {
         "Instantiate and count the models of all sweeps",
-        "small: predict, compare and draw charts",
+        "small: predict and compare",
     } <= {job[4] for job in jobs}
     assert max(map(len, lines(reported.run.stderr))) <= 80
 
@@ -296,7 +296,7 @@ def test_names_that_read_as_numbers_are_names(project):
         project.write_sweep(f"{name}.yaml", SMALL)
         run = project.snakemake("-n", "--config", f"sweeps={name}")
         assert run.returncode == 0, run.stderr
-        assert f"{name}: predict, compare and draw charts" in run.stdout
+        assert f"{name}: predict and compare" in run.stdout
         assert "small: " not in run.stdout
 
 

@@ -8,11 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-import polars as pl
 from test_titles import check
 
-from modelbudget.common.files import read_json
-from modelbudget.report.page_results import SweepResult
+from modelbudget.report.page_results import Results
 
 TITLE = re.compile(r'<figure id="?([\w-]+)"?>\s*<figcaption>\s*<h3><a[^>]*>(.*?)</a>', re.DOTALL)
 OTHERS = ("one-step", "frontier", "devices",
@@ -27,14 +25,17 @@ def main(folder: str = "results") -> None:
         name: html.unescape(title).replace("\u00a0", " ") for name, title in TITLE.findall(page)
     }
     counted = []
-    for file in sorted(Path(folder).glob("*/comparison.parquet")):
-        sweep, summary = file.parent.name, read_json(file.parent / "sweep.json")
-        points = pl.read_parquet(file.parent / "points.parquet")
-        found = SweepResult(summary, points, pl.read_parquet(file), {})
-        for name, _ in read_json(file.parent / "charts.json"):
-            title = shown.get(f"{sweep}-{name}")
+    measured = sorted(Path(folder).glob("*/comparison.parquet"))
+    files = [
+        file
+        for made in measured
+        for file in (made.parent / "sweep.json", *made.parent.glob("*.parquet"))
+    ]
+    for sweep in Results.read(Path(folder), files, []).sweeps:
+        for name in sweep.charts:
+            title = shown.get(f"{sweep.name}-{name}")
             if title and name not in OTHERS:
-                counted += [name] if check(found, name, title) else []
+                counted += [name] if check(sweep, name, title) else []
     print(f"{len(counted)} titles hold")
     if len(counted) < ENOUGH:
         sys.exit(f"at least {ENOUGH} were expected")

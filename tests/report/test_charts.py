@@ -19,7 +19,7 @@ from helpers.results import charts_of_sweep
 from modelbudget.components.groups import GROUPS, MEMORY, group_of
 from modelbudget.report.charts import area_chart
 from modelbudget.report.charts.bar_chart import largest_part
-from modelbudget.report.charts.chart_files import draw, load, save
+from modelbudget.report.charts.chart_files import draw, specs_of
 from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.format import percent, times
 from modelbudget.report.charts.grouped_values import budget, evenly_spaced
@@ -288,11 +288,9 @@ def test_allocator_overhead_is_relative_to_requested_bytes():
 
 
 def test_files_hold_one_chart_three_times(tmp_path):
-    specs = tmp_path / "charts.json"
-    save(charts(*grid(d_model=SIZES)), specs)
-    assert list(load(specs)) == ["shares", "total"]
-    draw(load(specs), tmp_path)
-    specs.unlink()
+    specs = specs_of(charts(*grid(d_model=SIZES)))
+    assert list(specs) == ["shares", "total"]
+    draw(specs, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "shares.png", "shares.svg", "shares.vl.json", "total.png", "total.svg", "total.vl.json",
     ]  # fmt: skip

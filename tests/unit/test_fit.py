@@ -388,7 +388,7 @@ def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_
     path.write_text(path.read_text().replace("driver_gib: 23.64", "driver_gib: 15.64"))
     again = project.snakemake("-n", *made).stdout
     assert "small: solve for the largest models that fit on each accelerator" in again
-    assert "small: predict, compare and draw charts" in again
+    assert "Save the charts of all sweeps" in again
     assert "small: instantiate" not in again
 
     path.write_text(path.read_text().replace("24_000_000_000", "24e9"))

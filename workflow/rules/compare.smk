@@ -1,7 +1,6 @@
 # Reads the points of a sweep. Predicts them, collects their measurements and the traces of their
-# classes in transformers from the caches, and writes the comparison and the sweep's charts. Measures
-# and traces what is missing in the caches. One job, since each of these takes less time than to
-# start a job.
+# classes in transformers from the caches, and writes the comparison. Measures and traces what is
+# missing in the caches. One job, since each of these takes less time than to start a job.
 
 
 rule compare:
@@ -10,8 +9,6 @@ rule compare:
         summary=lambda wildcards: listed(wildcards, "sweep.json", "comparison"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
         counts=lambda wildcards: written(wildcards, "reference_counts"),
-        solved=lambda wildcards: written(wildcards, *targets.OF_SOLVED),
-        accelerators=ancient(ACCELERATORS),
     output:
         predicted="results/{sweep}/predicted.parquet",
         measured="results/{sweep}/measured.parquet",
@@ -24,7 +21,6 @@ rule compare:
             labels={"sweep": "{sweep}", "table": "comparison"},
             caption="../report/comparison.rst",
         ),
-        charts="results/{sweep}/charts.json",
     log:
         "results/{sweep}/logs/compare.log",
     wildcard_constraints:
@@ -35,9 +31,8 @@ rule compare:
         content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
         is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
-        accelerators=digest([ACCELERATORS]),
     message:
-        "{wildcards.sweep}: predict, compare and draw charts"
+        "{wildcards.sweep}: predict and compare"
     script:
         "../../scripts/compare.py"
 
@@ -56,7 +51,6 @@ use rule compare as compare_zoo with:
             labels={"sweep": "{sweep}", "table": "comparison"},
             caption="../report/comparison.rst",
         ),
-        charts="results/{sweep}/charts.json",
         zoo="results/{sweep}/zoo.parquet",
         zoo_csv=report(
             "results/{sweep}/zoo.csv",
@@ -70,5 +64,4 @@ use rule compare as compare_zoo with:
         content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
         is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
-        accelerators=digest([ACCELERATORS]),
         models=digest(targets.model_files()),

@@ -1,11 +1,11 @@
-# Reads charts. Writes every chart as Vega-Lite, SVG and PNG, on request (`snakemake chart_files`).
+# Reads comparisons and predictions. Writes every chart as Vega-Lite, SVG and PNG, on request (`snakemake chart_files`).
 # One job draws the charts of all measured sweeps, because starting the renderer takes longer than
 # drawing the charts of a sweep.
 
 
 rule pictures:
     input:
-        charts=expand("results/{sweep}/charts.json", sweep=SWEEPS),
+        targets.of_charts(SWEEPS, []),
     output:
         pictures=[
             report(
@@ -31,7 +31,7 @@ rule pictures:
 
 use rule pictures as predicted_pictures with:
     input:
-        charts=["results/{predicted}/charts.json"],
+        targets.of_charts({}, ["{predicted}"]),
     output:
         pictures=[
             report(

@@ -1,5 +1,5 @@
 # Reads a sweep file with `device: none` and the published models. Writes all predictions as parts of
-# Parquet, summaries along each axis, and charts of the summaries for the report.
+# Parquet, and summaries along each axis.
 
 
 rule predictions:
@@ -23,20 +23,3 @@ rule predictions:
         "{wildcards.predicted}: predict every point of the grid"
     script:
         "../../scripts/predictions.py"
-
-
-rule predicted_charts:
-    input:
-        totals="results/{predicted}/totals.parquet",
-        shares="results/{predicted}/shares.parquet",
-    output:
-        charts="results/{predicted}/charts.json",
-    log:
-        "results/{predicted}/logs/charts.log",
-    conda:
-        "../../environment.yml"
-    threads: 1
-    message:
-        "{wildcards.predicted}: draw the charts that the report shows"
-    script:
-        "../../scripts/predicted_charts.py"

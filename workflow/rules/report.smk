@@ -1,6 +1,6 @@
-# Reads all results except pictures. Writes the report in one file, the verdict, and versions, commit,
-# machine, time, and how many models were measured in this run. The page of named sweeps does not wait
-# for what depends on no sweep.
+# Reads all results except pictures. Draws the charts. Writes the report in one file, the verdict, and
+# versions, commit, machine, time, and how many models were measured in this run. The page of named
+# sweeps does not wait for what depends on no sweep.
 
 
 rule report:

@@ -1,4 +1,4 @@
-"""Charts as files: all specs of a sweep in one file, and each chart as Vega-Lite, SVG and PNG."""
+"""Specs of charts, and each chart as files: Vega-Lite, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import vl_convert
-
-from modelbudget.common.files import write
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,14 +24,11 @@ It is set only while drawing: a browser that inherits it finds no font.
 """
 
 
-def save(charts: dict[str, alt.TopLevelMixin], path: str | Path) -> None:
-    """Write all charts to one JSON file: pairs of name and Vega-Lite spec, in order."""
-    write(path, _json([(name, chart.to_dict()) for name, chart in charts.items()]))
-
-
-def load(path: Path) -> dict[str, dict]:
-    """Read the specs by name from a file that `save` has written."""
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+def specs_of(charts: dict[str, alt.TopLevelMixin]) -> dict[str, dict]:
+    """Return the Vega-Lite spec of each chart by name, as JSON has it."""
+    return {
+        name: json.loads(_json(chart.to_dict(validate=False))) for name, chart in charts.items()
+    }
 
 
 @patch.dict(os.environ, FONTS)

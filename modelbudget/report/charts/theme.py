@@ -6,9 +6,14 @@ from typing import Any, TypeVar
 
 import altair as alt
 import polars as pl
+from altair.utils import schemapi
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
+
+# Altair would compare each part of a chart with the schema of Vega-Lite when it is made, which
+# takes a third of the time of drawing. `to_dict` of a whole chart compares all of it, as tests do.
+schemapi.disable_debug_mode()
 
 Drawn = TypeVar("Drawn", bound=alt.TopLevelMixin)
 Layers = alt.LayerChart | alt.FacetChart
