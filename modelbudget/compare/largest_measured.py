@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import polars as pl
+
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.predict.largest_that_fits import Cell, Model, depth, totals
 from modelbudget.sweeps.quantity_names import FITS
@@ -38,14 +40,22 @@ def measure_solutions(
         models = [model for model in wanted if depth(model) <= MOST_LAYERS]
         too_deep = f"not traced (more than {MOST_LAYERS} layers)"
         missing |= {(purpose, model): too_deep for model in wanted if depth(model) > MOST_LAYERS}
-        if not models:
-            continue
         where = settings.model_copy(update={"quantities": sorted(needs), "device": "meta"})
-        measurements = measure_new(models, where, n_workers, folder)
-        reasons = {
-            (row["architecture"], row["run"]): row["failure"] for row in measurements.failures
-        }
-        of_digests = totals(measurements.table, purpose)
+        # The sweep measures its own points too, with all of its quantities.
+        points = {cell.model for cell in cells} if settings.device == "meta" else set()
+        of_points = [model for model in models if model in points]
+        of_others = [model for model in models if model not in points]
+        reasons, of_digests = {}, {}
+        for measure, group in ((settings, of_points), (where, of_others)):
+            if group:
+                measurements = measure_new(group, measure, n_workers, folder)
+                table = measurements.table.filter(pl.col("quantity").is_in(needs))
+                of_digests |= totals(table, purpose)
+                reasons |= {
+                    (row["architecture"], row["run"]): row["failure"]
+                    for row in measurements.failures
+                    if row["quantity"] in needs
+                }
         for model in models:
             architecture, run = model
             digests = architecture.digest(), run.digest()

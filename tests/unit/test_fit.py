@@ -28,6 +28,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
@@ -431,6 +432,22 @@ def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
     assert both["confirmed"].to_list() == [True] * 20
     same = ["purpose", "device", "value", "bytes", "measured", "measured_beyond"]
     assert both.filter(point="000001").select(same).equals(table.select(same))
+
+
+def test_a_point_that_does_not_fit_is_measured_once(sweep, tmp_path, caplog):
+    """With all quantities of its sweep, which that measures anyway."""
+    caplog.set_level(logging.INFO)
+    expanded = sweep(
+        FITTED.replace(", cache_bytes", "").replace("n_layer: 1", "batch: 1, n_layer: 1")
+    )
+    points = [(point.architecture, point.run) for point in expanded.points]
+    measure_new(points, expanded.sweep.measure, 1, tmp_path)
+    device = Accelerator(name="1 kB", bytes=1000, source="a test")
+    solved = list(cells(*solvable(expanded), [device]))
+    table = fit_table(solved, *measure_solutions(solved, expanded.sweep.measure, 1, tmp_path))
+    assert "1 measured before, 0 to measure" in caplog.text
+    assert table.select("value", "confirmed").rows() == [(0, True)]
+    assert table["measured_beyond"].equals(table["bytes_beyond"])
 
 
 NOTHING_TRACED = {
