@@ -7,6 +7,7 @@ of a model page is run.
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,11 @@ from torch import nn
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.construct import config_object, construct
+from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.count import count
 from modelbudget.measurement.process.device import use_one_core
+from modelbudget.measurement.trace.module_trace import import_compiler
+from modelbudget.modules.initialise import uninitialised
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
@@ -46,6 +50,11 @@ def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> l
     If a process crashes or hangs, only its class is lost.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(wanted) // 8))
+    if n_workers > 1:  # import once, before workers are forked
+        import_compiler()
+        for class_name in {class_name for class_name, _ in wanted}:
+            with suppress(Exception):  # counting it gives the reason
+                getattr(transformers, class_name)
     log.info("%d classes, %d processes", len(wanted), n_workers)
     outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
     by_number = dict(progress(outcomes, len(wanted)))
@@ -60,7 +69,8 @@ def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> l
 def witness(class_name: str, config: dict[str, Any]) -> Witness:
     """Count the class `class_name` with the keys of a config."""
     try:
-        model = build(class_name, config)
+        with uninitialised():
+            model = build(class_name, config)
     except ValueError as error:
         return Witness(class_name, None, None, str(error))
     return Witness(
