@@ -28,7 +28,8 @@ def results(catalogue) -> Results:
         drawn = charts_of_sweep(one.summary["axes"], one.comparison, DEVICES)
         expanded = expand(SWEEPS / f"{name}.yaml", catalogue)
         quantities = expanded.sweep.measure.quantities
-        solved = list(cells(expanded.points, quantities, expanded.sweep.fit, DEVICES))
+        fields = [*dict.fromkeys([*expanded.sweep.fit, "length"])] if expanded.sweep.fit else []
+        solved = list(cells(expanded.points, quantities, fields, DEVICES))
         seen = {(c.purpose, c.largest): 1 for c in solved[:1]} | {
             (c.purpose, c.beyond): 10**15 for c in solved[:1]
         }
