@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from modelbudget.api.command.app import main
 from modelbudget.compare import zoo
 from modelbudget.compare.comparison import compare
-from modelbudget.measurement import measured
+from modelbudget.measurement import measured_table as measured
 from modelbudget.measurement.reference import cached_classes as reference
 from modelbudget.plan import targets
 from modelbudget.predict import largest_that_fits, shape_search
