@@ -7,7 +7,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.report.assets import calculator
-from modelbudget.report.ratios import predicted
+from modelbudget.report.predicted_readings import predicted
 
 catalogue = Catalogue(MODELS)
 write_json(snakemake.output.calculator, calculator(catalogue), ensure_ascii=False)

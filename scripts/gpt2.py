@@ -10,7 +10,8 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
-from modelbudget.compare.gpt2_ledger import ledger, surgery
+from modelbudget.compare.gpt2_ledger import ledger
+from modelbudget.compare.untied_head import surgery
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.rank import trace_step_of_rank
 from modelbudget.measurement.trace.step_trace import trace_step

@@ -151,20 +151,20 @@ def calculator_once(catalogue, kept):
 @pytest.fixture(scope="session")
 def readings_once(catalogue, kept):
     """Let all processes predict the readings of GPUs, of others and our own, once."""
-    from modelbudget.report import ratios
+    from modelbudget.report import predicted_readings
 
-    compute = ratios.predicted
+    compute = predicted_readings.predicted
 
     @cache
     def once(other):
         if other is not catalogue:
             return compute(other)
-        files = *files_in(ROOT / "configs" / "models"), ratios.READINGS
+        files = *files_in(ROOT / "configs" / "models"), predicted_readings.READINGS
         made_of = store.key(code("report"), digest(files))
         return kept("readings", partial(compute, catalogue), made_of)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ratios, "predicted", once)
+        patched.setattr(predicted_readings, "predicted", once)
         yield once
 
 

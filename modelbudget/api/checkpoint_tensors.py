@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from modelbudget.api.breakdown import Breakdown
     from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.measurement.reference.class_counts import Loading
+    from modelbudget.measurement.reference.loading import Loading
 
 Of = dict[str, list[Tensor]]
 """Part of a model → the tensors that belong to it."""
@@ -144,7 +144,7 @@ def _loading(model: ChosenModel, tensors: list[Tensor]) -> Loading | None:
     name, config = model.base.transformers, model.base.config
     if not name or not config or find_spec("transformers") is None or find_spec("torch") is None:
         return None
-    from modelbudget.measurement.reference.class_counts import loading
+    from modelbudget.measurement.reference.loading import loading
 
     return loading(name, json.loads(config), {tensor.name: tensor.shape for tensor in tensors})
 

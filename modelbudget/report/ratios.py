@@ -1,20 +1,17 @@
 """Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
 
 from collections import Counter
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.catalogue.published_readings import gpu_readings
-from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import recorded_peaks
-from modelbudget.compare.readings_of_gpus import CLOSE, Row, rows
+from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.compare.recorded_peaks import Peaks
 from modelbudget.compare.zoo import AGREES, agreement
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_data import PAGE
-from modelbudget.report.page_results import Results, SweepResult
+from modelbudget.report.page_results import SweepResult
 
 ROOM, WIDE, HIGH, SPACE = 720, 10, 9, 16
 """Width that dots are stacked for, the room of one, and the height below a row.
@@ -177,38 +174,3 @@ def _of_classes(sweeps: list[SweepResult]) -> list[Point]:
         )
         for row in sums_of_classes(sweeps)
     ]  # fmt: skip
-
-
-READINGS = CONFIGS / "gpu_readings.yaml"
-FILE = "assets/readings.json"
-
-
-class Readings(NamedTuple):
-    """Rows of published readings, and dots of recorded runs."""
-
-    published: list[Row]
-    recorded: tuple[Point, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON: of rows what the file of readings does not have."""
-        of_rows = [[row.model, row.predicted, row.refused] for row in self.published]
-        return {"published": of_rows, "recorded": self.recorded}
-
-
-@cache  # takes seconds, and is the same for all pages of a process
-def predicted(catalogue: Catalogue) -> Readings:
-    """Predict every reading."""
-    return Readings(rows(gpu_readings(READINGS), catalogue), recorded_points(catalogue))
-
-
-def readings_of(results: Results, catalogue: Catalogue) -> Readings:
-    """Return the readings of a page: those among its results, or predicted now."""
-    kept = results.parts.get(FILE)
-    if kept is None:
-        return predicted(catalogue)
-    read = gpu_readings(READINGS)
-    published = [
-        Row(read.sources[reading.source], model, reading, *values)
-        for reading, (model, *values) in zip(read.readings, kept["published"], strict=True)
-    ]
-    return Readings(published, tuple(Point(*values) for values in kept["recorded"]))

@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from modelbudget.compare.gpt2_ledger import ledger, surgery
+from modelbudget.compare.gpt2_ledger import ledger
+from modelbudget.compare.untied_head import surgery
 from modelbudget.sweeps.derive import named_architecture
 
 

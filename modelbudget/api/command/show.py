@@ -7,7 +7,8 @@ import typer
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command import gguf_table, options, output
-from modelbudget.api.command.gguf_table import of_differences, summary
+from modelbudget.api.command.checkpoint_table import of_differences, summary
+from modelbudget.api.command.notes_of_fit import other_than_cuda, served_by_engine
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.tables_of_fit import (
     class_in_room,
@@ -15,8 +16,6 @@ from modelbudget.api.command.tables_of_fit import (
     of_changes,
     of_fits,
     of_layouts,
-    other_than_cuda,
-    served_by_engine,
 )
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import accelerator, settings_on, sharing

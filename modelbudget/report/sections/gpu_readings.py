@@ -7,7 +7,7 @@ from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import grouped
-from modelbudget.report.ratios import readings_of
+from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.section import Page, Section
 
 RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"

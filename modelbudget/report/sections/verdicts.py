@@ -11,7 +11,8 @@ from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import class_values, most_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered
-from modelbudget.report.ratios import ratios, readings_of
+from modelbudget.report.predicted_readings import readings_of
+from modelbudget.report.ratios import ratios
 from modelbudget.report.section import Page, Section
 from modelbudget.report.zoo_tables import tallies
 
