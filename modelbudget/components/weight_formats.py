@@ -10,8 +10,10 @@ from modelbudget.operations.part import NoProgramError
 
 HEAD = "head"
 """The component of the matrix that makes logits."""
-KEPT = ("shared_gate", "index_weight")
-"""Linear layers of layers that no format converts."""
+KEPT = "index_weight"
+"""The linear layer of layers that no format converts."""
+GATES = ("shared_gate", "beta", "decay")
+"""Linear layers with one output, or one for each head: of formats whose library has `gates`."""
 
 
 class Matrix(NamedTuple):
@@ -28,11 +30,13 @@ class Matrix(NamedTuple):
     bias: Any = 0
 
 
-def format_of(r, routed: int, is_head: bool = False) -> str | None:
+def format_of(r, routed: int, path: str = "") -> str | None:
     """Return the format of routed experts, of the head, or of other matrices; None: the dtype."""
     if routed and r.expert_weights != "weights":
         return r.expert_weights
-    library = FORMATS[r.weights].library
+    library, is_head = FORMATS[r.weights].library, path == HEAD
+    if path.rpartition(".")[2] in GATES and "gates" not in library.converts:
+        return None
     part = "experts" if routed else "linear"
     is_stored = {
         "library": part in library.converts and not is_head,
@@ -44,16 +48,16 @@ def format_of(r, routed: int, is_head: bool = False) -> str | None:
     return r.weights if is_stored else None
 
 
-def converts(r, routed: int, is_head: bool = False) -> bool:
+def converts(r, routed: int, path: str = "") -> bool:
     """Whether a run stores routed experts, the head, or the other matrices in a format."""
-    return format_of(r, routed, is_head) is not None
+    return format_of(r, routed, path) is not None
 
 
 def matrix_bytes(m: Matrix, r, in_file: bool = False):
     """Return the bytes of one of the matrices and of its bias, in the run's weight format."""
     size = bytes_of(r.dtype)
     dense = size * m.d_in * m.d_out + size * m.bias * m.d_out
-    word = format_of(r, m.routed, m.name == HEAD)
+    word = format_of(r, m.routed, m.name)
     if word is None:
         return dense
     stored = FORMATS[word].format
@@ -71,7 +75,7 @@ def fit(matrices: list[Matrix], r):
     """1 where the format can store all of the matrices, else 0."""
     result = 1
     for m in matrices:
-        word = format_of(r, m.routed, m.name == HEAD)
+        word = format_of(r, m.routed, m.name)
         stored = FORMATS[word].format if word else None
         if stored and stored.needs and stored.otherwise != "dtype":
             result = result * value_of(stored.needs, _sizes(m, r))
@@ -80,7 +84,7 @@ def fit(matrices: list[Matrix], r):
 
 def _sizes(m: Matrix, r) -> dict[str, Any]:
     """Return the values of the names in expressions, of a matrix that has a format."""
-    word = format_of(r, m.routed, m.name == HEAD) or r.weights
+    word = format_of(r, m.routed, m.name) or r.weights
     is_second = m.routed and r.expert_weights != "weights"
     return sizes_of(FORMATS[word].format, m.d_out, m.d_in, m.bias, r, is_second)
 
@@ -89,7 +93,7 @@ def misfit(matrices: list[Matrix], r) -> str:
     """Return a line about the first matrix that the format cannot store; empty if there is none."""
     for m in matrices:
         if m.n and not fit([m], r):
-            word = format_of(r, m.routed, m.name == HEAD) or r.weights
+            word = format_of(r, m.routed, m.name) or r.weights
             needs = FORMATS[word].format.needs
             return f"{m.name} of {m.d_out:,} rows by {m.d_in:,} columns: {word} needs {needs}"
     return ""
@@ -126,9 +130,9 @@ class StoredWeights:
         """Return whether the layer at a path is stored in the format."""
         names = path.split(".")
         is_head = path == HEAD
-        if (names[0] != "layer" and not is_head) or names[-1] in KEPT:
+        if (names[0] != "layer" and not is_head) or names[-1] == KEPT:
             return False
-        if not converts(self.r, routed, is_head):
+        if not converts(self.r, routed, path):
             return False
         line = misfit([Matrix(path, d_in, d_out, routed=routed)], self.r)
         if line:

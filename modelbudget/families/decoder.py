@@ -252,7 +252,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def _n_converted(self: Fields, r: Run):
         """Count the matrices that the run's format stores."""
         return sum(
-            n_layer * sum(m.n * converts(r, m.routed, not place) for m in matrices)
+            n_layer * sum(m.n * converts(r, m.routed, m.name) for m in matrices)
             for place, matrices, n_layer in Decoder._matrices(self, r)
         )
 

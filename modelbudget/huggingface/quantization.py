@@ -9,12 +9,28 @@ from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
     r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
-    r"(re:)?(.*\.)?(lm_head|embed_\w+|mlp\.shared_expert_gate|e_score_correction_bias|\w*router|\w*norm|"
+    r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
+    r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
     r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1)(\..*)?)(\.(weight|bias))?\$?"
 )
 """Modules that have the dtype in every format, or that are not of the language model.
 
 Naming them among the exceptions changes nothing."""
+GATE = re.compile(
+    r"(re:)?(.*\.)?(mlp\\?\.shared_expert_gate|linear_attn\\?\.(in_proj_(ba|b|a)|b_proj|a_proj))"
+    r"(\.weight)?\$?"
+)
+"""Gates of layers, which most formats leave in the dtype."""
+GATE_OF_LAYER = re.compile(
+    r"(?:(?:re:)?\.\*\\?\.?|(?:model\.|language_model\.)*layers\.(\d+)\.)?"
+    r"linear_attn\\?\.(\w+)(?:\.weight)?\$?"
+)
+"""A gate of one layer, or by its name in all layers."""
+GATES_OF_MIXER = {
+    "qwen3_next": ("in_proj_ba",), "qwen3_5_text": ("in_proj_b", "in_proj_a"),
+    "qwen3_5_moe_text": ("in_proj_b", "in_proj_a"), "olmo_hybrid": ("b_proj", "a_proj"),
+}  # fmt: skip
+"""Layers of β and decay of Gated DeltaNet, by model type."""
 SKIPPED = (
     "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
     "linear_weights_not_to_quantize", "exclude_modules",
@@ -24,6 +40,7 @@ PARTIAL = ("modules_in_block_to_quantize", "dynamic")
 """Keys of settings that no formula covers, where they are set."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
+MAX_LAYERS = 10_000
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
 OF_GROUPS = "compressed-tensors"
@@ -56,10 +73,12 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     of_cache = cache_format(method_config)
     read, of_table = _by_names(method_config) if method == TORCHAO else (method_config, {})
     of_run = _read(method, _keys(read)) if not _left_out(method, config) else None
+    why_not = _unlike_library(of_run, config, fields) if of_run else ""
+    of_run = None if why_not else of_run
     if of_run is None and method == OF_GROUPS:
         of_run = _by_groups(config, fields)
     if of_run is None or of_cache is None:
-        why = _left_out(method, config) or _allowed(method_config)
+        why = _left_out(method, config) or why_not or _allowed(method_config)
         text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
@@ -276,10 +295,38 @@ def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
 def _left_out(method: str, config: dict[str, Any]) -> str:
     """Return which layers of one kind are left out, in brackets; empty if none are."""
     quantization = config["quantization_config"]
-    names = [str(name) for key in SKIPPED for name in quantization.get(key) or ()]
+    names = _names(quantization)
     partial = [key for key in PARTIAL if quantization.get(key)]
-    skipped = [] if method == "mxfp4" else [n for n in names if not NOT_CONVERTED.fullmatch(n)]
+    skipped = [n for n in names if not NOT_CONVERTED.fullmatch(n) and not GATE.fullmatch(n)]
+    skipped = [] if method == "mxfp4" else skipped
     if not partial and not skipped:
         return ""
     more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     return f" ({partial[0]} is set)" if partial else f" ({skipped[0]}{more} are left out)"
+
+
+def _unlike_library(of_run: dict[str, Any], config: dict[str, Any], fields: dict[str, Any]) -> str:
+    """Return which gates are not converted as its library does, in brackets; empty if all are.
+
+    A library that converts gates must leave out none. Of a library that does not, those of Gated
+    DeltaNet must be left out layer by layer, or by their name in all layers.
+    """
+    names = {name for name in _names(config["quantization_config"]) if GATE.fullmatch(name)}
+    if "gates" in FORMATS[of_run["weights"]].library.converts:
+        return f" ({min(names)} is left out)" if names else ""
+    mixers = str(fields.get("mixers", "")).split()
+    if "gated_deltanet" not in mixers:
+        return ""
+    matches = filter(None, map(GATE_OF_LAYER.fullmatch, names))
+    left_out = {match.groups() for match in matches}
+    gates = GATES_OF_MIXER.get(config.get("model_type", ""), ("β and decay",))
+    for layer in range(min(fields.get("n_layer", 0), MAX_LAYERS)):
+        for gate in gates if mixers[layer % len(mixers)] == "gated_deltanet" else ():
+            if not {(str(layer), gate), (None, gate)} & left_out:
+                return f" (model.layers.{layer}.linear_attn.{gate} is not left out)"
+    return ""
+
+
+def _names(quantization: dict[str, Any]) -> list[str]:
+    """Return the names and patterns of the modules that are not converted."""
+    return [str(name) for key in SKIPPED for name in quantization.get(key) or ()]

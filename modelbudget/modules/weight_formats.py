@@ -20,8 +20,10 @@ from modelbudget.architecture.stored_formats import (
 from modelbudget.common.expressions import expression_of
 from modelbudget.modules.feed_forward.moe import ExpertLinear, Grouped
 
-KEPT = ("shared_gate", "index_weight")
-"""Linear layers that no format converts."""
+KEPT = "index_weight"
+"""The linear layer that no format converts."""
+GATES = ("shared_gate", "beta", "decay")
+"""Linear layers that a format converts if its library has `gates` among what it converts."""
 WHOLE = "is_whole"
 """Attribute of tensors that devices do not divide: what a library keeps apart from parameters."""
 
@@ -155,7 +157,9 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         is_matrix = name == "head" and not getattr(layer, "tied", True) and layer.weight is not None
         if is_matrix and run.weights_of == "all":
             _replace_head(layer, known.format, run)
-        if not (routed or isinstance(layer, nn.Linear)) or path[-1] in KEPT or path[0] != "layer":
+        if not (routed or isinstance(layer, nn.Linear)) or path[-1] == KEPT or path[0] != "layer":
+            continue
+        if path[-1] in GATES and "gates" not in known.library.converts:
             continue
         of_library = ("experts" if routed else "linear") in known.library.converts
         of_run = {"dense": not routed, "experts": routed}.get(run.weights_of, True)

@@ -11,7 +11,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
-from modelbudget.components.weight_formats import format_of
+from modelbudget.components.weight_formats import converts, format_of
 from modelbudget.predict.prediction_or_reason import predicted
 
 VOCABULARY_MULTIPLE = 64
@@ -88,7 +88,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
     if run.weights not in FORMATS:
         return
     for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
-        word = format_of(run, part.routed)
+        word = format_of(run, part.routed, part.name)
         if word is None or not (stored := FORMATS[word].format).groups:
             continue
         is_second = part.routed and run.expert_weights != "weights"
@@ -159,5 +159,9 @@ def scales_bytes(a: Architecture, run: RunConfig) -> int:
     if run.weights not in ("fp8-channel", "int8-channel"):
         return 0
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
-    rows = sum(n_layer * matrix.n * matrix.d_out for matrix, n_layer in matrices_of(rank))
+    rows = sum(
+        n_layer * matrix.n * matrix.d_out
+        for matrix, n_layer in matrices_of(rank)
+        if converts(run, matrix.routed, matrix.name)
+    )
     return max(4 - bytes_of(run.dtype), 0) * rows

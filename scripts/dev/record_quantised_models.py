@@ -26,6 +26,11 @@ SIZES = {
     "max_position_embeddings": 128, "tie_word_embeddings": False,
 }  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+SHARED = EXPERTS | {"shared_expert_intermediate_size": 64}
+LINEAR = {
+    "num_hidden_layers": 4, "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+    "linear_key_head_dim": 32, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
 MODELS = {
     "Llama": SIZES,
     "Qwen2": SIZES,
@@ -40,6 +45,9 @@ MODELS = {
         "qk_nope_head_dim": 32, "v_head_dim": 32, "first_k_dense_replace": 1,
     },
     "GPT2": {"vocab_size": 320, "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    "Qwen2Moe": SIZES | SHARED,
+    "Qwen3Next": SIZES | SHARED | LINEAR,
+    "Qwen3_5Text": SIZES | LINEAR,
 }  # fmt: skip
 
 

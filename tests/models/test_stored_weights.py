@@ -163,6 +163,21 @@ def test_peaks_of_inference_with_stored_experts_and_head(weights, of, kernel):
     assert inference(program, a, run).peaks == measured
 
 
+@pytest.mark.parametrize("weights", ["bnb-4bit-double", "bnb-8bit", "fp8-block", "torchao-int8"])
+def test_peaks_of_inference_with_stored_projections_of_gated_deltanet(weights):
+    """Catches β and decay in the format on one side alone."""
+    states = {"mixers": "gated_deltanet attention", "n_linear_head": 4, "n_linear_key_head": 2,
+              "d_linear_key": 32, "d_linear_value": 32, "d_linear_convolution": 4}  # fmt: skip
+    a = Decoder(**EXPERTS | states)
+    run = RunConfig(weights=weights, length=8, dtype="bfloat16")
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    measured = infer(model, run, {"peak_inference_bytes"})["peak_inference_bytes"]
+    assert inference(program, a, run).peaks == measured
+    stored = sum(p.nbytes for p in model.parameters())
+    assert total(predicted("parameter_bytes", a, run)) == stored
+
+
 @pytest.mark.parametrize(
     ("weights", "others", "sizes"),
     [

@@ -1,5 +1,6 @@
 """Bytes of quantised weights: formula, own module, and the layouts that libraries write."""
 
+import json
 from collections import Counter
 
 import polars as pl
@@ -10,9 +11,16 @@ from helpers.training import without_zeros
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import FineGrainedFP8Config, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    FineGrainedFP8Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.stored_formats import FORMATS as FORMATS_BY_WORD
 from modelbudget.architecture.stored_formats import sizes_of
@@ -47,14 +55,23 @@ MODELS = {
         "mixers": "mla", "position": "rotary", "kv_lora_rank": 128, "q_lora_rank": 128,
         "d_nope": 64, "d_rope": 64, "d_value": 64,
     },
+    "states": {
+        "mixers": "gated_deltanet attention", "n_linear_head": 16, "n_linear_key_head": 2,
+        "d_linear_key": 64, "d_linear_value": 16, "d_linear_convolution": 4,
+    },
 }  # fmt: skip
+
+
+NEEDS_ROWS = "torchao-nvfp4"
+"""A format whose library raises an error over a gate, which has a single row."""
 
 
 @pytest.mark.parametrize("weights", FORMATS)
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
 def test_formula_and_module_agree(options, weights):
     """Catches a part whose matrices the formula lists otherwise than the module has them."""
-    a = Decoder(**SIZES | options)
+    needs_rows = weights == NEEDS_ROWS and "shared_gate" in options
+    a = Decoder(**SIZES | options | ({"shared_gate": False} if needs_rows else {}))
     of = "layers" if weights == "mxfp4" and "mlps" not in options else "library"
     run = RunConfig(weights=weights, weights_of=of, weight_group=64, length=8, dtype="bfloat16")
     quantities = ["parameters", "parameter_bytes", "file_bytes"]
@@ -66,6 +83,108 @@ def test_formula_and_module_agree(options, weights):
         measured = found.values[quantity]
         assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
     assert sum(found.values["parameters"].values()) == total(a.parameters(a))
+
+
+def test_a_gate_that_its_library_cannot_store_is_refused_twice():
+    """torchao's prototype/mx_formats/inference_workflow.py: 16 must divide the rows."""
+    a, run = Decoder(**SIZES | MODELS["experts"]), RunConfig(weights=NEEDS_ROWS, length=8)
+    why = "moe.shared_gate of 1 rows by 256 columns"
+    assert why in terms_or_reason("parameter_bytes", a, run)[1]
+    with torch.device("meta"), pytest.raises(ValueError, match=why):
+        quantise(a.build(), run)
+
+
+LINEAR_SIZES = {
+    "vocab_size": 320, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 128, "linear_num_value_heads": 8,
+    "linear_num_key_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    "tie_word_embeddings": False, "max_position_embeddings": 128,
+}  # fmt: skip
+LINEAR_CLASSES = {
+    "qwen3_next": (
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 128,
+            "shared_expert_intermediate_size": 128,
+        },
+        ["in_proj_ba"],
+    ),
+    "qwen3_5_text": ({"intermediate_size": 384}, ["in_proj_b", "in_proj_a"]),
+}
+
+
+def in_fp8(name: str, left_out: list[str]) -> tuple[dict, nn.Module]:
+    """Return a config.json with the modules that it leaves out, and its class on meta in FP8."""
+    config = AutoConfig.for_model(name, **LINEAR_SIZES | LINEAR_CLASSES[name][0])
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    replace_with_fp8_linear(model, left_out, FineGrainedFP8Config(), pre_quantized=True)
+    keys = LINEAR_SIZES | LINEAR_CLASSES[name][0] | {
+        "model_type": name, "architectures": [type(model).__name__], "dtype": "bfloat16",
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+                                "modules_to_not_convert": left_out},
+    }  # fmt: skip
+    return keys, model
+
+
+def published_names(name: str, n_layer: int = 4) -> list[str]:
+    """Return what Qwen3-Next-80B-A3B-Instruct-FP8 leaves out, with the gates of a class."""
+    names = ["lm_head", "mtp.fc", "mtp.norm", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden"]
+    gates = LINEAR_CLASSES[name][1]
+    of_state = [f"linear_attn.{n}" for n in ("A_log", "conv1d", "dt_bias", *gates, "norm")]
+    of_attention = ["self_attn.k_norm", "self_attn.q_norm"]
+    of_all = ["input_layernorm", "mlp.gate", "mlp.shared_expert_gate", "post_attention_layernorm"]
+    for i in range(n_layer):
+        of_layer = of_all + (of_attention if i % 4 == 3 else of_state)
+        names += [f"model.layers.{i}.{n}" for n in of_layer]
+    return names
+
+
+@pytest.mark.parametrize("by_layer", [True, False])
+@pytest.mark.parametrize("name", LINEAR_CLASSES)
+def test_gated_deltanet_in_fp8_as_published(name, by_layer, tmp_path):
+    """Its projections were refused: Qwen's files have β and decay in bfloat16, all else in FP8."""
+    short = ["lm_head", "mlp.shared_expert_gate"]
+    short += [f"linear_attn.{gate}" for gate in LINEAR_CLASSES[name][1]]
+    keys, of_class = in_fp8(name, published_names(name) if by_layer else short)
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    found = mb.model(tmp_path).predict("parameter_bytes", {"implementation": "modelbudget"})
+    assert found.total == sum(p.nbytes for p in of_class.parameters())
+    if name == "qwen3_next":
+        assert of_class.model.layers[0].linear_attn.in_proj_ba.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("left_out", "others", "why"),
+    [
+        (["lm_head"], {}, "model.layers.0.linear_attn.in_proj_ba is not left out"),
+        (["re:.*layers.[01].linear_attn.in_proj_ba"], {}, "layers.0.linear_attn.in_proj_ba is not"),
+        ([f"model.layers.{i}.linear_attn.in_proj_ba" for i in (0, 1, 3)], {},
+         "model.layers.2.linear_attn.in_proj_ba is not left out"),
+        (["linear_attn"], {}, "linear_attn are left out"),
+        (["linear_attn.in_proj_ba"], {"quant_method": "bitsandbytes", "load_in_8bit": True},
+         "linear_attn.in_proj_ba is left out"),
+    ],
+    ids=["none", "a pattern", "but for a layer", "the mixer", "bitsandbytes"],
+)  # fmt: skip
+def test_gates_that_are_converted_otherwise_are_refused(left_out, others, why, tmp_path):
+    """bitsandbytes converts β and decay, and so does FP8 where the file does not name them."""
+    keys, _ = in_fp8("qwen3_next", left_out)
+    keys["quantization_config"] |= others
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    model = mb.model(tmp_path)
+    assert model.run().weights == "unknown"
+    assert any(why in note.text for note in model.base.notes)
+
+
+def test_gates_of_a_file_without_layers_are_a_mistake_in_one_line(tmp_path):
+    """Only here: layers are counted before sizes are checked."""
+    keys, _ = in_fp8("qwen3_next", ["linear_attn.in_proj_ba"])
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"num_hidden_layers": None}))
+    with pytest.raises(mb.InputError) as raised:
+        mb.model(tmp_path)
+    assert "n_layer" in str(raised.value)
 
 
 @pytest.mark.parametrize("options", ["gated", "windows", "experts"])

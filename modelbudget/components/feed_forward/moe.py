@@ -115,6 +115,7 @@ def matrices(a: Fields) -> list[Matrix]:
     return [
         *mlp.matrices(a, a.d_expert, a.n_expert, 1),
         *(m._replace(name=join("shared", m.name)) for m in shared),
+        Matrix("shared_gate", a.d_model, 1 * a.shared_gate, a.shared_gate),
     ]
 
 

@@ -8,6 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import Values
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.operations.elementwise import (
     add,
     contiguous,
@@ -88,6 +89,17 @@ def parameters(a: Fields) -> Values:
         "norm": a.d_linear_value,
         "output": _d_values(a) * a.d_model,
     }
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections; β and decay have one output for each head."""
+    return [
+        Matrix("query_key_value", a.d_model, _d_mixed(a)),
+        Matrix("beta", a.d_model, a.n_linear_head),
+        Matrix("decay", a.d_model, a.n_linear_head),
+        Matrix("gate", a.d_model, _d_values(a)),
+        Matrix("output", _d_values(a), a.d_model),
+    ]
 
 
 def program(a: Fields, r: Run):
