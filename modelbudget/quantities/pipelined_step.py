@@ -23,7 +23,16 @@ from modelbudget.architecture.run_values import (
 from modelbudget.devices.pipeline_schedules import Key, Pass, Saved, Schedule, Stage
 from modelbudget.operations.autograd import backward, make_leaf
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import (
+    BYTES,
+    Active,
+    Repeat,
+    Storage,
+    Tape,
+    Tensor,
+    empty,
+    running_on,
+)
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.length import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -52,6 +61,7 @@ PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
 """Passes of a stage, so that each kind is among them (`Stage.key`)."""
 
 
+Repeats = tuple[Repeat, ...]
 ONE_MICROBATCH = {
     "outputs": "freed", "pipeline_schedule": "none", "pipeline_parallel": 1,
     "pipeline_rank": "first", "virtual_stages": 1, "n_microbatch": 1,
@@ -132,7 +142,8 @@ def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
     """Return the passes of a stage, which many devices have."""
 
     def of_depth(layers) -> Passes:
-        return _run_passes(stage._replace(architecture=layers), letters, run)  # pyright: ignore[reportArgumentType]
+        of_stage = stage._replace(architecture=layers)
+        return _run_passes(of_stage, letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
 
     passes = of_any_depth(of_depth, stage.architecture)
     return replace(passes, gradients=None)
@@ -148,7 +159,7 @@ def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig)
             stage._replace(architecture=stage.architecture.model_copy(update=depth))
             for stage in stages
         )
-        return _run_optimizer(tuple(shallow), letters, run)  # pyright: ignore[reportArgumentType]
+        return _run_optimizer(tuple(shallow), letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
 
     return of_any_depth(of_depth, deepest.architecture, keeps_pattern=True)
 
@@ -180,10 +191,15 @@ def _from(pattern: str, start: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def _run_optimizer(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig) -> Steps:
-    """Run two steps of the optimizer of all stages."""
+def _run_optimizer(
+    stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig, repeats: Repeats
+) -> Steps:
+    """Run two steps of the optimizer of all stages; `repeats`: those that are active."""
     steps = Steps()
-    passes = (_run_passes(*of_stage, run) for of_stage in zip(stages, letters, strict=True))  # pyright: ignore[reportArgumentType]
+    passes = (
+        _run_passes(*of_stage, run, repeats)  # pyright: ignore[reportArgumentType]
+        for of_stage in zip(stages, letters, strict=True)
+    )
     gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"
     with running_on(tape_of(run)) as tape:
@@ -246,8 +262,8 @@ def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
 
 
 @lru_cache(maxsize=128)
-def _run_passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
-    """Run the passes of a stage."""
+def _run_passes(stage: Layers, letters: str, run: RunConfig, repeats: Repeats) -> Passes:
+    """Run the passes of a stage; `repeats`: those that are active."""
     passes = Passes()
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
     order = Stage({}, Saved(Counter(), Counter()), run)

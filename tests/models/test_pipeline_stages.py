@@ -14,6 +14,7 @@ from helpers.tiers import some
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.predict import predict
+from modelbudget.quantities import pipelined_step
 from modelbudget.sweeps.derive import named_architecture
 
 SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 8, "n_head": 2, "n_kv_head": 2, "d_head": 16}
@@ -334,3 +335,17 @@ def test_quantities_devices_and_families_without_stages_are_refused(sweep):
         with pytest.raises(Exception, match="pipeline") as error:
             sweep(text.replace("BASE", base).replace("MEASURE", measure))
         assert reason in str(error.value).replace("pipeline_schedule = gpipe", of_gpipe)
+
+
+def test_a_deeper_stage_is_no_shallower_one():
+    """Both run the same few layers by program, which stand for more of them in one of the two."""
+    settings = {"pipeline_schedule": "interleaved_1f1b", "virtual_stages": 2}
+    run = RunConfig(batch=4, length=8, pipeline_parallel=2, n_microbatch=4, **settings)
+    caches = [value for value in vars(pipelined_step).values() if hasattr(value, "cache_clear")]
+
+    def in_turn(*depths: int) -> dict[int, dict]:
+        for cache in caches:
+            cache.cache_clear()
+        return {n: programmed(Decoder(**SMALL | LLAMA | {"n_layer": n}), run) for n in depths}
+
+    assert in_turn(24, 48) == in_turn(24) | in_turn(48)
