@@ -4,12 +4,11 @@ import json
 import shutil
 
 import pytest
-import typer
 from helpers.config_files import LLAMA
 from helpers.project import ROOT
 
 import modelbudget as mb
-from modelbudget.api.command import measure
+from modelbudget.api.command.app import main
 from modelbudget.architecture.terms import total
 from modelbudget.huggingface import classes
 from modelbudget.measurement.reference.class_counts import witness
@@ -103,14 +102,15 @@ def test_a_key_that_our_translation_loses_is_not_lost_for_the_class(
     assert total(point.architecture.parameters(point.architecture)) == truth + 2 * 2 * d * d_key
 
 
-def test_the_class_of_a_misread_file_disagrees(broken_keys, sweep, tmp_path, capsys):
+def test_the_class_of_a_misread_file_disagrees(broken_keys, sweep, tmp_path, capsys, monkeypatch):
     """Formula and module agree, since both have the misread field; the class does not."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(FEW_KEYS))
     found = mb.model(str(path)).measure()
     assert found.table["agrees"].all()
     assert not found.agrees
-    with pytest.raises(typer.Exit) as end:
-        measure.run(str(path))
-    assert end.value.exit_code == 1
+    monkeypatch.setattr("sys.argv", ["modelbudget", "measure", str(path)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
     assert "parameters, -2,048: DIFFERS" in capsys.readouterr().err
