@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
-MANY_TRACED = 30
-"""Points of a sweep from which tracing takes longer than importing torch."""
+MANY_TRACED = 100
+"""Points of a sweep from which tracing takes longer than all that a first run does beside it."""
 COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
 OF_ALL = (
     "assets/calculator.json", "assets/readings.json", "module_trees/trees.json",
@@ -214,8 +214,8 @@ def incomplete(shards: int) -> list[str]:
 def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
     """Return the threads of a job that measures or traces the models of these sweeps.
 
-    Half of the cores, so that another job can run while this one imports torch; all of them where
-    a sweep traces many models, which takes minutes.
+    Half of the cores, so that others run beside it (the report's calculator takes as long); all of
+    them where a sweep traces many models, which takes minutes.
     """
     is_long = any(
         len(sweep.points) >= MANY_TRACED and sweep.sweep.measure.of_reference() for sweep in sweeps
