@@ -171,9 +171,12 @@ class Tape:
         while self.repeating and layer not in self.repeating[-1][0].layers:
             repeat, live, peak, n_allocated = self.repeating.pop()
             more = (self.live - live) * (repeat.times - 1)
-            if self.allocations is not None:
+            if self.allocations is not None and Active.zero is int:
                 of_last = [x._replace(live=x.live + more) for x in self.allocations[n_allocated:]]
                 self.allocations += of_last
+            elif self.allocations is not None:  # no more is live than at both ends of the line
+                del self.allocations[n_allocated:]
+                more = more.polynomial()
             else:
                 self.peak = max(peak, self.peak, self.peak + more)
             self.live = self.live + more

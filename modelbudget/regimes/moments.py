@@ -83,6 +83,11 @@ class Moment:
 
     __rmul__ = __mul__
 
+    def polynomial(self) -> Size | int:
+        """Return the sum, which is shorter than its parts."""
+        (sum_of_parts,) = Largest([self]).kept
+        return sum_of_parts
+
     def _with(self, n_bytes, sign: int = 1) -> Moment:
         *others, (changes, n, factor) = self.parts
         if factor != 1 or n < len(changes):
