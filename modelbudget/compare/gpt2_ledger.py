@@ -1,16 +1,12 @@
 """Ledger of GPT-2: expected and true parameters of every module of Hugging Face's model."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from typing import Any
 
 import polars as pl
-import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from modelbudget.architecture.evaluators import symbols
 from modelbudget.architecture.terms import Term
@@ -19,10 +15,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.mixers import attention
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.count import count
-
-if TYPE_CHECKING:
-    from modelbudget.families.decoder import Decoder
-
+from modelbudget.measurement.reference.gpt2 import build_gpt2
 
 LAYER = "transformer.h.*"
 TOP_LEVEL = {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
@@ -138,22 +131,3 @@ def _symbols(a: Decoder) -> SimpleNamespace:
     named.n_kv_head = named.n_head
     named.d_head = named.d_model / named.n_head
     return named
-
-
-def build_gpt2(a: Decoder, device: str) -> GPT2LMHeadModel:
-    """Build the model without initialising its weights.
-
-    `no_init_weights` is not used, since it skips tying too.
-    """
-    config = GPT2Config(
-        vocab_size=a.n_vocab,
-        n_positions=a.n_ctx,
-        n_embd=a.d_model,
-        n_layer=a.n_layer,
-        n_head=a.n_head,
-        n_inner=a.d_ff,
-        tie_word_embeddings=a.tied,
-    )
-    undrawn = patch.object(torch.Tensor, "normal_", lambda tensor, *_, **__: tensor)
-    with torch.device(device), undrawn:
-        return GPT2LMHeadModel(config)

@@ -6,9 +6,9 @@ import polars as pl
 from torch import nn
 
 from modelbudget.architecture.terms import total
-from modelbudget.compare.gpt2_ledger import build_gpt2
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.count import count
+from modelbudget.measurement.reference.gpt2 import build_gpt2
 from modelbudget.modules.initialise import uninitialised
 
 
