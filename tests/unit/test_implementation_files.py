@@ -2,6 +2,7 @@
 
 import pytest
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import IMPLEMENTATIONS, RunConfig
 from modelbudget.catalogue import implementations as module
 from modelbudget.catalogue.implementations import implementations
@@ -97,3 +98,11 @@ def test_a_mistake_in_a_file_is_one_message(tmp_path, monkeypatch, text, words):
         implementations.cache_clear()
     assert all(mistake.startswith(f"{path}: ") for mistake in refusal.value.mistakes)
     assert words in refusal.value.mistakes[0]
+
+
+@pytest.mark.parametrize("name", ["megatron", "nanogpt"])
+def test_a_checkpointing_that_an_implementation_lacks_is_refused(name):
+    """Else a number would be given under its name that nobody compared."""
+    run = {"implementation": name, "recompute": "selective_op"}
+    with pytest.raises(InputError, match=f"selective_op': implementation: {name} has none"):
+        mb.model("gpt-2-124m").memory(run)
