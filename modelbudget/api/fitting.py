@@ -269,15 +269,10 @@ def fit(
         n_bytes = _of_class(quantity, predicted) if predicted and devices == 1 else None
         if predicted is None or n_bytes is None:
             lost = predicted.missing.get(quantity) if predicted else None
-            if devices > 1 and not training:
-
-                def is_solved(n: int) -> bool:
-                    return not _not_solved(
-                        model, quantity, run_of(model, sharing(n, False) | chosen), n
-                    )
-
-                fewer = next(filter(is_solved, range(devices - 1, 0, -1)), None)
-                why += f"; allowed: --devices {fewer}" if fewer else ""
+            for n in range(devices - 1, 0, -1) if not training else ():
+                if not _not_solved(model, quantity, run_of(model, sharing(n, False) | chosen), n):
+                    why += f"; allowed: --devices {n}"
+                    break
             raise InputError(
                 [f"{model.name}: {quantity}: {lost}" if lost else f"{model.name}: {why}"]
             )

@@ -14,6 +14,11 @@ Keeps = Callable[[str, int], bool]
 """Whether the results of an operation are kept: its name, and how many of it came before."""
 
 
+def nothing(name: str, n_before: int) -> bool:
+    """Whether full checkpointing keeps a result: none."""
+    return False
+
+
 def every_second_product(name: str, n_before: int) -> bool:
     """Whether torchtitan keeps a result: attention's, sums over devices, and every second product.
 
@@ -23,7 +28,7 @@ def every_second_product(name: str, n_before: int) -> bool:
     return name != "mm" or n_before % 2 == 0
 
 
-def checkpoint(compute: Callable, *args, keeps: Keeps | None = None):
+def checkpoint(compute: Callable, *args, keeps: Keeps = nothing):
     """Compute without saving anything but the arguments, and results that `keeps` names.
 
     Tensors among the arguments are saved; those inside tuples are only held.
@@ -31,7 +36,7 @@ def checkpoint(compute: Callable, *args, keeps: Keeps | None = None):
     tape = Active.tape
     if not tape.records_graph:
         return compute(*args)
-    call = Checkpoint(compute, args, keeps or (lambda name, n_before: False))
+    call = Checkpoint(compute, args, keeps)
     before, tape.checkpoint = tape.checkpoint, call
     try:
         return compute(*args)
