@@ -144,6 +144,9 @@ def serve(
     usual: dict[str, Any] = {"cache_layout": "paged"} if tensors is None else OF_LLAMA
     if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
         usual = usual | {"dtype": "bfloat16" if device.has_flash else "float16"}
+    released = model.base.model and model.base.model.released_weights
+    if tensors is None and released:
+        usual = usual | {"weights": released}
     tensor_parallel = chosen.pop("tensor_parallel", devices)
     expert_parallel = chosen.pop("expert_parallel", 1)
     if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
@@ -179,6 +182,8 @@ def serve(
     of_format = None if tensors is None else file.format if file else GGUF
     n_replica = devices // tensor_parallel
     notes = line_of_positions({**model.base.fields, **chosen}, run.length)
+    if tensors is None and released and "weights" not in chosen:
+        notes += (f"weights: {released}, as released; in {run.dtype}: --weights dtype",)
     return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes)
 
 

@@ -337,13 +337,21 @@ def test_where_no_request_is_served_the_reason_is_given(command):
     assert "a shorter --length" not in weights.err
 
 
-def test_the_format_of_released_weights_is_named(command):
+def test_weights_are_served_as_they_were_released(command):
     """gpt-oss 20B was said to fit no card of 24 GB, for which it was released in 12.8 GiB."""
-    whole = command("gpt-oss-20b", "--serve", "rtx-4090")
-    assert "counted in bfloat16, released in mxfp4: --weights mxfp4" in whole.err
-    found = command("gpt-oss-20b", "--serve", "rtx-4090", "--weights", "mxfp4", "--json")
-    assert json.loads(found.out)["requests"] > 0
-    assert not found.err
+    served = command("gpt-oss-20b", "--serve", "rtx-4090", "--json")
+    assert json.loads(served.out)["notes"] == [
+        "weights: mxfp4, as released; in bfloat16: --weights dtype"
+    ]
+    as_asked = command("gpt-oss-20b", "--serve", "rtx-4090", "--weights", "mxfp4", "--json")
+    assert {**json.loads(served.out), "notes": []} == json.loads(as_asked.out)
+    assert json.loads(as_asked.out)["requests"] > 0
+    assert not as_asked.err
+    whole = command("gpt-oss-20b", "--serve", "rtx-4090", "--weights", "dtype", "--json")
+    (weights,) = (term for term in json.loads(whole.out)["terms"] if term["name"] == "weights")
+    # Those of the release's index, 20,914,757,184 parameters, in two bytes each
+    assert weights["n_bytes"] == 2 * 20_914_757_184
+    assert json.loads(whole.out)["requests"] == 0
     models = (base.model for base in Catalogue(CONFIGS / "models").bases.values() if base.model)
     assert {model.released_weights for model in models} <= {None, *FORMATS}
 

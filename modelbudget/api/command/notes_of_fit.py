@@ -70,11 +70,12 @@ def served_by_engine(
     if fit is None or (is_mac and chosen != "dtype"):
         return []
     engine, formats = ("llama.cpp", [*GGUF]) if is_mac else ("an engine", [chosen])
+    released = model.base.model and model.base.model.released_weights
     if fit.devices > 1 and chosen == "dtype" and not is_mac:
-        released = model.base.model and model.base.model.released_weights
         formats += [released, *SERVED] if released else SERVED
     for weights in formats:
-        run = settings if is_mac or weights == chosen else {**settings, "weights": weights}
+        as_set = is_mac or (weights == chosen and not released)
+        run = settings if as_set else {**settings, "weights": weights}
         gguf = weights if is_mac else None
         with suppress(InputError):
             serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)

@@ -11,8 +11,8 @@ from modelbudget.report.charts.format import count, si_bytes
 OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
 
 
-def show(serving: Serving, released: str | None, printed: Output) -> None:
-    """Print what is served, as a table or as data; `released`: the format of published weights."""
+def show(serving: Serving, printed: Output) -> None:
+    """Print what is served, as a table or as data."""
     printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)])
     if printed.is_tables:
         for term in serving.of_device.terms:
@@ -20,9 +20,6 @@ def show(serving: Serving, released: str | None, printed: Output) -> None:
                 output.print_note(f"{term.name}: {term.note}")
         for line in serving.notes:
             output.print_note(line)
-        if released and serving.run.weights == "dtype" and not serving.file:
-            of_run = f"counted in {serving.run.dtype}, released in {released}"
-            output.print_note(f"weights: {of_run}: --weights {released}")
         if serving.accelerator.platform == "mps" and not serving.file:
             output.print_note(f"blocks as vLLM has them; llama.cpp on a Mac: {OF_LLAMA_CPP}")
         if not serving.requests:

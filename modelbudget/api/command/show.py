@@ -108,8 +108,7 @@ def run(
         serving = model.serve(
             serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
         )
-        released = model.base.model and model.base.model.released_weights
-        serve_table.show(serving, released, printed)
+        serve_table.show(serving, printed)
         return
     for option, value in of_trainer.items():
         if value is not None and trainer is None:
