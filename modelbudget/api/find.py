@@ -20,6 +20,9 @@ _PAGE = re.compile(
     r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/main(?:/config\.json)?)?/?"
 )
 """The address of a model's page, or of its config.json, with its name."""
+_FOLDER = re.compile(r"[^:]*/|(\./|\.\./|/)[^:]*(?<!\.json)|[^:/]+(/[^:/]+){2,}(?<!\.json)")
+"""A path that is no name of a repository: it ends in a slash, begins with one, or has several."""
+_WITH_CONFIG = "a config.json or a folder with one"
 _NO_MODELS = {
     "adapter_config.json": "an adapter; allowed: the model that it is of, with --adapter",
     "model_index.json": "a pipeline of diffusers; allowed: a model that reads tokens",
@@ -129,9 +132,11 @@ def _config(name: str) -> Path | None:
         path = path.with_name("config.json")
         if not path.is_file():
             raise InputError([f"{name}: needs the model's config.json: {path}: no such file"])
+    elif _FOLDER.fullmatch(name):
+        raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
     elif path.suffix != ".json":
         return None
-    _must_be_file(path, "a config.json or a folder with one")
+    _must_be_file(path, _WITH_CONFIG)
     return path
 
 

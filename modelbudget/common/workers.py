@@ -253,9 +253,13 @@ def _out_of_memory(error: MemoryError, bound: Bound | None) -> str:
 
 
 def in_one_line(error: Exception) -> str:
-    """Format the class and the text of an error on one line of bounded length."""
+    """Format the text of an error on one line of bounded length, with its class.
+
+    A plain ValueError is a refusal, whose text says what is wrong.
+    """
     name, text = type(error).__name__, " ".join(str(error).split())
-    return f"{name}: {text}"[:_LONGEST_REASON] if text else name
+    shown = text if type(error) is ValueError else f"{name}: {text}"
+    return shown[:_LONGEST_REASON] if text else name
 
 
 def death(exitcode: int) -> str:

@@ -159,10 +159,15 @@ def failure_lines(results: Results) -> list[str]:
     ]
 
 
-def line(verdicts: list[Verdict]) -> str:
-    """Return the verdict in one line, for a terminal."""
+def tally(verdicts: list[Verdict]) -> str:
+    """Return how many comparisons agree, those with classes included."""
     compared = sum(verdict.compared + verdict.of_class for verdict in verdicts)
     agreed = sum(verdict.agreed + verdict.of_class_agreed for verdict in verdicts)
+    return f"{agreed:,} of {compared:,} comparisons agree"
+
+
+def line(verdicts: list[Verdict]) -> str:
+    """Return the verdict in one line, for a terminal."""
     near = sum(verdict.near for verdict in verdicts)
     wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
     unlike_class = [verdict.source for verdict in verdicts if not verdict.is_of_class]
@@ -177,7 +182,7 @@ def line(verdicts: list[Verdict]) -> str:
         "; NOT COMPARED with the class of transformers: ": hidden,
     }
     return (
-        f"{agreed:,} of {compared:,} comparisons agree"
+        tally(verdicts)
         + (f", {near:,} of them within {BOUND}" if near else "")
         + "".join(text + ", ".join(where) for text, where in more.items() if where)
     )

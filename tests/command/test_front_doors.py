@@ -103,6 +103,9 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3.2", "several models; allowed: llama-3.2-1b, llama-3.2-3b"),
         ("llama4", "a series; allowed: llama-4-scout, llama-4-maverick"),
         ("mygpt:latest", "MODEL = 'mygpt': no published model"),
+        ("llama-folder/", "llama-folder/: no such folder; allowed: a config.json or a folder with"),
+        ("./llama-3-8b", "./llama-3-8b: no such folder; allowed: a config.json or a folder with"),
+        ("data/models/llama", "data/models/llama: no such folder; allowed: a config.json or a fol"),
         ("check", "budget.lock: no such file"),
         (
             "Qwen/Qwen9-8B",

@@ -127,12 +127,8 @@ def test_an_encoder_has_one_pass_without_gradients(measured):
 
 
 REFUSED = [
-    (T5, TRAINING, "ValueError: You must specify exactly one of input_ids"),
-    (
-        T5,
-        INFERENCE,
-        "ValueError: an encoder and a decoder: inference is traced of what generates text",
-    ),
+    (T5, TRAINING, "You must specify exactly one of input_ids"),
+    (T5, INFERENCE, "an encoder and a decoder: inference is traced of what generates text"),
     (BERT, OF_STEP, "has no logits; a language model has (batch, length, n_vocab)"),
     (BERT, OF_CACHE, "DistilBertModel keeps no cache: its inference is one pass over all tokens"),
     (
@@ -148,6 +144,7 @@ REFUSED = [
 def test_a_class_that_cannot_gives_its_reason_and_is_counted(measured, config, quantities, reason):
     values, missing = measured(config, "float32")
     assert all(reason in missing[quantity] for quantity in quantities)
+    assert not any("ValueError" in why for why in missing.values())
     is_encoder = config["model_type"] == "distilbert"
     assert missing.keys() == (OF_STEP | OF_CACHE if is_encoder else TRAINING | INFERENCE)
     assert sum(values["parameters"].values()) > 0

@@ -20,7 +20,7 @@ from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.ratios import RECORDED, Point, ratios, recorded_points
 from modelbudget.report.sections.verdicts import verdict_section
-from modelbudget.report.verdict import verdicts
+from modelbudget.report.verdict import line, verdicts
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
 
@@ -94,6 +94,7 @@ def test_a_value_that_is_not_the_class_s_is_at_the_top(result):
     top = verdict_section(results, verdicts(results))
     assert not top["whole"]
     assert top["of_class"] == "1 of 6 of these values equal the class’s"
+    assert line(verdicts(results)).startswith(f"{top['banner']}; NOT WHAT THE CLASS")
     assert top["class_disagreements"].count('<a href="#s">small</a>') == 5
     assert top["disagreements"] is None
 

@@ -62,7 +62,8 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
 def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | None]:
     """Return sentences: on all comparisons, on those that are not exact, and on classes."""
     if not verdicts:
-        return {"title": "Nothing has been measured yet", "near": None, "of_class": None}
+        nothing = "Nothing has been measured yet"
+        return {"title": nothing, "banner": nothing, "near": None, "of_class": None}
     compared, agreed, near, must, of_class, known = (
         sum(getattr(of_table, name) for of_table in verdicts)
         for name in ("compared", "agreed", "near", "of_class", "of_class_agreed", "known")
@@ -72,6 +73,7 @@ def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | None]:
     classes = f"{count(of_class)} of {count(must)} of these values equal the class’s{but}"
     return {
         "title": verdict.sentence(agreed, compared, near),
+        "banner": verdict.tally(verdicts),
         "near": text if near else None,
         "of_class": classes if must else None,
     }
