@@ -6,18 +6,15 @@ an implementation: they must be those of the class where the run's `implementati
 A module of our own is not wrong because a class holds more memory.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import polars as pl
 
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.compare.uncompared import REASON
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.cached_classes import OF_POINT, TRACED
-from modelbudget.sweeps.compared import not_compared_at
 from modelbudget.sweeps.points_table import rows
 
 COUNT, WHOLE = "parameters", "whole class"
@@ -119,11 +116,11 @@ def _ours(comparison: pl.DataFrame) -> pl.DataFrame:
     """Return the sum of each quantity of a point: predicted, or measured without a formula."""
     is_predicted = pl.col("prediction").is_not_null().all()
     return comparison.group_by("point", "quantity").agg(
-        ours=pl.when(is_predicted).then(_sum("predicted")).otherwise(_sum("measured"))
+        ours=pl.when(is_predicted).then(sum_or_null("predicted")).otherwise(sum_or_null("measured"))
     )
 
 
-def _sum(name: str) -> pl.Expr:
+def sum_or_null(name: str) -> pl.Expr:
     """Return the sum over components; null where all are null."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
 
@@ -139,7 +136,7 @@ def judged(comparison: pl.DataFrame) -> pl.DataFrame:
         comparison.filter(pl.col("reference_agrees").is_not_null())
         .group_by("point", "label", "quantity", phase, maintain_order=True)
         .agg(
-            *(_sum(name).alias(name) for name in ("predicted", "measured")),
+            *(sum_or_null(name).alias(name) for name in ("predicted", "measured")),
             pl.coalesce("class_total", "reference").first().alias("reference"),
             pl.first("reference_agrees").alias("agrees"),
             pl.first("known_difference", *ABOUT_CLASS),
@@ -158,134 +155,3 @@ def _known_differences(points: pl.DataFrame) -> pl.DataFrame:
     ]
     schema = {"point": pl.String, "known": pl.Int64, "known_difference": pl.String}
     return pl.DataFrame(differences, schema, orient="row")
-
-
-VERDICTS = ("module_agrees", "reference_agrees", "known_difference")
-OF_TRACE = ("class", "built_from", "attention", "replaced", "method", "refusal")
-"""Columns of the traces that are the same for all parts of a class."""
-
-
-def implementations(
-    points: pl.DataFrame, comparison: pl.DataFrame, traces: pl.DataFrame
-) -> pl.DataFrame:
-    """Return one row for each point × quantity, and for peaks × phase, that a class has.
-
-    Columns: point, label, quantity, phase (null for sums of all components), formula, module,
-    reference, ratio (reference / module, or / formula where no module was measured), module_agrees
-    and reference_agrees (null without a verdict), known_difference, class, built_from, attention,
-    replaced, method (the device of the class), refusal (the reason without a value).
-    Formula and module are null where they have no value for each component.
-    """
-    phase = pl.when(of_phases(comparison)).then("component").alias("phase")
-    ours = comparison.group_by("point", "quantity", phase, maintain_order=True).agg(
-        formula=_sum("predicted"),
-        module=_sum("measured"),
-        module_agrees=_all("agrees"),
-        reference_agrees=pl.first("reference_agrees"),
-        known_difference=pl.first("known_difference"),
-    )
-    phase = pl.when(of_phases(traces)).then("component").alias("phase")
-    of_class = traces.group_by("point", "quantity", phase, maintain_order=True).agg(
-        _sum("reference").alias("reference"), pl.first(*OF_TRACE)
-    )
-    rows = (
-        points.select("point", "label")
-        .join(of_class, on="point", maintain_order="left")
-        .join(ours, on=["point", "quantity", "phase"], how="left", nulls_equal=True,
-              maintain_order="left")
-    )  # fmt: skip
-    return rows.select(
-        "point", "label", "quantity", "phase", "formula", "module", "reference",
-        _ratio().alias("ratio"), *VERDICTS, *OF_TRACE,
-    )  # fmt: skip
-
-
-def peaks(table: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each point × quantity; of a peak, the largest phase of each column.
-
-    `phase` is that of the class.
-    """
-    highest = pl.col("reference").arg_max()
-    values = [pl.col(name).max() for name in ("formula", "module", "reference")]
-    largest = table.group_by("point", "label", "quantity", maintain_order=True).agg(
-        pl.col("phase").get(highest.fill_null(0)),
-        *values,
-        *(_all(name).alias(name) for name in ("module_agrees", "reference_agrees")),
-        pl.first("known_difference", *OF_TRACE),
-    )
-    return largest.with_columns(ratio=_ratio()).select(table.columns)
-
-
-class Witnesses(NamedTuple):
-    """Numbers of models for which each implementation has a value of a quantity."""
-
-    quantity: str
-    formula: int
-    module: int
-    reference: int
-
-
-def witnesses(table: pl.DataFrame) -> list[Witnesses]:
-    """Count the models (points) by quantity and implementation, in the order of the table."""
-    counts = table.group_by("quantity", maintain_order=True).agg(
-        pl.col("point").filter(pl.col(name).is_not_null()).n_unique().alias(name)
-        for name in ("formula", "module", "reference")
-    )
-    return [Witnesses(*row) for row in counts.rows()]
-
-
-def _ratio() -> pl.Expr:
-    return pl.col("reference") / pl.coalesce("module", "formula")
-
-
-def _all(name: str) -> pl.Expr:
-    """Return whether all verdicts that there are agree; null without any."""
-    return pl.when(pl.col(name).count() > 0).then(pl.col(name).all())
-
-
-REASON = "not_compared"
-"""Column with the reason."""
-HIDDEN = (
-    "each", "instances", "predicted", "measured", "difference", "percent", "agrees",
-    "shared_with", "prediction", "failure",
-)  # fmt: skip
-
-
-def reasons(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
-    """Return the quantities of points that were not compared: point, quantity and `REASON`."""
-    not_compared = [
-        (row.point, quantity, why)
-        for row in rows(points.filter(implementation=TRANSFORMERS))
-        for quantity in quantities
-        if (why := not_compared_at(quantity, row.transformers, row.config, *row.model))
-    ]
-    columns = "point", "quantity", REASON
-    return pl.DataFrame(not_compared, dict.fromkeys(columns, pl.String), orient="row")
-
-
-def hidden(comparison: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `REASON` to a comparison, and empty `HIDDEN` where there is one."""
-    quantities = comparison["quantity"].drop_nulls().unique(maintain_order=True).to_list()
-    table = comparison.join(reasons(points, quantities), on=["point", "quantity"], how="left")
-    is_shown = pl.col(REASON).is_null()
-    return table.with_columns(pl.when(is_shown).then(pl.col(name)).alias(name) for name in HIDDEN)
-
-
-def without_empty(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Leave of rows with a `REASON` those with a value of the class, or one for the reason."""
-    is_first = pl.int_range(pl.len()).over("point", "quantity") == 0
-    has_class = pl.col("reference").is_not_null()
-    alone = is_first & ~has_class.any().over("point", "quantity")
-    return comparison.filter(pl.col(REASON).is_null() | has_class | alone)
-
-
-def n_uncompared(comparison: pl.DataFrame) -> int:
-    """Count the quantities of points with a `REASON`."""
-    return comparison.filter(pl.col(REASON).is_not_null()).n_unique(["point", "quantity"])
-
-
-def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
-    """Format the reasons for a terminal: `sweep: quantities: not compared: reason`."""
-    groups = comparison.drop_nulls(REASON).group_by(REASON, maintain_order=True)
-    by_reason = groups.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows()
-    return [f"{sweep}: {', '.join(names)}: not shown: {reason}" for reason, names in by_reason]

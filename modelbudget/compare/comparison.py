@@ -8,7 +8,8 @@ import polars as pl
 from modelbudget.architecture.counting_conventions import BY_NAME, FLOPS
 from modelbudget.architecture.evaluators.polars_columns import Column, series
 from modelbudget.architecture.terms import Term
-from modelbudget.compare.class_verdict import hidden, judged, with_classes, without_empty
+from modelbudget.compare.class_verdict import judged, with_classes
+from modelbudget.compare.uncompared import hidden, without_empty
 from modelbudget.measurement.measured import NO_FAILURES, NO_ROOM
 from modelbudget.measurement.measured_table import SIMULATED
 from modelbudget.sweeps.quantity_names import OF_CONVENTION

@@ -4,7 +4,8 @@ import polars as pl
 from markupsafe import Markup
 
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.compare.class_verdict import implementations, judged, peaks, witnesses
+from modelbudget.compare.class_table import implementations, peaks, witnesses
+from modelbudget.compare.class_verdict import judged
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, times
 from modelbudget.report.page_results import SweepResult

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.compare import class_verdict, failures
+from modelbudget.compare import failures, uncompared
 from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.page_data import PAGE
@@ -81,7 +81,7 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         of_class.height,
         int(of_class["agrees"].sum()),
         of_class["known_difference"].count(),
-        class_verdict.n_uncompared(comparison),
+        uncompared.n_uncompared(comparison),
     )
 
 
@@ -154,7 +154,7 @@ def failure_lines(results: Results) -> list[str]:
     return [
         line
         for sweep in ordered(results.sweeps)
-        for module in (failures, class_verdict)
+        for module in (failures, uncompared)
         for line in module.lines(sweep.name, sweep.comparison)
     ]
 

@@ -8,7 +8,8 @@ import pytest
 from helpers.catalogue import CATALOGUE
 
 from modelbudget.catalogue.published_readings import Reading, Source
-from modelbudget.compare.class_verdict import REFERENCE, implementations, with_classes
+from modelbudget.compare.class_table import implementations
+from modelbudget.compare.class_verdict import REFERENCE, with_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.readings_of_gpus import Row
 from modelbudget.measurement.measured_table import failures, measured_table

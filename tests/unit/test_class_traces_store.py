@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from modelbudget.compare.class_verdict import implementations, peaks, witnesses
+from modelbudget.compare.class_table import implementations, peaks, witnesses
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all

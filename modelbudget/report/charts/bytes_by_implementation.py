@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from modelbudget.compare.class_verdict import implementations
+from modelbudget.compare.class_table import implementations
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
