@@ -91,13 +91,14 @@ def changes(
     if now is None:
         return [], None
     kept = {**chosen, "batch": run.batch, "length": run.length}
-    applicable = []
+    of_both, applicable = vars(architecture) | vars(run), []
     for candidate in _offered(model, purpose):
         if candidate.on_cuda and device.platform != "cuda":
             continue
         if "bfloat16" in candidate.set.values() and not device.has_flash:
             continue
-        if Expression(candidate.when)(vars(architecture) | vars(run)):
+        condition = Expression(candidate.when)
+        if condition.names <= of_both.keys() and condition(of_both):
             fields = candidate.fields(run)
             n_bytes = _needed(run_with, {**kept, **fields}, purpose)
             if n_bytes is not None:
