@@ -223,3 +223,20 @@ def test_a_window_has_a_line_unless_it_is_used_or_the_class_ignores_it(
     path.write_text(json.dumps({"model_type": model_type} | sizes | keys))
     lines = [note.text for note in read(path).notes]
     assert ["all layers attend all tokens here" in line for line in lines] == [True] * has_line
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "lines"),
+    [
+        ("llama4_text", {"use_qk_norm": True, "attn_temperature_tuning": True}, 2),
+        ("llama4_text", {"use_qk_norm": False, "attn_temperature_tuning": False}, 0),
+        ("glm4_moe", {"use_qk_norm": True}, 0),  # its layers here have them
+    ],
+)
+def test_what_is_left_out_of_queries_and_keys_has_a_line(tmp_path, model_type, keys, lines):
+    """Llama 4's norms of queries and keys have no weights, and what they save is not counted."""
+    path = tmp_path / "config.json"
+    sizes = {"vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32}
+    path.write_text(json.dumps({"model_type": model_type} | sizes | keys))
+    notes = [note.text for note in read(path).notes]
+    assert sum("queries" in text and "not used" in text for text in notes) == lines
