@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from modelbudget.components.attention.attention_fields import PLAIN
+
 LINEAR = "Linear"
 """The target that means every linear layer."""
 EMBEDDING = "model.embed_tokens"
@@ -34,7 +36,7 @@ def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, l
     if (
         model_type not in NAMED_ALIKE
         or not has_known_mlps
-        or not (mixers <= {"attention", "sliding_attention", "nope_attention"} or mixers == {"mla"})
+        or not (mixers <= {*PLAIN} or mixers == {"mla"})
     ):
         return {}
     if not isinstance(n_layer, int) or n_layer * (10 + 3 * n_expert) > MAX_NAMES:

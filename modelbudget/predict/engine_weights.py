@@ -11,15 +11,13 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
+from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.weight_formats import converts, format_of
 from modelbudget.predict.prediction_or_reason import predicted
 
 VOCABULARY_MULTIPLE = 64
 """vLLM pads the vocabulary to this (DEFAULT_VOCAB_PADDING_SIZE), before it divides it."""
-DIVIDED_PARTS = {
-    "attention", "sliding_attention", "nope_attention", "mla", "gated_deltanet", "mlp", "moe",
-    "none",
-}  # fmt: skip
+DIVIDED_PARTS = {*PLAIN, "mla", "gated_deltanet", "mlp", "moe", "none"}
 """Parts of layers whose share on one of several devices is known in serving."""
 DIVIDED = "n_head", "n_linear_head", "n_linear_key_head", "d_ff", "d_shared"
 """Sizes of which each device has a part: columns of one matrix, rows of the next."""

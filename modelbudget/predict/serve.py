@@ -12,6 +12,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import layer
+from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.engine_weights import (
@@ -229,7 +230,7 @@ def compute_buffer(a: Any, run: RunConfig) -> Term:
     """
     name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
     mixers = getattr(a, "mixers", a.name())
-    if not {*mixers.split()} <= {"attention", "sliding_attention", "nope_attention"}:
+    if not {*mixers.split()} <= {*PLAIN}:
         return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
     logits, state = size * a.n_vocab, size * a.d_model
     experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)

@@ -29,7 +29,9 @@ PACKED = ("query", "key", "value")
 """Components that are one with `projections: packed`."""
 
 
-ATTEND = ("attention", "sliding_attention", "nope_attention", "attention_and_mamba2")
+PLAIN = ("attention", "sliding_attention", "nope_attention")
+"""Mixers that are attention alone: of all tokens, of a window of them, or without positions."""
+ATTEND = (*PLAIN, "attention_and_mamba2")
 """Mixers that have the options of attention."""
 PRESENT = " or ".join(f"'{name}' in {{0}}" for name in ATTEND)
 """Whether a pattern has attention."""

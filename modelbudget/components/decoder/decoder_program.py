@@ -7,6 +7,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import parts_of_length
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components import layer_program as layer
+from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.position import seen_keys
 from modelbudget.operations.attention_kernels import zero_where
 from modelbudget.operations.elementwise import clone, dropout, without_gradient
@@ -48,7 +49,7 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
         token = embed and embed.token
         head = make_group(make_part, "head", embedding.head_program, a, r, token)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-    windows = {"attention": 0, "nope_attention": 0, "sliding_attention": a.window}
+    windows = dict.fromkeys(PLAIN, 0) | {"sliding_attention": a.window}
     attends = windows.keys() & {mixer for mixer, _ in patterns}
     shares_tables = d_rotary and r.rope_tables == "model" and attends
     # As they are used, and as they were before any scaling.
