@@ -10,6 +10,8 @@ MOST_TRACES = 16
 """Traces after which the search is given up: memory is affine in the batch but for a few kinks, so
 that four or five are enough.
 """
+MOST_AHEAD = 4
+"""Where the optimizer's step is the peak, a line through small batches leads much too far."""
 
 
 def largest_batch(
@@ -36,8 +38,9 @@ def largest_batch(
 def _next_batch(n_bytes: dict[int, int], low: int, high: int | None, room: int) -> int:
     """Return the batch after `low` and before `high` to trace next.
 
-    On the line through the two known batches that are nearest to the limit, or twice the largest;
-    every third time in the middle, since a line leads slowly past a kink.
+    On the line through the two known batches that are nearest to the limit, at most `MOST_AHEAD`
+    times the largest, or twice the largest; every third time in the middle, since a line leads
+    slowly past a kink.
     """
     if high is not None and len(n_bytes) % 3 == 0:
         return (low + high) // 2
@@ -51,5 +54,4 @@ def _next_batch(n_bytes: dict[int, int], low: int, high: int | None, room: int) 
             guess = first + (room - n_bytes[first]) * (more[0] - first) // slope
     elif high is not None:
         guess = high // 2
-    guess = max(guess, low + 1)
-    return guess if high is None else min(guess, high - 1)
+    return max(low + 1, min(guess, MOST_AHEAD * low if high is None else high - 1))
