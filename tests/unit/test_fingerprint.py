@@ -61,6 +61,7 @@ PICTURES = LIBRARY / "report" / "charts" / "chart_files.py"
 """Reaches little of the library."""
 
 
+@cache
 def of_module(name: str) -> set[Path]:
     """The files that Python loads for `import name`, where it is a module of the library."""
     parts = name.split(".")
@@ -87,38 +88,45 @@ def imports(path: Path) -> set[str]:
 
 def loadable(path: Path) -> set[Path]:
     """What can be loaded when a file is, found without the code under test."""
-    found, waiting = set(), {path}
+    reached, waiting = set(), {path}
     while waiting:
         here = waiting.pop()
-        found.add(here)
-        if here.suffix != ".py":
-            continue
-        text = here.read_text(encoding="utf-8")
-        waiting |= {file for name in imports(here) for file in of_module(name)} - found
-        if here in FOUND_BY_FOLDER:
-            waiting |= set(here.parent.glob("*.py")) - found
-        if here == LIBRARY / "report" / "tables.py":
-            waiting |= set((here.parent / "templates").iterdir()) - found
-        if here == LIBRARY / "report" / "charts" / "chart_files.py":
-            waiting |= {here.with_name("fonts.conf")} - found
-        if here == LIBRARY / "huggingface" / "classes.py":
-            waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
-        if here == LIBRARY / "common" / "suggestions.py":
-            waiting |= {FIELD_NAMES} - found
-        name = here.relative_to(LIBRARY).as_posix() if here.is_relative_to(LIBRARY) else ""
-        if name in READ_BY_NAME:
-            waiting |= {READ_BY_NAME[name]} - found
-        if here == LIBRARY / "architecture" / "record_data.py":
-            waiting |= {*record_data.FILES} - found
-        if here == LIBRARY / "architecture" / "run_config.py":
-            waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
-        if here == LIBRARY / "architecture" / "optimizers.py":
-            waiting |= set((ROOT / "configs" / "optimizers").rglob("*.yaml")) - found
-        if here == LIBRARY / "architecture" / "stored_formats.py":
-            waiting |= set((ROOT / "configs" / "weight_formats").glob("*.yaml")) - found
-        for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
-            waiting |= of_module(name) - found
-    return found
+        reached.add(here)
+        waiting |= uses(here) - reached
+    return reached
+
+
+@cache
+def uses(here: Path) -> frozenset[Path]:
+    """What a file itself loads or reads."""
+    if here.suffix != ".py":
+        return frozenset()
+    text = here.read_text(encoding="utf-8")
+    files = {file for name in imports(here) for file in of_module(name)}
+    if here in FOUND_BY_FOLDER:
+        files |= set(here.parent.glob("*.py"))
+    if here == LIBRARY / "report" / "tables.py":
+        files |= set((here.parent / "templates").iterdir())
+    if here == LIBRARY / "report" / "charts" / "chart_files.py":
+        files |= {here.with_name("fonts.conf")}
+    if here == LIBRARY / "huggingface" / "classes.py":
+        files |= {file for file in CLASSES.rglob("*") if file.is_file()}
+    if here == LIBRARY / "common" / "suggestions.py":
+        files |= {FIELD_NAMES}
+    name = here.relative_to(LIBRARY).as_posix() if here.is_relative_to(LIBRARY) else ""
+    if name in READ_BY_NAME:
+        files |= {READ_BY_NAME[name]}
+    if here == LIBRARY / "architecture" / "record_data.py":
+        files |= {*record_data.FILES}
+    if here == LIBRARY / "architecture" / "run_config.py":
+        files |= set(IMPLEMENTATIONS.glob("*.yaml"))
+    if here == LIBRARY / "architecture" / "optimizers.py":
+        files |= set((ROOT / "configs" / "optimizers").rglob("*.yaml"))
+    if here == LIBRARY / "architecture" / "stored_formats.py":
+        files |= set((ROOT / "configs" / "weight_formats").glob("*.yaml"))
+    for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
+        files |= of_module(name)
+    return frozenset(files)
 
 
 def test_imports_are_found_as_python_finds_them():
