@@ -103,6 +103,8 @@ def with_few_layers(a, of_few: Shallow, keeps_pattern: bool) -> tuple[Any, list[
             repeats.append(Repeat(range(len(kept) + 1, len(kept) + 2), len(equal) - 2))
             equal = [equal[0], equal[1], equal[-1]]
         kept += equal
+    if len(kept) == n_layer:  # so that all have the same model, which is run once
+        return few, [Repeat(period, of_few.n_left_out)]
     outer = Repeat(range(starts[first], starts[period.stop]), of_few.n_left_out)
     mixers, mlps, _ = (" ".join(map(str, names)) for names in zip(*kept, strict=True))
     pattern = {"n_layer": len(kept), "n_dense_layer": 0, "mixers": mixers, "mlps": mlps}

@@ -246,6 +246,15 @@ def test_more_microbatches_repeat_the_passes_of_few():
         assert programmed(a, run) == measured(a, run), run
 
 
+def test_the_optimizer_has_its_gradients_from_the_run_of_the_passes():
+    """Of a stage with as many equal layers as that of a large model."""
+    a = Decoder(**SMALL | LLAMA | {"n_layer": 32})
+    for cached in (pipelined_step._passes, pipelined_step._steps, pipelined_step._run_passes):
+        cached.cache_clear()
+    programmed(a, pipeline(2, 4, "1f1b", "first", batch=4, length=8))
+    assert pipelined_step._run_passes.cache_info().misses == 1
+
+
 def test_columns_equal_integers():
     a = Decoder(**SMALL)
     runs = [
