@@ -5,7 +5,8 @@ whether all know what they will receive; nobody votes here, which counts as no. 
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
 layouts with the names of process groups, which end with the context; the shapes of whole results,
-which it finds with fake tensors, are kept here. FSDP2 divides each parameter into a chunk for each
+which it finds with fake tensors, are kept here. It looks for strided shards in all tensors of an
+operation once for each of them, and here once. FSDP2 divides each parameter into a chunk for each
 device and reads two of them; here they are made when they are read. DistributedDataParallel orders
 its buckets anew after the first step, by values that it reads; and what sums up a bucket has to
 return it.
@@ -35,9 +36,10 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.distributed.tensor._op_schema import OpSchema
+from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -46,6 +48,8 @@ from modelbudget.measurement.trace.meta_cache import MOST_SHARED
 METHOD = "fake process group"
 _SHAPES = "_propagate_tensor_meta_non_cached"
 _shape_by_torch = getattr(_sharding_prop.ShardingPropagator, _SHAPES)
+_STRIDED = "_propagate_use_strided_shard_flag"
+_in_strided_by_torch = getattr(_sharding_prop, _STRIDED)
 _shapes: dict[tuple, Any] = {}
 """Shapes of results by operation and arguments, at most MOST_SHARED."""
 _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp_collectives)
@@ -58,7 +62,10 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     serve_meta(dist.distributed_c10d._get_default_group())
     try:
-        with patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result):
+        with (
+            patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result),
+            patch.object(_sharding_prop, _STRIDED, _InStrided()),
+        ):
             yield
     finally:
         _clear_sharding_prop_cache()
@@ -85,6 +92,22 @@ def _without_layout(value: Any) -> Any:
     if isinstance(value, tuple | list | ItemsView):
         return type(value), *map(_without_layout, value)
     return type(value), value
+
+
+class _InStrided:
+    """What torch does for strategies of an operation with strided shards; nothing for others."""
+
+    def __init__(self):
+        self._schema: OpSchema | None = None
+        self._is_strided = False
+
+    def __call__(self, strategy: OpStrategy, schema: OpSchema) -> None:
+        if schema is not self._schema:
+            placements = (p for spec in schema.args_spec for p in spec.placements)
+            self._is_strided = any(isinstance(p, _StridedShard) for p in placements)
+            self._schema = schema
+        if self._is_strided:
+            _in_strided_by_torch(strategy, schema)
 
 
 def serve_meta(group: dist.ProcessGroup) -> None:
