@@ -50,6 +50,7 @@ class Step(Record):
         "FP8 output channels; 0: the default of the format",
     )
     weights_of: Literal["library", "layers", "dense", "experts", "all"] = "library"
+    kept_in_dtype: str = "none"
     expert_weights: Literal["weights", *FORMATS] = "weights"  # pyright: ignore[reportInvalidTypeForm]
     expert_weight_group: Size = 0
     expert_weight_block: Size = 0

@@ -153,8 +153,9 @@ def packed(r: Run, terms: Terms) -> Terms:
 
 def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
     """Return the matrices of a part, those that are one in this run as one."""
-    all_matrices = all_parts()[name].matrices(a)
-    for joined, names in filter(None, [joins(r).get(component_name(name))]):
+    component = component_name(name)
+    all_matrices = [m._replace(part=component) for m in all_parts()[name].matrices(a)]
+    for joined, names in filter(None, [joins(r).get(component)]):
         parts = [matrix for matrix in all_matrices if matrix.name in names]
         rows = sum(matrix.d_out * positive(matrix.n) for matrix in parts)
         all_matrices = [matrix for matrix in all_matrices if matrix.name not in names]

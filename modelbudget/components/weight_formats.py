@@ -1,11 +1,13 @@
 """Bytes of quantised weight matrices, from the tensors of their format (`stored_formats.py`)."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS, OF_RUN, divides, sizes_of, value_of
+from modelbudget.architecture.terms import join
 from modelbudget.operations.part import NoProgramError
 
 HEAD = "head"
@@ -20,6 +22,7 @@ class Matrix(NamedTuple):
     """Weights of `n` linear layers that a format can convert: d_in channels to d_out channels.
 
     `routed` 1: of routed experts. `bias` 1: the layers have one, which is no part of the matrix.
+    `part`: that of the layer which has them; empty for the head.
     """
 
     name: str
@@ -28,10 +31,18 @@ class Matrix(NamedTuple):
     n: Any = 1
     routed: int = 0
     bias: Any = 0
+    part: str = ""
+
+    @property
+    def path(self) -> str:
+        """The part and the name in it."""
+        return join(self.part, self.name)
 
 
 def format_of(r, routed: int, path: str = "") -> str | None:
     """Return the format of routed experts, of the head, or of other matrices; None: the dtype."""
+    if any(_is_in(path, kept) for kept in r.kept_in_dtype.split()):
+        return None
     if routed and r.expert_weights != "weights":
         return r.expert_weights
     library, is_head = FORMATS[r.weights].library, path == HEAD
@@ -48,6 +59,17 @@ def format_of(r, routed: int, path: str = "") -> str | None:
     return r.weights if is_stored else None
 
 
+def _is_in(path: str, kept: str) -> bool:
+    """Whether a matrix is that of a name, or in the part of a name."""
+    return f"{path}.".startswith(f"{kept}.")
+
+
+def names_of_nothing(r, paths: Iterable[str]) -> str:
+    """Return the first name in `kept_in_dtype` that no matrix has; empty if there is none."""
+    names = (name for name in r.kept_in_dtype.split() if name != "none")
+    return next((name for name in names if not any(_is_in(path, name) for path in paths)), "")
+
+
 def converts(r, routed: int, path: str = "") -> bool:
     """Whether a run stores routed experts, the head, or the other matrices in a format."""
     return format_of(r, routed, path) is not None
@@ -57,7 +79,7 @@ def matrix_bytes(m: Matrix, r, in_file: bool = False):
     """Return the bytes of one of the matrices and of its bias, in the run's weight format."""
     size = bytes_of(r.dtype)
     dense = size * m.d_in * m.d_out + size * m.bias * m.d_out
-    word = format_of(r, m.routed, m.name)
+    word = format_of(r, m.routed, m.path)
     if word is None:
         return dense
     stored = FORMATS[word].format
@@ -75,7 +97,7 @@ def fit(matrices: list[Matrix], r):
     """1 where the format can store all of the matrices, else 0."""
     result = 1
     for m in matrices:
-        word = format_of(r, m.routed, m.name)
+        word = format_of(r, m.routed, m.path)
         stored = FORMATS[word].format if word else None
         if stored and stored.needs and stored.otherwise != "dtype":
             result = result * value_of(stored.needs, _sizes(m, r))
@@ -84,7 +106,7 @@ def fit(matrices: list[Matrix], r):
 
 def _sizes(m: Matrix, r) -> dict[str, Any]:
     """Return the values of the names in expressions, of a matrix that has a format."""
-    word = format_of(r, m.routed, m.name) or r.weights
+    word = format_of(r, m.routed, m.path) or r.weights
     is_second = m.routed and r.expert_weights != "weights"
     return sizes_of(FORMATS[word].format, m.d_out, m.d_in, m.bias, r, is_second)
 
@@ -93,7 +115,7 @@ def misfit(matrices: list[Matrix], r) -> str:
     """Return a line about the first matrix that the format cannot store; empty if there is none."""
     for m in matrices:
         if m.n and not fit([m], r):
-            word = format_of(r, m.routed, m.name) or r.weights
+            word = format_of(r, m.routed, m.path) or r.weights
             needs = FORMATS[word].format.needs
             return f"{m.name} of {m.d_out:,} rows by {m.d_in:,} columns: {word} needs {needs}"
     return ""
@@ -132,9 +154,9 @@ class StoredWeights:
         is_head = path == HEAD
         if (names[0] != "layer" and not is_head) or names[-1] == KEPT:
             return False
-        if not converts(self.r, routed, path):
+        if not converts(self.r, routed, path.removeprefix("layer.")):
             return False
-        line = misfit([Matrix(path, d_in, d_out, routed=routed)], self.r)
+        line = misfit([Matrix(path.removeprefix("layer."), d_in, d_out, routed=routed)], self.r)
         if line:
             raise NoProgramError(f"weights: {line}")
         return not self.stored.needs or bool(value_of(self.stored.needs, self._sizes(d_in, d_out)))

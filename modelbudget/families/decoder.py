@@ -71,7 +71,15 @@ from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields
-from modelbudget.components.weight_formats import HEAD, Matrix, by_format, converts, fit, misfit
+from modelbudget.components.weight_formats import (
+    HEAD,
+    Matrix,
+    by_format,
+    converts,
+    fit,
+    misfit,
+    names_of_nothing,
+)
 from modelbudget.memory import optimizer_states, pipeline_stages
 from modelbudget.memory.timeline import is_nothing
 
@@ -242,9 +250,13 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         for name, component in layer.parts(self).items():
             if not hasattr(component, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"
-        for place, matrices, n_layer in Decoder._matrices(self, r):
+        of_parts = Decoder._matrices(self, r)
+        for place, matrices, n_layer in of_parts:
             if n_layer and (line := misfit(matrices, r)):
                 return join(place, line)
+        paths = [m.path for _, matrices, n_layer in of_parts for m in matrices if n_layer * m.n]
+        if unknown := names_of_nothing(r, paths):
+            return f"kept_in_dtype = {unknown}: no such matrices; allowed: {', '.join(paths)}"
         if not Decoder._n_converted(self, r):
             return f"weights_of = {r.weights_of}: all matrices would stay in the dtype"
         return ""
@@ -252,7 +264,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def _n_converted(self: Fields, r: Run):
         """Count the matrices that the run's format stores."""
         return sum(
-            n_layer * sum(m.n * converts(r, m.routed, m.name) for m in matrices)
+            n_layer * sum(m.n * converts(r, m.routed, m.path) for m in matrices)
             for place, matrices, n_layer in Decoder._matrices(self, r)
         )
 

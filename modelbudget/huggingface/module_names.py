@@ -1,111 +1,203 @@
-"""Names of the linear layers of a class, which patterns in a quantization_config choose among."""
+"""Names of the linear layers of a class, which a quantization_config chooses among."""
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from itertools import cycle, islice
+from typing import Any, NamedTuple
 
 from modelbudget.components.attention.attention_fields import PLAIN
 
 LINEAR = "Linear"
 """The target that means every linear layer."""
 EMBEDDING = "model.embed_tokens"
+HEAD = "lm_head"
 PATTERN = "re:"
-NAMED_ALIKE = {
+EXCLUDED = "-:"
+"""Begin of the patterns of GPTQModel's `dynamic` that name what is not converted."""
+LIKE_LLAMA = {
     "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "olmo2", "cohere",
     "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe",
 }  # fmt: skip
-"""Model types whose linear layers have the names below."""
+"""Model types whose linear layers have the names below, without recurrences."""
+OF_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+OF_PARTS: dict[str, dict[str, str]] = {
+    "attention": {
+        "q_proj": "query gate", "k_proj": "key", "v_proj": "value", "o_proj": "output",
+    },
+    "mla": {
+        "q_proj": "query", "q_a_proj": "query_down", "q_b_proj": "query_up",
+        "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "o_proj": "output",
+    },
+    "kimi_delta": {
+        "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output",
+        "forget_gate.f_a_proj": "decay_down", "forget_gate.f_b_proj": "decay_up",
+        "b_proj": "beta", "g_a_proj": "gate_down", "g_b_proj": "gate_up",
+    },
+}  # fmt: skip
+"""Linear layers of `self_attn` → our matrices, by part: several are rows of one of the class."""
+OF_QWEN3_5 = {
+    "in_proj_qkv": "query_key_value", "in_proj_z": "gate", "in_proj_b": "beta",
+    "in_proj_a": "decay", "out_proj": "output",
+}  # fmt: skip
+OF_RECURRENCES: dict[str, dict[str, str]] = {
+    "qwen3_next": {
+        "in_proj_qkvz": "query_key_value gate", "in_proj_ba": "beta decay", "out_proj": "output",
+    },
+    "qwen3_5_text": OF_QWEN3_5,
+    "qwen3_5_moe_text": OF_QWEN3_5,
+    "olmo_hybrid": {
+        "q_proj": "query_key_value", "k_proj": "query_key_value", "v_proj": "query_key_value",
+        "g_proj": "gate", "b_proj": "beta", "a_proj": "decay", "o_proj": "output",
+    },
+    "kimi_linear": {},
+}  # fmt: skip
+"""Linear layers of `linear_attn` → our matrices, by model type."""
+CACHED = ("attention", "mla")
+"""Parts that all model types may have."""
+PREFIXES = "model.", "model.language_model.", "language_model.model."
+"""What comes before `layers` in a class, and in those that read pictures, too."""
+OTHER_MODULES = (
+    EMBEDDING, "model.language_model.embed_tokens", "visual.blocks.0.attn.qkv",
+    "model.visual.blocks.0.attn.qkv", "model.vision_tower.layers.0", "mtp.fc",
+    "mtp.layers.0.mlp.experts", "mtp.layers.0.mlp.shared_expert.up_proj",
+    "mtp.layers.0.self_attn.q_proj", "model.norm", "model.layers.0.mlp.gate",
+    "model.layers.0.linear_attn.conv1d", "model.layers.0.mlp.shared_expert_gate",
+)  # fmt: skip
+"""Modules that are no linear layers of the language model, or that no format converts."""
+ROUTED = ("moe.gate", "moe.up", "moe.down")
 MAX_NAMES = 200_000
-MAX_PATTERNS = 8
+MAX_MATCHES = 2_000_000
 WORDS = r"\((\?:)?\w+(\|\w+)*\)"
-SIMPLE = re.compile(rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\\?\.|\w|{WORDS})*\$?")
+SIMPLE = re.compile(
+    rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\[\w+\]|\\?\.|\w|{WORDS})*\$?"
+)
 """Patterns that take a short time: words, any letters between them, and choices of words."""
 MAX_REPEATED, MANY_NAMES = 3, 5000
 """Parts of a pattern that may be repeated, one less for more names than these."""
 
+Paths = tuple[str, ...]
+"""Our matrices, as part.matrix, of which a linear layer of a class consists."""
 
-def linear_layers(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, list[str]]:
-    """Return names by part: `dense` and `experts` of layers, and `head` if it has a matrix.
 
-    `fields`: those of the architecture. Empty if the names are not known.
+def linear_layers(
+    model_type: str | None, fields: dict[str, Any], texts: Iterable[str] = ()
+) -> dict[str, Paths]:
+    """Return the linear layers of a class by name, and our matrices; empty if they are not known.
+
+    `fields`: those of the architecture. Of routed experts all are listed if one of `texts` may
+    choose among them, else the first.
     """
-    model_type, n_layer = config.get("model_type"), fields.get("n_layer")
-    n_expert = fields["n_expert"] if fields.get("mlps") == "moe" else 0
-    mixers = {*str(fields.get("mixers", "attention")).split()}
-    has_known_mlps = fields.get("mlps", "moe") == "moe" and fields.get("gated")
-    if (
-        model_type not in NAMED_ALIKE
-        or not has_known_mlps
-        or not (mixers <= {*PLAIN} or mixers == {"mla"})
-    ):
+    n_layer, is_moe = fields.get("n_layer"), fields.get("mlps") == "moe"
+    mixers = str(fields.get("mixers", "attention")).split()
+    words = ["attention" if word in PLAIN else word for word in mixers]
+    of_recurrence = OF_RECURRENCES.get(model_type or "")
+    if model_type not in LIKE_LLAMA and of_recurrence is None:
         return {}
-    if not isinstance(n_layer, int) or n_layer * (10 + 3 * n_expert) > MAX_NAMES:
+    of_parts: dict[str, dict[str, str]] = {"gated_deltanet": of_recurrence} if of_recurrence else {}
+    of_parts |= OF_PARTS if model_type == "kimi_linear" else {n: OF_PARTS[n] for n in CACHED}
+    if not {*words} <= of_parts.keys() or not fields.get("gated"):
         return {}
-    attention = "q_proj k_proj v_proj o_proj"
-    if mixers == {"mla"}:
-        query = "q_a_proj q_b_proj" if fields.get("q_lora_rank") else "q_proj"
-        attention = f"{query} kv_a_proj_with_mqa kv_b_proj o_proj"
-    shared = "shared_expert" if model_type == "qwen2_moe" else "shared_experts"
-    names: dict[str, list[str]] = {"dense": []} | ({"experts": []} if n_expert else {})
-    for layer in range(n_layer):
-        begin = f"model.layers.{layer}"
-        names["dense"] += [f"{begin}.self_attn.{name}" for name in attention.split()]
-        has_experts = n_expert and layer >= fields.get("n_dense_layer", 0)
-        mlps = [f"mlp.{shared}"] if fields.get("d_shared") else []
-        names["dense"] += _of_mlps(begin, mlps if has_experts else ["mlp"])
-        if has_experts:
-            names["experts"] += _of_mlps(begin, (f"mlp.experts.{n}" for n in range(n_expert)))
-    return names if fields.get("tied", True) else names | {"head": ["lm_head"]}
+    if not isinstance(n_layer, int) or fields.get("mlps", "mlp") not in ("mlp", "moe"):
+        return {}
+    n_expert = 1 if is_moe else 0
+    if is_moe and any(map(_chooses_among_experts, texts)):
+        n_expert = fields["n_expert"]
+    if n_layer * (10 + 3 * n_expert) > MAX_NAMES:
+        return {}
+    shared = "shared_expert" if fields.get("shared_gate") else "shared_experts"
+    names: dict[str, Paths] = {}
+    for layer, part in enumerate(islice(cycle(words), n_layer)):
+        begin = f"layers.{layer}"
+        where = "linear_attn" if part == "gated_deltanet" else "self_attn"
+        for name, ours in of_parts[part].items():
+            if part != "mla" or ours in _queries(fields):
+                names[f"{begin}.{where}.{name}"] = _paths(part, ours, fields)
+        if not is_moe or layer < fields.get("n_dense_layer", 0):
+            names |= _of_mlp(f"{begin}.mlp", "mlp")
+            continue
+        for n in range(n_expert):
+            names |= _of_mlp(f"{begin}.mlp.experts.{n}", "moe")
+        if fields.get("d_shared"):
+            names |= _of_mlp(f"{begin}.mlp.{shared}", "moe.shared")
+        if fields.get("shared_gate"):
+            names[f"{begin}.mlp.shared_expert_gate"] = ("moe.shared_gate",)
+    return names if fields.get("tied", True) else names | {HEAD: ("head",)}
 
 
-def _of_mlps(begin: str, mlps: Iterable[str]) -> list[str]:
-    return [f"{begin}.{mlp}.{name}_proj" for mlp in mlps for name in ("gate", "up", "down")]
+def _paths(part: str, ours: str, fields: dict[str, Any]) -> Paths:
+    names = ours.split()
+    if part == "attention" and not fields.get("attention_gate"):
+        names = names[:1]
+    return tuple(f"{part}.{name}" for name in names)
 
 
-def chosen(
-    parts: dict[str, list[str]], targets: list[Any], ignored: Any
-) -> dict[str, set[int | None]] | None:
-    """Return the numbers of the groups of each part's layers; None: some stay as they are.
+def _queries(fields: dict[str, Any]) -> set[str]:
+    """Return the matrices of latent attention, which has one or two for queries."""
+    of_queries = {"query_down", "query_up"} if fields.get("q_lora_rank") else {"query"}
+    return of_queries | {"kv_down", "kv_up", "output"}
 
-    As compressed-tensors (utils/match.py): a name before a pattern, a pattern before the class.
-    Nothing if a target is none of these, a pattern is not a simple one, or the embedding is chosen.
+
+def _of_mlp(begin: str, part: str) -> dict[str, Paths]:
+    return {f"{begin}.{name}": (f"{part}.{ours}",) for name, ours in OF_MLP.items()}
+
+
+def _chooses_among_experts(text: str) -> bool:
+    """Whether a name or a pattern may mean some experts and not others."""
+    rest = re.sub(r"layers\\?\.(\d+|\((\?:)?\d+(\|\d+)*\)|\[0-9\]\+|\\d\+)", "", text)
+    return bool(re.search(r"experts\W*[\d\[\\]|\*.*\d|\d.*\*", rest))
+
+
+def names_of(name: str) -> Iterator[str]:
+    """Yield the names that a layer has in files of a class and of larger ones with it."""
+    yield from (name,) if name == HEAD else (f"{prefix}{name}" for prefix in PREFIXES)
+
+
+class Choice(NamedTuple):
+    """What a text chooses: `matches` says it of a name, `text` is as the file has it."""
+
+    text: str
+    matches: Callable[[str], bool]
+
+
+def choices(method: str, texts: list[str], n_name: int) -> list[Choice] | None:
+    """Return what each text of a file chooses, as the library matches it that reads the file.
+
+    AutoAWQ: part of a name. ModelOpt: a name with *. GPTQModel (`dynamic_get`): a pattern at its
+    begin. transformers (`should_convert_module`): the same up to a dot, or the end of a name.
+    compressed-tensors (utils/match.py): a name or a pattern. None if a pattern is not a simple one.
     """
-    lists = [ignored, *targets]
-    if not all(
-        isinstance(names, list) and all(isinstance(t, str) for t in names) for names in lists
-    ):
+    if len(texts) * n_name > MAX_MATCHES:
         return None
-    group_of_target = {text: number for number, names in enumerate(targets) for text in names}
-    known = {name for of_part in parts.values() for name in of_part}
-    texts = {*ignored, *group_of_target}
-    patterns = {text.removeprefix(PATTERN) for text in texts if text.startswith(PATTERN)}
-    repeated = MAX_REPEATED - (len(known) > MANY_NAMES)
-    is_simple = (
-        len(text) <= 200
-        and SIMPLE.fullmatch(text)
-        and text.count("*") + text.count("+") <= repeated
-        for text in patterns
-    )
-    if len(patterns) > MAX_PATTERNS or not all(is_simple):
+    found = [_choice(method, text, n_name) for text in texts]
+    known = [choice for choice in found if choice is not None]
+    return known if len(known) == len(found) else None
+
+
+def _choice(method: str, text: str, n_name: int) -> Choice | None:
+    pattern = text.removeprefix(EXCLUDED if method == "gptq" else PATTERN)
+    match method:
+        case "awq":
+            return Choice(text, lambda name: text in name)
+        case "modelopt" if pattern == text:
+            return Choice(text, lambda name: fnmatchcase(name, text))
+        case "compressed-tensors" if pattern == text:
+            return Choice(text, lambda name: name == text)
+    if not _is_simple(pattern, n_name):
         return None
-    if any(not t.startswith(PATTERN) and t not in known | {LINEAR} for t in group_of_target):
-        return None
+    if method in ("gptq", "modelopt", "compressed-tensors"):
+        begin = re.compile(pattern).match
+        return Choice(text, lambda name: bool(begin(name)))
+    begin = re.compile(rf"(?:{text})(?:(?<=\.)|(?=\.|$))").match
+    return Choice(text, lambda name: bool(begin(name)) or name.endswith(text))
+
+
+def _is_simple(pattern: str, n_name: int) -> bool:
+    """Whether a pattern takes a short time for so many names, and is one."""
+    repeated = MAX_REPEATED - (n_name > MANY_NAMES)
+    if len(pattern) > 200 or pattern.count("*") + pattern.count("+") > repeated:
+        return False
     try:
-        compiled = {PATTERN + text: re.compile(text) for text in sorted(patterns)}
+        return bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
     except re.error:
-        return None
-    is_ignored = {*ignored}
-
-    def group_of(name: str, of_class: str = LINEAR) -> int | None:
-        matched = [
-            name,
-            *(text for text, pattern in compiled.items() if pattern.match(name)),
-            of_class,
-        ]
-        if not is_ignored.isdisjoint(matched):
-            return None
-        return next((group_of_target[text] for text in matched if text in group_of_target), None)
-
-    if group_of(EMBEDDING, "Embedding") is not None:
-        return None
-    return {part: {group_of(name) for name in of_part} for part, of_part in parts.items()}
+        return False

@@ -1,17 +1,29 @@
 """The format of quantised weights that a config.json names in `quantization_config`."""
 
 import re
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 from modelbudget.architecture.stored_formats import FORMATS
-from modelbudget.huggingface.module_names import LINEAR, chosen, linear_layers
+from modelbudget.huggingface.module_names import (
+    EMBEDDING,
+    EXCLUDED,
+    LINEAR,
+    OTHER_MODULES,
+    PATTERN,
+    ROUTED,
+    Paths,
+    choices,
+    linear_layers,
+    names_of,
+)
 from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
     r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
     r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
     r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
-    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1)(\..*)?)(\.(weight|bias))?\$?"
+    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"
 )
 """Modules that have the dtype in every format, or that are not of the language model.
 
@@ -21,16 +33,10 @@ GATE = re.compile(
     r"(\.weight)?\$?"
 )
 """Gates of layers, which most formats leave in the dtype."""
-GATE_OF_LAYER = re.compile(
-    r"(?:(?:re:)?\.\*\\?\.?|(?:model\.|language_model\.)*layers\.(\d+)\.)?"
-    r"linear_attn\\?\.(\w+)(?:\.weight)?\$?"
-)
-"""A gate of one layer, or by its name in all layers."""
-GATES_OF_MIXER = {
-    "qwen3_next": ("in_proj_ba",), "qwen3_5_text": ("in_proj_b", "in_proj_a"),
-    "qwen3_5_moe_text": ("in_proj_b", "in_proj_a"), "olmo_hybrid": ("b_proj", "a_proj"),
-}  # fmt: skip
-"""Layers of β and decay of Gated DeltaNet, by model type."""
+GATES = ("beta", "decay", "shared_gate")
+"""Our matrices that are converted where a library has `gates` among what it converts."""
+MIXER_GATES = ("beta", "decay")
+"""Layers of β and decay of a recurrence, among our matrices."""
 SKIPPED = (
     "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
     "linear_weights_not_to_quantize", "exclude_modules",
@@ -40,7 +46,6 @@ PARTIAL = ("modules_in_block_to_quantize", "dynamic")
 """Keys of settings that no formula covers, where they are set."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
-MAX_LAYERS = 10_000
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
 OF_GROUPS = "compressed-tensors"
@@ -72,13 +77,9 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     method = str(method_config.get("quant_method") or _without_name(method_config))
     of_cache = cache_format(method_config)
     read, of_table = _by_names(method_config) if method == TORCHAO else (method_config, {})
-    of_run = _read(method, _keys(read)) if not _left_out(method, config) else None
-    why_not = _unlike_library(of_run, config, fields) if of_run else ""
-    of_run = None if why_not else of_run
-    if of_run is None and method == OF_GROUPS:
-        of_run = _by_groups(config, fields)
+    of_run, why = _settings(method, read, config, fields)
     if of_run is None or of_cache is None:
-        why = _left_out(method, config) or why_not or _allowed(method_config)
+        why = why or _allowed(method_config)
         text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     cache, notes = of_cache
@@ -159,59 +160,177 @@ def _allowed(quantization: dict[str, Any]) -> str:
     )
 
 
-def _by_groups(config: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of the run for groups whose targets are names or patterns.
+def _settings(
+    method: str, read: dict[str, Any], config: dict[str, Any], fields: dict[str, Any]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the fields of the run for the weights; None, and why in brackets, without a formula.
 
-    Nothing if layers of one part differ, or if two parts have different formats: a run has one.
+    `read`: the config of the method, or that of most layers. Where the names of the linear layers
+    are known, each exception is asked about each of them.
     """
+    whole, (texts, partial) = _read(method, _keys(read)), _exceptions(config)
+    skipped = [text for text in texts if not NOT_CONVERTED.fullmatch(text)] * (method != "mxfp4")
+    others = [text for text in skipped if not GATE.fullmatch(text)]
+    has_gates = bool({"gated_deltanet", "kimi_delta"} & {*str(fields.get("mixers", "")).split()})
+    groups = _groups(config, whole) if method == OF_GROUPS else [(whole, [LINEAR])]
+    if partial or groups is None:
+        return None, f" ({partial} is set)" if partial else ""
+    if skipped or has_gates or whole is None:
+        all_texts = [*texts, *(target for _, targets in groups for target in targets)]
+        layers = linear_layers(config.get("model_type"), fields, all_texts)
+        if layers and all(stored is not None for stored, _ in groups):
+            return _by_name(method, layers, groups, texts, others)
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    if others or (has_gates and whole):
+        why = f"{others[0]}{more} are left out" if others else "which gates are converted"
+        return None, f" ({why})"
+    if skipped and whole and "gates" in FORMATS[whole["weights"]].library.converts:
+        return None, f" ({min(skipped)} is left out)"
+    return whole, ""
+
+
+HEAD_MATRIX = "head"
+Group = tuple[dict[str, Any] | None, list[str]]
+"""The fields of a format, and the names, patterns or classes of the layers that have it."""
+
+
+def _groups(config: dict[str, Any], whole: dict[str, Any] | None) -> list[Group] | None:
+    """Return the groups of compressed-tensors; None if they are none."""
     quantization = config["quantization_config"]
-    groups, parts = quantization.get("config_groups"), linear_layers(config, fields)
-    if not isinstance(groups, dict) or not parts:
+    groups = quantization.get("config_groups")
+    if whole is not None or not isinstance(groups, dict):
+        return [(whole, [LINEAR])]
+    if not all(isinstance(group, dict) for group in groups.values()):
         return None
-    formats, targets = [], []
-    for group in groups.values():
-        if not isinstance(group, dict):
-            return None
-        formats.append(_read(OF_GROUPS, _keys(quantization, group)))
-        targets.append(group.get("targets"))
-    groups_of = chosen(parts, targets, quantization.get("ignore") or [])
-    if groups_of is None:
+    targets = [group.get("targets") for group in groups.values()]
+    if not all(isinstance(t, list) and all(isinstance(x, str) for x in t) for t in targets):
         return None
-    of_parts = {}
-    for part, numbers in groups_of.items():
-        of_layers = [formats[number] if number is not None else {} for number in numbers]
-        if any(of_layer != of_layers[0] for of_layer in of_layers) or of_layers[0] is None:
-            return None
-        of_parts[part] = of_layers[0]
-    converted = {part for part, stored in of_parts.items() if stored}
-    of_experts = _second(of_parts)
-    first, *more = [stored for stored in of_parts.values() if stored] or [None]
-    if first is None or any(stored != first for stored in more):
-        return None
-    if of_experts:
-        return first | of_experts | {"weights_of": "all" if "head" in converted else "dense"}
-    layers = of_parts.keys() - {"head"}
-    if converted >= layers:
-        return first | {"weights_of": "all" if "head" in converted else "layers"}
-    return None if "head" in converted else first | {"weights_of": converted.pop()}
+    formats = [_read(OF_GROUPS, _keys(quantization, group)) for group in groups.values()]
+    return list(zip(formats, targets, strict=True))
 
 
-def _second(of_parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the second format of a run, of the experts, and leave it out of the parts.
+def _by_name(
+    method: str, layers: dict[str, Paths], groups: list[Group], texts: list[str], others: list[str]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the fields of the run where names choose the layers; None, and why in brackets."""
+    if method == "awq":  # whose names may be part of others: gate is not gate_proj
+        texts = [text for text in texts if not NOT_CONVERTED.fullmatch(text)]
+    ignored = choices(method, texts, len(layers))
+    of_targets = choices(OF_GROUPS, [t for _, of_group in groups for t in of_group], len(layers))
+    numbers = [number for number, (_, of_group) in enumerate(groups) for _ in of_group]
+    if ignored is None or of_targets is None:
+        return None, f" ({texts[0]} are left out)" if ignored is None else ""
+    ranked = sorted(zip(of_targets, numbers, strict=True), key=lambda pair: _rank(pair[0].text))
+    used: set[str] = set()
 
-    Nothing if they have the format of the others, or none, or whole rows as groups where the others
-    have smaller ones.
+    def group_of(*names: str) -> int | None:
+        matched = {choice.text for choice in ignored if any(map(choice.matches, names))}
+        used.update(matched)
+        chosen = (
+            number
+            for choice, number in ranked
+            if choice.text == LINEAR or any(map(choice.matches, names))
+        )
+        return None if matched else next(chosen, None)
+
+    if any(c.text != LINEAR and c.matches(EMBEDDING) for c, _ in ranked) and not any(
+        choice.matches(EMBEDDING) for choice in ignored
+    ):
+        return None, ""
+    groups_of: dict[str, dict[int | None, str]] = {}
+    for name, paths in layers.items():
+        group = group_of(*names_of(name))
+        for path in paths:
+            groups_of.setdefault(path, {}).setdefault(group, next(names_of(name)))
+    containers = {name.rpartition(".")[0] for name in layers} if method == OF_GROUPS else ()
+    for name in containers:  # a name of one means none of the layers in it
+        group_of(*names_of(name))
+    for name in OTHER_MODULES:
+        group_of(name)
+    if unused := [text for text in others if text not in used]:
+        more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
+        return None, f" ({unused[0]}{more} are left out)"
+    stored = [of_group for of_group, _ in groups if of_group]
+    converts = FORMATS[stored[0]["weights"]].library.converts
+    for path in [path for path in groups_of if path.rpartition(".")[2] in GATES]:
+        of_gate = groups_of.pop(path) if "gates" not in converts else {}
+        converted = [name for group, name in of_gate.items() if group is not None]
+        if converted and path.rpartition(".")[2] in MIXER_GATES:
+            return None, f" ({converted[0]} is not left out)"
+    for of_path in groups_of.values():
+        if None in of_path and len(of_path) > 1:
+            name = next(name for group, name in of_path.items() if group is not None)
+            return None, f" ({of_path[None]} is left out, and {name} is not)"
+        if any(stored[n] != stored[m] for n, m in pairwise(n for n in of_path if n is not None)):
+            return None, ""
+    formats = {
+        path: {} if None in of_path else stored[cast(int, next(iter(of_path)))]
+        for path, of_path in groups_of.items()
+    }
+    return _of_parts(formats, "experts" in converts, method == OF_GROUPS), ""
+
+
+def _rank(text: str) -> int:
+    """Return the order in which compressed-tensors asks: names, patterns, classes."""
+    return 2 if text == LINEAR else int(text.startswith(PATTERN))
+
+
+def _of_parts(
+    formats: dict[str, dict[str, Any]], has_experts: bool, is_head_named: bool
+) -> dict[str, Any] | None:
+    """Return the fields of the run for the formats of our matrices; None if a run has no such.
+
+    `has_experts`: the library converts stacked experts. `is_head_named`: the file says of the head.
     """
-    experts, dense = of_parts.get("experts"), of_parts.get("dense")
-    if not experts or not dense or experts == dense:
-        return {}
+    of_head = formats.pop(HEAD_MATRIX, {})
+    head = of_head if is_head_named else {}
+    experts = [formats.pop(path) for path in ROUTED if path in formats]
+    dense = [stored for stored in formats.values() if stored]
+    if any(stored != experts[0] for stored in experts) or any(s != dense[0] for s in dense):
+        return None
+    of_experts = experts[0] if experts and has_experts else {}
+    if not dense:
+        return of_experts | {"weights_of": "experts"} if of_experts and not head else None
+    settings = dense[0] | ({"weights_of": "layers"} if is_head_named else {})
+    if of_experts and of_experts != dense[0]:
+        second = _second(dense[0], of_experts)
+        if second is None:
+            return None
+        settings |= second | {"weights_of": "dense"}
+    elif experts and has_experts and not of_experts:
+        if head:
+            return None
+        settings["weights_of"] = "dense"
+    if head:
+        if head != dense[0]:
+            return None
+        settings["weights_of"] = "all"
+    if kept := _kept(formats):
+        settings["kept_in_dtype"] = kept
+    return settings
+
+
+def _kept(formats: dict[str, dict[str, Any]]) -> str:
+    """Return the names of parts, and of matrices in others, that stay in the dtype."""
+    names: dict[str, None] = {}
+    for path, stored in formats.items():
+        part = path.rpartition(".")[0]
+        is_whole = not any(of for other, of in formats.items() if other.startswith(f"{part}."))
+        if not stored:
+            names[part if is_whole else path] = None
+    return " ".join(names)
+
+
+def _second(dense: dict[str, Any], experts: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields for a second format, of the experts.
+
+    None if it has whole rows as groups where the others have smaller ones.
+    """
     differences = {name: value for name, value in experts.items() if value != dense.get(name)}
     if 0 in differences.values():
-        return {}
-    del of_parts["experts"]
-    return {f"expert_{name}": value for name, value in differences.items()} | {
-        "expert_weights": experts["weights"]
-    }
+        return None
+    of_experts = {f"expert_{name}": value for name, value in differences.items()}
+    return of_experts | {"expert_weights": experts["weights"]}
 
 
 def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:
@@ -292,39 +411,20 @@ def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
     return bool(quantization.get("lm_head"))
 
 
-def _left_out(method: str, config: dict[str, Any]) -> str:
-    """Return which layers of one kind are left out, in brackets; empty if none are."""
-    quantization = config["quantization_config"]
-    names = _names(quantization)
-    partial = [key for key in PARTIAL if quantization.get(key)]
-    skipped = [n for n in names if not NOT_CONVERTED.fullmatch(n) and not GATE.fullmatch(n)]
-    skipped = [] if method == "mxfp4" else skipped
-    if not partial and not skipped:
-        return ""
-    more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-    return f" ({partial[0]} is set)" if partial else f" ({skipped[0]}{more} are left out)"
+def _exceptions(config: dict[str, Any]) -> tuple[list[str], str]:
+    """Return the texts that name what is not converted, and a key that no formula covers, if any.
 
-
-def _unlike_library(of_run: dict[str, Any], config: dict[str, Any], fields: dict[str, Any]) -> str:
-    """Return which gates are not converted as its library does, in brackets; empty if all are.
-
-    A library that converts gates must leave out none. Of a library that does not, those of Gated
-    DeltaNet must be left out layer by layer, or by their name in all layers.
+    GPTQModel's `dynamic` may name what is left out; settings of single layers are not covered.
     """
-    names = {name for name in _names(config["quantization_config"]) if GATE.fullmatch(name)}
-    if "gates" in FORMATS[of_run["weights"]].library.converts:
-        return f" ({min(names)} is left out)" if names else ""
-    mixers = str(fields.get("mixers", "")).split()
-    if "gated_deltanet" not in mixers:
-        return ""
-    matches = filter(None, map(GATE_OF_LAYER.fullmatch, names))
-    left_out = {match.groups() for match in matches}
-    gates = GATES_OF_MIXER.get(config.get("model_type", ""), ("β and decay",))
-    for layer in range(min(fields.get("n_layer", 0), MAX_LAYERS)):
-        for gate in gates if mixers[layer % len(mixers)] == "gated_deltanet" else ():
-            if not {(str(layer), gate), (None, gate)} & left_out:
-                return f" (model.layers.{layer}.linear_attn.{gate} is not left out)"
-    return ""
+    quantization = config["quantization_config"]
+    texts, dynamic = _names(quantization), quantization.get("dynamic") or {}
+    if isinstance(dynamic, dict) and all(
+        text.startswith(EXCLUDED) or not of_layers for text, of_layers in dynamic.items()
+    ):
+        texts += [text for text in dynamic if text.startswith(EXCLUDED)]
+        dynamic = None
+    partial = [key for key in PARTIAL if quantization.get(key) and (key != "dynamic" or dynamic)]
+    return texts, next(iter(partial), "")
 
 
 def _names(quantization: dict[str, Any]) -> list[str]:

@@ -150,7 +150,7 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
 
     Raises ValueError if it cannot store one of them.
     """
-    known = FORMATS[run.weights]
+    known, kept_parts = FORMATS[run.weights], run.kept_in_dtype.split()
     for name, layer in list(model.named_modules()):
         path = name.split(".")
         routed = isinstance(layer, ExpertLinear)
@@ -158,6 +158,9 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         if is_matrix and run.weights_of == "all":
             _replace_head(layer, known.format, run)
         if not (routed or isinstance(layer, nn.Linear)) or path[-1] == KEPT or path[0] != "layer":
+            continue
+        component = ".".join(step for step in path[1:] if not step.isdecimal())
+        if any(component == kept or component.startswith(f"{kept}.") for kept in kept_parts):
             continue
         if path[-1] in GATES and "gates" not in known.library.converts:
             continue

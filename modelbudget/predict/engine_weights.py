@@ -86,7 +86,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
     if run.weights not in FORMATS:
         return
     for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
-        word = format_of(run, part.routed, part.name)
+        word = format_of(run, part.routed, part.path)
         if word is None or not (stored := FORMATS[word].format).groups:
             continue
         is_second = part.routed and run.expert_weights != "weights"
@@ -111,7 +111,7 @@ def matrices_of(a: Any) -> list:
     n_layer = layer.n_layers(a)
     parts = layer.parts(a).items()
     return [
-        (matrix, n_layer[name])
+        (matrix._replace(part=layer.component_name(name)), n_layer[name])
         for name, component in parts
         if n_layer[name] and hasattr(component, "matrices")
         for matrix in component.matrices(a)
@@ -160,6 +160,6 @@ def scales_bytes(a: Architecture, run: RunConfig) -> int:
     rows = sum(
         n_layer * matrix.n * matrix.d_out
         for matrix, n_layer in matrices_of(rank)
-        if converts(run, matrix.routed, matrix.name)
+        if converts(run, matrix.routed, matrix.path)
     )
     return max(4 - bytes_of(run.dtype), 0) * rows

@@ -1,7 +1,9 @@
 """Quantised config.json files: counts in any case, bytes of the named format or none."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,13 +14,16 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.named_models import Base
 from modelbudget.compare.comparison import compare
+from modelbudget.families import families
 from modelbudget.huggingface.config_file import read_keys
-from modelbudget.huggingface.module_names import NAMED_ALIKE, linear_layers
+from modelbudget.huggingface.module_names import LIKE_LLAMA, OF_RECURRENCES, linear_layers
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.points_table import points_table
 
 WIDE = LLAMA | {"hidden_size": 256, "intermediate_size": 512, "torch_dtype": "float16"}
@@ -162,7 +167,8 @@ def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     exact = of_modelopt | {"exclude_modules": ["model.layers.0.mlp*"]}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": exact}))
     notes = " ".join(note.text for note in mb.model(tmp_path).base.notes)
-    assert "(model.layers.0.mlp* are left out): bytes are refused" in notes
+    one_layer = "model.layers.0.mlp.gate_proj is left out, and model.layers.1.mlp.gate_proj is not"
+    assert f"({one_layer}): bytes are refused" in notes
 
 
 @pytest.mark.parametrize(
@@ -262,26 +268,53 @@ def test_experts_have_a_format_of_their_own(tmp_path, has_groups):
 
 
 SIZES = {
+    "num_experts_per_tok": 2,
     "num_hidden_layers": 2, "first_k_dense_replace": 1, "vocab_size": 64, "pad_token_id": 0,
     "layer_types": ["full_attention"] * 2,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(NAMED_ALIKE - {"kimi_k2"}))  # has DeepSeek V3's class
+OF_BOTH_MIXERS = {
+    "num_hidden_layers": 5, "num_experts": 8, "num_experts_per_tok": 2, "num_local_experts": 8,
+    "layer_types": ["linear_attention"] * 4 + ["full_attention"],
+    "mlp_layer_types": ["dense"] + ["sparse"] * 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(({*OF_RECURRENCES} | LIKE_LLAMA) - {"kimi_k2"}))
 def test_names_are_those_of_the_class(kind):
-    """Catches a layer that patterns are not asked about, so that its bytes would be wrong."""
+    """Catches a layer that patterns are not asked about, so that its bytes would be wrong.
+
+    A layer of the class has the numbers of our matrices that are said to be in it; several that
+    are in one of ours have them together. Kimi K2 has DeepSeek V3's class.
+    """
     config = AutoConfig.for_model(kind)
-    config.update({name: value for name, value in SIZES.items() if hasattr(config, name)})
+    sizes = SIZES | (OF_BOTH_MIXERS if kind in OF_RECURRENCES else {})
+    config.update({name: value for name, value in sizes.items() if hasattr(config, name)})
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    of_class = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    of_class = {
+        name.removeprefix("model."): module.weight.numel()
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    }
     of_file = read_keys(Path(kind), config.to_dict() | {"architectures": [type(model).__name__]})
-    of_parts = linear_layers(config.to_dict(), of_file.fields)
+    layers = linear_layers(kind, of_file.fields)
     kept = {"lm_head"} if config.tie_word_embeddings else set()
-    gates = {name for name in of_class if name.endswith("shared_expert_gate")}
-    assert {*of_parts["dense"], *of_parts.get("head", ())} == of_class - kept - gates
+    of_experts = {name for name in layers if ".experts." in name}
+    assert layers.keys() - of_experts == of_class.keys() - kept
     has_experts = any(name.endswith("mlp.experts") for name, _ in model.named_modules())
-    assert ("experts" in of_parts) == has_experts
+    assert bool(of_experts) == has_experts
+    base = Base(kind, kind, families()["decoder"], of_file.fields, {})
+    a: Any = resolved(base, {})[0]
+    ours = {
+        m.path: m.d_in * m.d_out for _, matrices, _ in a._matrices(RunConfig()) for m in matrices
+    }
+    of_layer: Counter = Counter()
+    for name in layers.keys() - of_experts:
+        of_layer[name.split(".")[1] if "." in name else name, layers[name]] += of_class[name]
+    for (_, paths), numbers in of_layer.items():
+        assert numbers == sum(ours[path] for path in paths), paths
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from modelbudget.components.mixers.gated_deltanet import (
     normalised,
     written_out_convolution,
 )
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
@@ -37,21 +38,18 @@ SIZES = ("n_linear_head", "d_linear_key", "d_linear_convolution")
 TOKENS_PER_STEP = 1
 
 
-def _matrices(a: Fields) -> Values:
-    """Numbers of the projections: those of decay and gate go through d_linear_key channels."""
-    inner = a.n_linear_head * a.d_linear_key
-    whole, down, up = a.d_model * inner, a.d_model * a.d_linear_key, a.d_linear_key * inner
-    return {
-        "query": whole,
-        "key": whole,
-        "value": whole,
-        "decay_down": down,
-        "decay_up": up,
-        "beta": a.d_model * a.n_linear_head,
-        "gate_down": down,
-        "gate_up": up,
-        "output": whole,
-    }
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections: those of decay and gate go through d_linear_key channels."""
+    inner, width = a.n_linear_head * a.d_linear_key, a.d_linear_key
+    return [
+        *(Matrix(name, a.d_model, inner) for name in ("query", "key", "value")),
+        Matrix("decay_down", a.d_model, width),
+        Matrix("decay_up", width, inner),
+        Matrix("beta", a.d_model, a.n_linear_head),
+        Matrix("gate_down", a.d_model, width),
+        Matrix("gate_up", width, inner),
+        Matrix("output", inner, a.d_model),
+    ]
 
 
 def parameters(a: Fields) -> Values:
@@ -60,7 +58,7 @@ def parameters(a: Fields) -> Values:
     The norm of a head's result has one scale for all heads.
     """
     inner = a.n_linear_head * a.d_linear_key
-    return _matrices(a) | {
+    return {m.name: m.d_in * m.d_out for m in matrices(a)} | {
         "rate": a.n_linear_head,
         "step": inner,
         "convolution": 3 * inner * a.d_linear_convolution,
