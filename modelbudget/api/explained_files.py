@@ -15,6 +15,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.module_names import linear_layers
 from modelbudget.predict.engine_weights import matrices_of
 
 MAX_JSON = 2**20
@@ -88,6 +90,44 @@ def adapter_parameters(
     return rank * numbers
 
 
+def channels_of(
+    base_model: Model, targets: list[str], config: Mapping[str, Any]
+) -> list[tuple[int, int]] | None:
+    """Return rank, and inputs and outputs, of each layer of the class that an adapter is around.
+
+    PEFT adapts the stack of a layer's experts with the rank times their number, and names it, the
+    router and other ranks in `target_parameters` and `rank_pattern`. None if the class's names are
+    not known, or if one of its layers is part of a matrix of ours.
+    """
+    rank: int = config["r"]
+    a: Any = base_model.architecture
+    translation = translations().get(base_model.base.transformers or "")
+    layers = linear_layers(translation.model_type, vars(a)) if translation else {}
+    of_ours = {m.path: m for m, _ in matrices_of(a)}
+    ranks = config.get("rank_pattern") or {}
+    chosen = []
+    for name, paths in layers.items():
+        is_named = any(
+            f".{name}".endswith(f".{target.removeprefix('model.')}") for target in targets
+        )
+        if ".experts." in name or paths == ("head",) or not (is_named or targets == [ALL_LINEAR]):
+            continue
+        if list(layers.values()).count(paths) > a.n_layer:
+            return None
+        d_out = sum(of_ours[path].d_out for path in paths)
+        chosen.append((rank, of_ours[paths[0]].d_in + d_out))
+    n_moe = sum(name.endswith(".experts.0.up_proj") for name in layers)
+    stacks = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
+    for target in config.get("target_parameters") or ():
+        n_up = stacks.get(target.removeprefix("mlp.").removeprefix("experts."))
+        if n_up is None or not n_moe:
+            return None
+        of_target = next((n for text, n in ranks.items() if text.endswith(target)), rank)
+        channels = a.d_model + (n_up * a.d_expert if n_up else a.n_expert)
+        chosen += n_moe * [(of_target * (a.n_expert if n_up else 1), channels)]
+    return chosen or None
+
+
 def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explained:
     """Explain an adapter of PEFT: its parameters by rank and targets, and its file."""
     path = folder / "adapter_config.json"
@@ -103,21 +143,26 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     tensors = checkpoint_files.header(file)
     n = sum(tensor.elements for tensor in tensors)
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
-    asked = []
+    asked, ranks = [], {rank}
     targets = [targets] if isinstance(targets, str) else [str(target) for target in targets]
-    # PEFT may name the module of a layer.
-    last = [(target, target.rpartition(".")[2]) for target in targets]
-    names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
-    layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
+    of_class = base_model and channels_of(base_model, targets, config)
     if base_model is None:
         asked.append(f"--model NAME: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
-        expected = adapter_parameters(base_model, rank, names, layers)
+        if of_class:
+            expected = sum(of_rank * channels for of_rank, channels in of_class)
+            names = list(dict.fromkeys(target.rpartition(".")[2] for target in targets))
+            ranks = {of_rank for of_rank, _ in of_class}
+        else:  # PEFT may name the module of a layer
+            last = [(target, target.rpartition(".")[2]) for target in targets]
+            names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
+            layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
+            expected = adapter_parameters(base_model, rank, names, layers)
         verdict = "exact" if n == expected else "unexplained"
-        of = f"{rank} (d_in + d_out) of {', '.join(names)}: {expected:,}"
+        of = f"{rank} (d_in + d_out) of {', '.join(sorted(names))}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
-    of_rank = sum(tensor.elements for tensor in tensors if rank in tensor.shape)
+    of_rank = sum(tensor.elements for tensor in tensors if ranks & {*tensor.shape})
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
                   "exact" if of_rank == n else "unexplained", 0, n - of_rank)  # fmt: skip
     label = base_model.label if base_model else "no model"

@@ -30,7 +30,8 @@ def save(kind: str, folder, dtype: str = "float32", **changed):
     import torch
     import transformers
 
-    config = getattr(transformers, kind).config_class(**SMALL[kind] | changed)
+    sizes = SMALL.get(kind, SMALL["Qwen3ForCausalLM"])
+    config = getattr(transformers, kind).config_class(**sizes | changed)
     model = getattr(transformers, kind)(config).to(getattr(torch, dtype))
     return model, folder
 
@@ -73,6 +74,24 @@ def test_an_adapter_that_peft_saves(tmp_path, rank, targets):
     found = explain(tmp_path / "adapter", str(tmp_path / "base"))
     assert [one.verdict for one in found.lines] == ["exact"] * 3
     assert found.share == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["Qwen3NextForCausalLM", "Qwen3MoeForCausalLM"])
+@pytest.mark.parametrize("targets", [["q_proj", "in_proj_qkvz", "out_proj"], "all-linear"])
+def test_an_adapter_around_matrices_that_the_class_joins(tmp_path, kind, targets):
+    """Names of these classes were not known, and of experts PEFT adapts whole stacks."""
+    from peft import LoraConfig, get_peft_model
+
+    recurrence = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+                  "linear_value_head_dim": 8, "num_hidden_layers": 4}  # fmt: skip
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    model, _ = save(kind, tmp_path, **experts, **recurrence if "Next" in kind else {})
+    model.save_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=3, target_modules=targets, task_type="CAUSAL_LM")
+    get_peft_model(model, lora).save_pretrained(tmp_path / "adapter")
+    found = explain(tmp_path / "adapter", str(tmp_path / "base"))
+    assert [one.verdict for one in found.lines] == ["exact"] * 3, found.lines
 
 
 @pytest.mark.parametrize("of_type", ["F16", "Q8_0", "Q4_0", "Q5_1", "IQ4_NL"])
