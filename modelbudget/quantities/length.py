@@ -35,6 +35,10 @@ class OfPhases:
 
 
 Result = TypeVar("Result", bound=OfPhases)
+FEWER = 2
+"""How many times fewer tokens three runs must have than one, since each makes and updates all
+parameters, and lists its allocations.
+"""
 PADDED_QUERIES = 32
 """Queries to which the memory-efficient kernel pads its sums."""
 
@@ -98,7 +102,8 @@ def of_any_length(
     The list of a long run leaves out the steps between the first and the last of its loops.
     """
     runs = short(a, run)
-    if runs is None:
+    # Of a symbol there is no run of all tokens.
+    if runs is None or (type(run.length) is int and run.length <= FEWER * sum(runs.lengths())):
         return compute(run, lists_allocations)
     results = [
         compute(run.model_copy(update={"length": length}), True) for length in runs.lengths()
