@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
@@ -75,19 +75,18 @@ def changes(
     device: Accelerator,
     room_with_margins: int,
     purpose: str = "training",
+    solves: Solves | None = None,
 ) -> tuple[list[Change], Change | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
     These are as many as it takes a training step to fit with margins, those first that alter
-    nothing; others are among them only if it takes them to fit the device at all. Changes of
-    inference set one field, its weights, so that none go together.
+    nothing; others are among them only if it takes them to fit the device at all, and none that
+    the others do without. Changes of inference set one field, its weights, so that none go
+    together. `solves`: what the fields of a run need, where it is more than one model's.
     """
-    from modelbudget.predict.largest_that_fits import (
-        needed,  # imports tables, which most commands do without
-    )
-
     architecture, run = run_with(chosen)
-    now = needed((architecture, run), purpose)
+    of_fields = solves or _Solves(run_with, purpose)
+    now = of_fields.needed(chosen)
     if now is None:
         return [], None
     kept = {**chosen, "batch": run.batch, "length": run.length}
@@ -100,7 +99,7 @@ def changes(
         condition = Expression(candidate.when)
         if condition.names <= of_both.keys() and condition(of_both):
             fields = candidate.fields(run)
-            n_bytes = _needed(run_with, {**kept, **fields}, purpose)
+            n_bytes = of_fields.needed({**kept, **fields})
             if n_bytes is not None:
                 applicable.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
@@ -110,7 +109,7 @@ def changes(
     )
     if purpose == "inference":
         return helpful, None
-    return helpful, _together(run_with, kept, applicable, now, (device.bytes, room_with_margins))
+    return helpful, _together(of_fields, kept, applicable, now, (device.bytes, room_with_margins))
 
 
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
@@ -123,35 +122,44 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
 
 
 def _together(
-    run_with: RunWith, kept: Mapping[str, Any], applicable: list[Change], now: int,
+    solves: Solves, kept: Mapping[str, Any], applicable: list[Change], now: int,
     rooms: tuple[int, int],
 ) -> Change | None:  # fmt: skip
-    """Return the changes that help one after the other; None if fewer than two do.
+    """Return the changes that help one after the other; None if one is enough at once.
 
-    `rooms`: bytes without and with margins.
+    `rooms`: bytes without and with margins. In the end those are left out without which a run still
+    fits with margins, or needs no more: what alters something first, then what helps least.
     """
-    of_changes, fields, least, alters = dict[str, Any](), dict[str, Any](), now, False
+    of_changes, fields, least = dict[str, Change](), dict[str, Any](), now
     waiting, unhelpful = sorted(applicable, key=_turn), list[Change]()
     while waiting:
         change = waiting.pop(0)
         if least <= rooms[not change.alters]:
             break
-        n_bytes = _needed(run_with, {**kept, **fields, **change.fields})
+        n_bytes = solves.needed({**kept, **fields, **change.fields})
         if n_bytes is None or n_bytes >= least:
             unhelpful.append(change)
             continue
         fields |= change.fields
-        least, alters = n_bytes, alters or change.alters
-        instead = (x for x, of in of_changes.items() if of.items() <= change.fields.items())
+        least = n_bytes
+        instead = (x for x, of in of_changes.items() if of.fields.items() <= change.fields.items())
         for text in [*instead]:
             del of_changes[text]
-        of_changes[change.text] = change.fields
+        of_changes[change.text] = change
         if change.alters:  # of another peak: checkpointing helps where states are few
             waiting, unhelpful = sorted([*unhelpful, *waiting], key=_turn), []
-    pair = _pair(run_with, {**kept, **fields})
-    if len(of_changes) < 2 or pair is None:
+    if len(of_changes) < 2:
         return None
-    largest = [dict(_largest(pair, room)) for room in rooms]
+    room = max(least, rooms[1])
+    for change in sorted(of_changes.values(), key=_turn, reverse=True):
+        others = [other for other in of_changes.values() if other is not change]
+        of_others = {name: value for other in others for name, value in other.fields.items()}
+        n_bytes = solves.needed({**kept, **of_others})
+        if n_bytes is not None and n_bytes <= room:
+            fields, least = of_others, n_bytes
+            of_changes = {other.text: other for other in others}
+    alters = any(change.alters for change in of_changes.values())
+    largest = [solves.largest({**kept, **fields}, room) for room in rooms]
     return Change(", ".join(of_changes), fields, least, now - least, alters, *largest)
 
 
@@ -160,26 +168,43 @@ def _turn(change: Change) -> tuple[bool, int]:
     return change.alters, 0 if change.alters else change.needed
 
 
-def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:
-    from modelbudget.predict.largest_that_fits import solve
+class Solves(Protocol):
+    """What is predicted of the fields of a run."""
 
-    for field in ("batch", "length"):
-        solution = solve(pair, field, "training", room)
-        if solution is not None:
-            yield field, solution.value
+    def needed(self, fields: Mapping[str, Any]) -> int | None:
+        """Return the bytes at the peak; None if the fields are not allowed, or have no formula."""
+        ...
 
-
-def _needed(run_with: RunWith, fields: Mapping[str, Any], purpose: str = "training") -> int | None:
-    from modelbudget.predict.largest_that_fits import needed
-    from modelbudget.sweeps.not_with_quantised_weights import refused
-
-    pair, quantity = _pair(run_with, fields), f"peak_{purpose}_bytes"
-    if pair is None or quantity in refused(*pair, {quantity}):
-        return None
-    return needed(pair, purpose)
+    def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
+        """Return the largest batch and, of one sequence, the largest length that fit the bytes."""
+        ...
 
 
-def _pair(run_with: RunWith, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
+class _Solves:
+    """Predictions of one model's step."""
+
+    def __init__(self, run_with: RunWith, purpose: str):
+        self.run_with, self.purpose = run_with, purpose
+
+    def needed(self, fields: Mapping[str, Any]) -> int | None:
+        from modelbudget.predict.largest_that_fits import needed
+        from modelbudget.sweeps.not_with_quantised_weights import refused
+
+        pair, quantity = pair_of(self.run_with, fields), f"peak_{self.purpose}_bytes"
+        if pair is None or quantity in refused(*pair, {quantity}):
+            return None
+        return needed(pair, self.purpose)
+
+    def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
+        from modelbudget.predict.largest_that_fits import solve
+
+        pair = pair_of(self.run_with, fields)
+        assert pair is not None  # `needed` has had a value
+        solutions = {field: solve(pair, field, "training", room) for field in ("batch", "length")}
+        return {field: solution.value for field, solution in solutions.items() if solution}
+
+
+def pair_of(run_with: RunWith, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
     """Return the architecture and the run with other fields; None if they are not allowed."""
     try:
         pair = run_with(fields)

@@ -12,12 +12,14 @@ generation/vllm_generation.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
+from modelbudget.api.changes import Change, changes, pair_of
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.fitting import accelerator, reserve_of, settings_on
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
@@ -39,6 +41,7 @@ from modelbudget.predict.of_program import pass_of, peak_of_step
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import Settings
+    from modelbudget.architecture.base import Architecture
 
 Trainer = Literal["dpo", "grpo"]
 Value = TypeVar("Value")
@@ -66,6 +69,17 @@ class Part(NamedTuple):
     is_moment: bool
 
 
+def peak_of(parts: Iterable[Part]) -> int:
+    """Return the bytes at the peak: what is always there, and the largest moment."""
+    always, moments = 0, [0]
+    for part in parts:
+        if part.is_moment:
+            moments.append(part.n_bytes)
+        else:
+            always += part.n_bytes
+    return always + max(moments)
+
+
 @dataclass(frozen=True)
 class Trained(Frames):
     """Bytes of all models of a trainer, and whether they fit an accelerator, if one is named."""
@@ -77,12 +91,14 @@ class Trained(Frames):
     accelerator: Accelerator | None = None
     margins: Margins | None = None
     largest_batch: int | None = None
+    changes: tuple[Change, ...] = ()
+    together: Change | None = None
+    purpose: Literal["training"] = "training"
 
     @cached_property
     def needed(self) -> int:
-        """Bytes at the peak: what is always there, and the largest moment."""
-        moments = max(part.n_bytes for part in self.parts if part.is_moment)
-        return sum(part.n_bytes for part in self.parts if not part.is_moment) + moments
+        """Bytes at the peak."""
+        return peak_of(self.parts)
 
     @property
     def grade(self) -> Grade | None:
@@ -104,6 +120,8 @@ class Trained(Frames):
             "memory": self.accelerator and self.accelerator.bytes,
             "grade": self.grade,
             "largest_batch": self.largest_batch,
+            "changes": [change._asdict() for change in self.changes],
+            "together": self.together and self.together._asdict(),
             "note": LOSS,
         }
 
@@ -156,16 +174,46 @@ def trainer(
         return Trained(model.label, models.trainer, run, parts)
     margins = memory_margins().with_reserve(reserve_of(reserve))
     trained = Trained(model.label, models.trainer, run, parts, room, margins)
+    solves = _Solves(models, room)
+    given = {"implementation": OURS, **fields_of(settings)}
+    helpful, together = [], None
+    if trained.grade != "fits":
+        with_margins = margins.room(room.bytes)
+        helpful, together = changes(model, solves.pair, given, room, with_margins, solves=solves)
+    return replace(
+        trained,
+        largest_batch=solves.largest(given, room.bytes).get("batch"),
+        changes=tuple(helpful),
+        together=together,
+    )
 
-    def needed(batch: int) -> int | None:
+
+class _Solves:
+    """What a trainer's models need on a device, by the fields of the policy's run."""
+
+    def __init__(self, models: _Models, device: Accelerator):
+        self.models, self.device = models, device
+
+    def pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
+        """Return the policy and its run. Raises InputError."""
+        policy = self.models.policy
+        chosen = settings_on(self.device, policy, dict(fields), training=True)
+        return policy.architecture, self.models.run_of(chosen)
+
+    def needed(self, fields: Mapping[str, Any]) -> int | None:
+        pair = pair_of(self.pair, fields)
         try:
-            of_batch = models.run_of({**chosen, "batch": batch})
-        except InputError:  # more than a batch may be
+            return pair and peak_of(self.models.parts(pair[1]))
+        except InputError:
             return None
-        return Trained(model.label, models.trainer, of_batch, tuple(models.parts(of_batch))).needed
 
-    largest = largest_batch({run.batch: trained.needed}, needed, room.bytes)
-    return replace(trained, largest_batch=largest and largest.value)
+    def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
+        """Return the largest batch, in steps in which microbatches have whole texts."""
+        run = self.pair(fields)[1]
+        step = run.n_microbatch // math.gcd(run.n_microbatch, self.models.texts_of_item)
+        known = {run.batch // step: cast(int, self.needed(fields))}
+        solution = largest_batch(known, lambda n: self.needed({**fields, "batch": step * n}), room)
+        return {"batch": step * solution.value} if solution else {}
 
 
 class _Models:
@@ -177,6 +225,7 @@ class _Models:
     ):  # fmt: skip
         self.policy, self.answer, self.engine = model, answer, engine
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
+        self.texts_of_item = 2 if name == "dpo" else 1
         self.reference = reference or (COPY if name == "dpo" else NONE)
         models = {"reference": reference, "reward": reward}
         self.further = {
@@ -201,7 +250,7 @@ class _Models:
 
     def parts(self, run: RunConfig) -> Iterator[Part]:
         """Return what the models need: of DPO, `batch` pairs are twice as many texts."""
-        texts = run.batch * (2 if self.trainer == "dpo" else 1)
+        texts = run.batch * self.texts_of_item
         run = run.model_copy(update={"batch": texts})
         one_microbatch = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
         of_microbatch = run.model_copy(update=one_microbatch)

@@ -188,6 +188,8 @@ class Trainer(Printed):
     memory: int | None
     grade: Grade | None
     largest_batch: int | None = Field(description="that fits without margins")
+    changes: list[OfChange]
+    together: OfChange | None
     note: str
 
 

@@ -109,6 +109,52 @@ def test_what_helps_only_after_another_change_is_among_those_that_help_together(
 
 
 @pytest.mark.parametrize(
+    ("name", "card", "run"),
+    [
+        ("llama-3-8b", "rtx-3090", {"batch": 8, "length": 1024}),  # 8-bit states, and then LoRA
+        ("llama-3-8b", "24GB", {"batch": 4, "length": 2048}),
+        ("llama-3-70b", "h200", {"adapter": "lora", "length": 2048}),  # tight with all of them
+    ],
+)
+def test_no_change_together_is_one_that_the_others_do_without(name, card, run):
+    """Eight bits of an optimizer saved 125 MB of an adapter's states, which fitted without."""
+    model = mb.model(name)
+    fit = model.fit(card, run, training=True)
+    room = max(fit.together.needed, fit.margins.room(fit.accelerator.bytes))
+    by_text = {change.text: change.fields for change in fit.changes} | {
+        candidate.text: candidate.set for candidate in candidates()
+        if not {"n_microbatch"} & candidate.set.keys()
+    }  # fmt: skip
+    texts = fit.together.text.split(", ")
+    assert len(texts) > 1
+    for left_out in texts:
+        fields = {k: v for text in texts if text != left_out for k, v in by_text[text].items()}
+        assert model.fit(card, {**run, **fields}, training=True).needed > room, left_out
+
+
+@pytest.mark.parametrize(
+    ("name", "adapter", "card", "text"),
+    [
+        ("dpo", "none", "h100", "activation checkpointing"),
+        ("grpo", "lora", "24GB", "one sequence at a time"),
+    ],
+)
+def test_what_lets_the_models_of_a_trainer_fit_is_named(name, adapter, card, text):
+    """Each change is typed again; no line said what a trainer's models could do without."""
+    run, model = {"batch": 4, "length": 1024, "adapter": adapter}, mb.model("llama-3-8b")
+    trained = model.trainer(name, run, accelerator=card)
+    assert trained.grade == "does not fit"
+    assert text in {change.text for change in trained.changes}
+    for change in (*trained.changes, trained.together):
+        typed = model.trainer(name, {**run, **change.fields}, accelerator=card)
+        assert change.needed == typed.needed == trained.needed - change.saves < trained.needed
+    assert trained.together.needed <= trained.accelerator.bytes
+    assert trained.together.largest["batch"] >= 4
+    assert max(len(line.text) for line in lines(of_changes(trained), 80)) <= 80
+    assert trained.as_dict()["together"]["text"] == trained.together.text
+
+
+@pytest.mark.parametrize(
     ("name", "card", "texts"),
     [
         ("gpt-oss-20b", "rtx-4090", {"weights as released", "weights in 8 bits"}),

@@ -491,7 +491,7 @@ def test_a_largest_length_is_named_with_its_batch(command):
     length = row.split("length")[1].split()[0].replace(",", "")
     assert fit("--batch", "1", "--length", length)[1][0].split()[1] == "tight"
     assert fit("--batch", "4", "--length", length)[1][0].split()[1:4] == ["does", "not", "fit"]
-    text, rows = fit("--batch", "4", "--length", "40000")
+    text, rows = fit("--batch", "4", "--length", "80000")  # of 40,000 another change is enough
     helped = text.partition("together")[2]
     assert "one sequence at a time" in helped
     assert "largest length of batch 4" in helped
@@ -754,7 +754,7 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
     small = model.fit("40GB", devices=2)
     assert small.sharing == {"zero": 3, "data_parallel": 2}
     assert small.grade == "does not fit"
-    assert small.together.text == "fused AdamW, activation checkpointing, loss in 16 chunks"
+    assert small.together.text == "fused AdamW, loss in 16 chunks"
     assert small.together.needed < 40 * 10**9
     for name, devices, why in (
         ("gpt-2-124m", "8", "n_head = 12: tensor_parallel = 8 devices do not divide it"),

@@ -7,6 +7,7 @@ from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import Fit
 from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.predictions import Predictions
+from modelbudget.api.trainers import Trained
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.byte_sizes import AS_GIVEN
@@ -95,15 +96,18 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
     return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
 
 
-def of_changes(fit: Fit) -> Table:
+def of_changes(fit: Fit | Trained) -> Table:
     """Return the changes by which a run needs less, each alone, and several together."""
+    assert fit.margins is not None  # nothing is changed without a device
+    assert fit.accelerator is not None
     rows = [_change(change, fit.run) for change in fit.changes[:MOST_CHANGES]]
     of, star = OF_CHANGES[fit.purpose]
     now = fit.changes[0].needed + fit.changes[0].saves  # of the class, where the answer is
     notes = f"{si_bytes(now)} now; * {star}"
     if (all_of := fit.together) is not None:
         grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
-        rows.append((f"together: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
+        how = "together" if "," in all_of.text else "one of them"
+        rows.append((f"{how}: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
         rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
         batch = all_of.fields.get("n_microbatch", fit.run.n_microbatch)
         of_one = {"length": f" of batch {batch}"}

@@ -2,6 +2,7 @@
 
 from modelbudget.api.command import output
 from modelbudget.api.command.options import Output
+from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.trainers import LOSS, Trained
@@ -10,7 +11,8 @@ from modelbudget.report.charts.format import count, si_bytes
 
 def show(trained: Trained, printed: Output) -> None:
     """Print the parts, as a table or as data."""
-    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained)])
+    of_less = [of_changes(trained)] if trained.changes else []
+    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained), *of_less])
     if printed.is_tables:
         output.print_note(LOSS)
 
