@@ -9,7 +9,7 @@ from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.plan.job_setup import start_log
-from modelbudget.predict.largest_that_fits import cells, fit_table
+from modelbudget.predict.largest_that_fits import cells, fit_table, measured_on
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -19,8 +19,8 @@ summary = read_json(snakemake.input.summary)
 measure = Measure.model_validate(summary["measure"])
 devices = accelerators(Path(snakemake.input.accelerators))
 solved = list(cells(points, measure.quantities, summary["fit"], devices))
-measured_on = summary["fit_measured_on"] or [device.name for device in devices]
-measured = [cell for cell in solved if cell.device.name in measured_on]
+chosen = measured_on(summary, devices)
+measured = [cell for cell in solved if cell.device in chosen]
 table = fit_table(solved, *measure_solutions(measured, measure, snakemake.threads, MEASUREMENTS))
 write_table(snakemake.output.parquet, table)
 write_table(snakemake.output.csv, table)

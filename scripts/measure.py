@@ -4,11 +4,14 @@ from pathlib import Path
 
 import polars as pl
 
+from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import read_json, write_json
-from modelbudget.common.paths import MEASUREMENTS, REFERENCE_TRACES
+from modelbudget.common.paths import ACCELERATORS, MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES
+from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.measurement.cached_points import measure_new
-from modelbudget.measurement.reference.cached_classes import needed, trace_new
+from modelbudget.measurement.reference.cached_classes import count_all, needed, trace_new
 from modelbudget.plan.job_setup import start_log
+from modelbudget.predict.largest_that_fits import cells, measured_on
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
@@ -17,12 +20,17 @@ start_log(snakemake)
 first, every = int(snakemake.wildcards.shard) - 1, int(snakemake.wildcards.shards)
 incomplete, work, classes, settings = {}, {}, {}, []
 for table, summary in zip(snakemake.input.points, snakemake.input.summaries, strict=True):
-    sweep, points = Path(table).parent.name, pl.read_parquet(table)
-    measure = Measure.model_validate(read_json(summary)["measure"])
-    models = [row.model for row in rows(points[first::every])]
+    sweep, points, about = Path(table).parent.name, pl.read_parquet(table), read_json(summary)
+    measure, of_shard = Measure.model_validate(about["measure"]), points[first::every]
+    models = [row.model for row in rows(of_shard)]
     found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, incomplete)
     incomplete |= found.incomplete
     work[sweep] = found.models
+    devices = measured_on(about, accelerators(ACCELERATORS))
+    solved = cells(rows(of_shard), measure.quantities, about["fit"], devices)
+    measure_solutions(solved, measure, snakemake.threads, MEASUREMENTS)
+    if sweep in snakemake.params.counted:
+        count_all(classes_of(of_shard), snakemake.threads, REFERENCE_COUNTS)
     if sweep in snakemake.params.traced:
         classes |= needed(classes_of(points), measure).runs
         settings.append(measure)

@@ -135,6 +135,11 @@ def has_reference(expanded: Expanded) -> bool:
     return known and (is_zoo(expanded) or bool(expanded.files))
 
 
+def counted(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the sweeps whose `transformers` classes are counted."""
+    return [name for name, sweep in sweeps.items() if has_reference(sweep)]
+
+
 def referenced(sweeps: dict[str, Expanded]) -> list[str]:
     """Return the sweeps of training or inference with models that have a `transformers` class."""
     return [name for name, sweep in sweeps.items() if WRITTEN_BY["reference_traces"](sweep)]

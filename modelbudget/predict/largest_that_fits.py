@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -235,6 +235,12 @@ def cells(
                     as_built = as_class(model, point.transformers, purpose, point.config)
                     of_class = as_built and solve(as_built, field, purpose, device.bytes)
                     yield Cell(point, purpose, device, field, solution, of_class)
+
+
+def measured_on(summary: Mapping, devices: Iterable[Accelerator]) -> list[Accelerator]:
+    """Return the devices on which a sweep's `fit` is measured: all, unless it names some."""
+    names = summary["fit_measured_on"]
+    return [device for device in devices if not names or device.name in names]
 
 
 def _not_compared(point: Row, purpose: str) -> str | None:

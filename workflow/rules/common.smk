@@ -31,14 +31,14 @@ def listed(wildcards, file, made):
     return ancient(path) if wildcards.sweep in LISTED and is_current(wildcards, made) else path
 
 
-def if_needed(files, wildcards):
-    """Return files that a sweep's comparison waits for; none if the comparison is current.
+def measured(wildcards, made):
+    """Return the files of the measuring jobs, for which a table of a sweep waits; none if it is current.
 
-    They are made for all sweeps at once. A comparison that is current does not depend on them: else
-    it would be made again whenever another sweep changes.
+    They measure all sweeps at once. A table that is current does not depend on them: else it would
+    be made again whenever another sweep changes.
     """
-    names = ("comparison",) if wildcards.sweep in LISTED else ("points", "comparison")
-    return [] if is_current(wildcards, *names) else files
+    names = (made,) if wildcards.sweep in LISTED else ("points", made)
+    return [] if is_current(wildcards, *names) else targets.incomplete(RUN.shards)
 
 
 def inputs(wildcards, input):

@@ -7,7 +7,7 @@ rule compare:
     input:
         points=lambda wildcards: listed(wildcards, "points.parquet", "comparison"),
         summary=lambda wildcards: listed(wildcards, "sweep.json", "comparison"),
-        incomplete=lambda wildcards: if_needed(targets.incomplete(RUN.shards), wildcards),
+        incomplete=lambda wildcards: measured(wildcards, "comparison"),
         counts=lambda wildcards: written(wildcards, "reference_counts"),
     output:
         predicted="results/{sweep}/predicted.parquet",

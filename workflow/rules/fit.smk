@@ -1,12 +1,13 @@
 # Reads the points of a sweep with `fit`, and the memory of accelerators. Writes the largest batch,
-# length or depth that fits on each, solved from the formulas and compared with measurements. The
-# measurements are cached in results/measurements.
+# length or depth that fits on each, solved from the formulas and compared with measurements, which
+# the job that measures all sweeps has made.
 
 
 rule fit:
     input:
         points=lambda wildcards: listed(wildcards, "points.parquet", "fit"),
         summary=lambda wildcards: listed(wildcards, "sweep.json", "fit"),
+        incomplete=lambda wildcards: measured(wildcards, "fit"),
         accelerators=ancient(ACCELERATORS),
     output:
         parquet="results/{sweep}/fit.parquet",
@@ -18,7 +19,6 @@ rule fit:
         ),
     log:
         "results/{sweep}/logs/fit.log",
-    priority: 1
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2

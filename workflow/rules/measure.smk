@@ -1,9 +1,9 @@
-# Reads the points of all sweeps. Measures their models, traces the classes of transformers of those
-# that train or infer, and writes what failed, which the next run tries again.
+# Reads the points of all sweeps. Measures their models and what is solved to fit, counts and traces
+# their classes of transformers, and writes what failed, which the next run tries again.
 #
 # One job measures all sweeps with a pool of processes, since starting a job and importing torch takes
-# longer than measuring a model. Measurements and traces are cached in results/measurements and
-# results/reference_traces, where the job that compares a sweep finds them: a change of one sweep does
+# longer than measuring a model. All of it is cached in results/measurements, results/reference_counts
+# and results/reference_traces, where the jobs of a sweep find it: a change of one sweep does
 # not repeat the measurements of others. If the configuration sets the size of a shard, several jobs
 # measure a part of each sweep, which a cluster can run in parallel. A job uses half of the cores, so
 # that another one can start while it imports torch, or all of them to trace many models; on a cluster
@@ -31,6 +31,7 @@ rule measure:
     params:
         last_failures=[targets.last_failure(sweep) for sweep in SWEEPS],
         traced=REFERENCED,
+        counted=targets.counted(SWEEPS),
     message:
         "Instantiate and count the models of all sweeps"
     script:

@@ -1,9 +1,11 @@
-# Reads the points of a sweep. Writes the parameters of their classes in transformers.
+# Reads the points of a sweep. Writes the parameters of their classes in transformers, which the job
+# that measures all sweeps has counted.
 
 
 rule reference_counts:
     input:
         points=lambda wildcards: listed(wildcards, "points.parquet", "reference_counts"),
+        incomplete=lambda wildcards: measured(wildcards, "reference_counts"),
     output:
         counts="results/{sweep}/reference_counts.parquet",
     log:
