@@ -5,7 +5,6 @@ from functools import lru_cache
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
-from modelbudget.predict.of_program import terms_by_program
 from modelbudget.serving.cache_formats import ENGINES, state_bytes
 from modelbudget.serving.cache_layouts import cache_terms
 from modelbudget.serving.layers_by_cache import LayerCache, layer_caches_of
@@ -32,6 +31,8 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
             return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]
+        from modelbudget.predict.of_program import terms_by_program  # most models need no program
+
         of_model = terms_by_program("cache_bytes", a, run)
         if of_model is None:
             keeps = "no formula covers the cache of these layers"

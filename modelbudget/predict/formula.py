@@ -7,7 +7,6 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.cache_bytes import is_of_engine, terms_of_engine
-from modelbudget.predict.of_program import terms_by_program
 
 
 def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
@@ -25,6 +24,9 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
         return family.parameters(a), int(family.has_formula)
     holds = family.has_formula_for(quantity, a, r)
     if isinstance(holds, int) and not holds:
+        # With the operations of programs, which most models do not need.
+        from modelbudget.predict.of_program import terms_by_program
+
         terms = terms_by_program(quantity, a, r) if isinstance(a, Architecture) else None
         return ({}, 0) if terms is None else (terms, 1)
     return family.terms(quantity, a, r), holds

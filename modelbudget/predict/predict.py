@@ -13,7 +13,6 @@ from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term
 from modelbudget.families import families
-from modelbudget.predict.by_regime import rows_by_program
 from modelbudget.predict.formula import formula
 
 KEYS = ["architecture", "run"]
@@ -73,6 +72,9 @@ def _rows_of(
         rows = _rows(keys, quantity, terms)
         yield rows if are_all else rows.filter(pl.concat([is_covered] * len(terms)))
     if not are_all:
+        # With programs and their symbols, which most sweeps do not need.
+        from modelbudget.predict.by_regime import rows_by_program
+
         uncovered, keys = points.filter(~is_covered), keys.filter(~is_covered)
         for numbers, by_program in rows_by_program(
             family, quantity, _fields(family, uncovered), uncovered.height

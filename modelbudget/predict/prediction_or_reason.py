@@ -8,7 +8,6 @@ from modelbudget.architecture.terms import Terms
 from modelbudget.operations.part import NotComputedError
 from modelbudget.predict.cache_bytes import is_of_engine, why_not_of_engine
 from modelbudget.predict.formula import formula
-from modelbudget.predict.of_program import without_program
 from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.not_with_quantised_weights import refused
 
@@ -42,6 +41,8 @@ def terms_or_reason(
         return terms, None
     if quantity in OF_CACHE and is_of_engine(run):
         return {}, f"{why_not_of_engine(architecture, run)}"
+    from modelbudget.predict.of_program import without_program  # most models need no program
+
     error = without_program(quantity, architecture, run)
     reason = f" ({error})" if error and f"{error}" else ""
     is_computed = not isinstance(error, NotComputedError) and why_not_run(run) is None
