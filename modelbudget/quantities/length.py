@@ -10,7 +10,7 @@ longer one has more; a run for which they are not computes all tokens.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
@@ -114,7 +114,8 @@ def of_any_length(
         if extended is None:
             return compute(run, lists_allocations)
         allocations[phase] = extended
-    result = type(results[0])(remainder=max(abs(of_run.remainder) for of_run in results))
+    remainder = max(abs(of_run.remainder) for of_run in results)
+    result = replace(results[0], remainder=remainder, repeats={})
     for name, value in vars(results[0]).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, [getattr(of_run, name) for of_run in results]))

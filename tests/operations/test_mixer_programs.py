@@ -19,7 +19,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.quantities import inference_step, length, training_step
+from modelbudget.quantities import inference_step, length, pipelined_step, training_step
 
 small = st.integers(1, 4)
 
@@ -230,6 +230,35 @@ def test_three_short_runs_are_a_long_one(mixer, data):
         run = run.model_copy(update={"recompute": "none", "dropout": False})
         whole = inference_step._inference(decoder.program, a, run, False)
         assert inference_step.inference(decoder.program, a, run) == whole
+
+
+@pytest.mark.parametrize("mixer", RECURRENT)
+@settings(max_examples=2, deadline=None)
+@given(st.data())
+def test_three_short_runs_of_a_stage_are_a_long_one(mixer, data):
+    """Only here: passes of a stage between which something is live."""
+    a, run = data.draw(long_runs(mixer))
+    settings_of_stages = {
+        "pipeline_parallel": 2, "pipeline_schedule": data.draw(st.sampled_from(["gpipe", "1f1b"])),
+        "pipeline_rank": data.draw(st.sampled_from(["first", "last"])),
+        "n_microbatch": 3, "batch": 3, "dropout": False, "loss_kernel": "torch",
+    }  # fmt: skip
+    run = run.model_copy(update=settings_of_stages)
+    assert length.short(a, run) is not None
+    with pytest.MonkeyPatch.context() as patch:
+        steps = []
+        for fewer in (0, 10**9):  # three runs, however short the long one is; one run
+            patch.setattr(length, "FEWER", fewer)
+            for cached in (
+                pipelined_step._passes,
+                pipelined_step._steps,
+                pipelined_step._run_passes,
+            ):
+                cached.cache_clear()
+            steps.append(
+                pipelined_step.pipelined_step(a.model_copy(update={"n_mtp_layer": 0}), run)
+            )
+        assert steps[0] == steps[1]
 
 
 @pytest.mark.parametrize("foreach", [True, False])
