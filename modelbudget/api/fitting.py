@@ -269,9 +269,10 @@ def fit(
         n_bytes = _of_class(quantity, predicted) if predicted and devices == 1 else None
         if predicted is None or n_bytes is None:
             lost = predicted.missing.get(quantity) if predicted else None
-            for n in range(devices - 1, 0, -1) if not training else ():
-                if not _not_solved(model, quantity, run_of(model, sharing(n, False) | chosen), n):
-                    why += f"; allowed: --devices {n}"
+            for n in range(devices - 1, 0, -1) if not training else [1] * (devices > 1):
+                by_fewer = sharing(n, training) | chosen
+                if not _not_solved(model, quantity, run_of(model, by_fewer), n):
+                    why += f"; {'or' if 'allowed: ' in why else 'allowed:'} --devices {n}"
                     break
             raise InputError(
                 [f"{model.name}: {quantity}: {lost}" if lost else f"{model.name}: {why}"]

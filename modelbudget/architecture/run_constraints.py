@@ -23,8 +23,8 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
     switches = [
         Constraint(
             SWITCHES.get(name) or f"{name} == {RunConfig.model_fields[name].default!r}",
-            f"{name} = {{{name}}}: layers of {family.name()} have no such switch; allowed: "
-            f"{OTHERS.get(name) or shown(RunConfig.model_fields[name].default)}",
+            f"{name} = {{{name}}}: the family {family.name()} has no such setting; "
+            f"allowed: {OTHERS.get(name) or shown(RunConfig.model_fields[name].default)}",
         )
         for name in content()["switches"]
         if name not in family.switches_of_run

@@ -239,7 +239,7 @@ def test_models_and_quantities_without_divided_tokens_are_refused(sweep):
         ("deepseek-v3", "{quantities: [activation_bytes]}", "not known yet with mixers = mla"),
         ("llama-3-8b", "{quantities: [cache_bytes]}", "cache_bytes is not known of parts of the"),
         ("llama-3-8b", "{device: cpu}", "context_parallel = 2 is measured without a device"),
-        ("mamba-130m", "{quantities: [parameters]}", "have no such switch"),
+        ("mamba-130m", "{quantities: [parameters]}", "has no such setting"),
     ):
         with pytest.raises(Exception, match="parallel") as error:
             sweep(text.replace("BASE", base) + f"points: [{{}}]\nmeasure: {measure}\n")

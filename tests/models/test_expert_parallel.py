@@ -262,7 +262,7 @@ def test_models_and_quantities_without_divided_experts_are_refused(sweep):
         ("llama-3-8b", "{quantities: [parameters]}", "expert_parallel = 2: mlps = mlp has no exp"),
         ("mixtral-8x7b", "{quantities: [cache_bytes]}", "cache_bytes is not known of experts of s"),
         ("mixtral-8x7b", "{device: cpu}", "expert_parallel = 2 is measured without a device"),
-        ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
+        ("bert-base", "{quantities: [parameters]}", "the family encoder has no such setting"),
     ):
         with pytest.raises(Exception, match="parallel") as error:
             sweep(text.replace("BASE", base) + f"measure: {measure}\n")

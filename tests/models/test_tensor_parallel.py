@@ -179,7 +179,7 @@ def test_quantities_and_families_that_are_not_divided_are_refused(sweep):
     for base, measure, reason in (
         ("gpt-2-124m", "{quantities: [resident_bytes]}", "resident_bytes is not known of shares"),
         ("gpt-2-124m", "{device: cpu}", "tensor_parallel = 2 is measured without a device"),
-        ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
+        ("bert-base", "{quantities: [parameters]}", "the family encoder has no such setting"),
     ):
         with pytest.raises(Exception, match="parallel") as error:
             sweep(text.replace("BASE", base) + f"measure: {measure}\n")

@@ -344,7 +344,7 @@ ONE_MISTAKE = {
     "dropout where there is none": (
         "base: hybrid-368\nfixed: {dropout: true}\ngrid: {batch: [1]}\n"
         "measure: {quantities: [activation_bytes]}",
-        ["dropout = true: layers of hybrid have no such switch; allowed: false"],
+        ["dropout = true: the family hybrid has no such setting; allowed: false"],
     ),
     "dropout in a CPU's flash attention": (
         "base: gpt-2-124m\nfixed: {dropout: true, backend: cpu}\ngrid: {attention_kernel: [flash]}",
