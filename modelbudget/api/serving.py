@@ -27,6 +27,8 @@ TOKENS = "token_embd.weight"
 OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 """Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
 OF_METAL = "Metal counts buffers alone"
+QUANTIZATION = "quantization_config"
+"""Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
 
@@ -214,10 +216,13 @@ def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: 
 
 
 def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
-    if run.adapter != "none" or run.weights == "unknown":
-        setting = f"adapter = {run.adapter}, weights = {run.weights}"
-        raise InputError([f"{model.name}: {setting}: not known in serving; allowed: adapter: none "
-                          "(served_adapters counts them), a known format of weights"])  # fmt: skip
+    if run.adapter != "none":
+        raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
+                          "adapter: none (served_adapters counts them)"])  # fmt: skip
+    if run.weights == "unknown":
+        notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
+        why = next(notes, "weights = unknown: bytes are refused")
+        raise InputError([f"{model.name}: {why}; allowed: --weights with a known format"])
 
 
 def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from helpers.config_files import LLAMA
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 import modelbudget as mb
@@ -233,15 +234,29 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ),
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
         # 768 hidden channels of an expert are six blocks: vLLM fails too (issue 25292 of its).
-        ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4, "gate: 192 of 768 .* a multiple of 128"),
+        ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4,
+         "gate: 192 of 768 .* a multiple of 128.*, or expert_parallel=4"),
         ("qwen-3-30b-a3b", {"weights": "gptq-4bit"}, 4, "down: 192 of 768 .* a multiple of 128"),
         ("llama-3-8b", {"host_layers": 32}, 1, "at most 31"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_known_is_one_line(name, settings, devices, message):
     with pytest.raises(InputError, match=message) as error:
         mb.model(name).serve("h100", settings, devices)
     assert len(error.value.mistakes) == 1
+
+
+def test_whole_experts_are_what_the_refusal_of_their_parts_offers():
+    settings = {"weights": "fp8-block", "expert_parallel": 4}
+    assert mb.model("qwen-3-30b-a3b").serve("h100", settings, 4).requests > 0
+
+
+def test_a_file_whose_format_has_no_formula_is_refused_with_the_reason(tmp_path):
+    """It was refused as `adapter = none, weights = unknown`."""
+    keys = LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 5}}
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    with pytest.raises(InputError, match=r"gptq: no formula covers it.*allowed: --weights"):
+        mb.model(tmp_path).serve("h100")
 
 
 def test_layers_that_draft_keep_what_the_last_mixer_keeps():
