@@ -1,18 +1,22 @@
 """Tables of what an accelerator has room for: runs, changes that need less, layouts of devices."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.changes import Change
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.fitting import Fit
 from modelbudget.api.layouts_that_fit import Layouts
 from modelbudget.api.predictions import Predictions
-from modelbudget.api.trainers import Trained
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count, in_words, si_bytes
+
+if TYPE_CHECKING:  # imports tables, of which a prediction without a trainer needs none
+    from modelbudget.api.trainers import Trained
 
 MODULES = "modelbudget's modules"
 SEGMENTS = "  expandable_segments:True"
