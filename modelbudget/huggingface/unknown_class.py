@@ -60,10 +60,11 @@ def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from modelbudget.huggingface.construct import config_object, construct
+    from modelbudget.modules.initialise import uninitialised
 
     fields = fields_of(config)
     keys = {k: v for k, v in without_code(config).items() if k != "model_type"}
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         construct(fields["kind"], config_object(fields["kind"], keys))
     return fields
 

@@ -67,8 +67,7 @@ def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> l
 def witness(class_name: str, config: dict[str, Any]) -> Witness:
     """Count the class `class_name` with the keys of a config."""
     try:
-        with uninitialised():
-            model = build(class_name, config)
+        model = build(class_name, config)
     except ValueError as error:
         return Witness(class_name, None, None, str(error))
     return Witness(
@@ -80,7 +79,7 @@ def witness(class_name: str, config: dict[str, Any]) -> Witness:
 
 def build(class_name: str, config: dict[str, Any]) -> nn.Module:
     """Build the class from a config on meta. Raises ValueError if it rejects the config."""
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         return construct(class_name, config_object(class_name, config))
 
 
