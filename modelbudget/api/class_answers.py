@@ -269,7 +269,7 @@ def _traced(
     of_class: OfClass, quantities: Sequence[str]
 ) -> tuple[dict[str, Breakdown], dict[str, str]]:
     """Trace the class on meta, in a process of bounded time and memory."""
-    from modelbudget.common.workers import Failure
+    from modelbudget.common.workers import Failure, for_readers
 
     run = class_run(of_class.class_name, of_class.run)
     if of_class.config is None:
@@ -283,7 +283,7 @@ def _traced(
         outcome = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
         if isinstance(outcome, Failure):
             return {}, dict.fromkeys(
-                quantities, f"{of_class.class_name} was not traced: {outcome.reason}"
+                quantities, f"{of_class.class_name} was not traced: {for_readers(outcome.reason)}"
             )
     source = f"traced: {of_class.class_name}"
     values = {
@@ -292,7 +292,8 @@ def _traced(
         if (values := outcome.values.get(quantity)) is not None
     }
     missing = {
-        q: f"{of_class.class_name} was not traced: {why}" for q, why in outcome.missing.items()
+        q: f"{of_class.class_name} was not traced: {for_readers(why)}"
+        for q, why in outcome.missing.items()
     }
     return values, missing
 

@@ -253,13 +253,17 @@ def _out_of_memory(error: MemoryError, bound: Bound | None) -> str:
 
 
 def in_one_line(error: Exception) -> str:
-    """Format the text of an error on one line of bounded length, with its class.
-
-    A plain ValueError is a refusal, whose text says what is wrong.
-    """
+    """Format the class and the text of an error on one line of bounded length."""
     name, text = type(error).__name__, " ".join(str(error).split())
-    shown = text if type(error) is ValueError else f"{name}: {text}"
-    return shown[:_LONGEST_REASON] if text else name
+    return f"{name}: {text}"[:_LONGEST_REASON] if text else name
+
+
+def for_readers(reason: str) -> str:
+    """Return a reason without the name of a plain ValueError, whose text says what is wrong.
+
+    Tables of measurements keep it: by their beginnings, reasons are failures or omissions.
+    """
+    return reason.removeprefix(f"{ValueError.__name__}: ")
 
 
 def death(exitcode: int) -> str:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget.common.workers import for_readers
 from modelbudget.compare.comparison import is_failed
 
 FEW = 3
@@ -40,7 +41,7 @@ def by_reason(comparison: pl.DataFrame) -> list[Failures]:
         .sort("n", descending=True, maintain_order=True)
     )
     failures = rows.select("label", "quantity", "failure").rows()
-    return [Failures(*row) for row in failures]
+    return [Failures(labels, names, for_readers(why)) for labels, names, why in failures]
 
 
 def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:

@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+import modelbudget as mb
+from modelbudget.common.workers import Failure
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.reference.cached_classes import traced_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.points_table import points_table
 
@@ -127,8 +130,12 @@ def test_an_encoder_has_one_pass_without_gradients(measured):
 
 
 REFUSED = [
-    (T5, TRAINING, "You must specify exactly one of input_ids"),
-    (T5, INFERENCE, "an encoder and a decoder: inference is traced of what generates text"),
+    (T5, TRAINING, "ValueError: You must specify exactly one of input_ids"),
+    (
+        T5,
+        INFERENCE,
+        "ValueError: an encoder and a decoder: inference is traced of what generates text",
+    ),
     (BERT, OF_STEP, "has no logits; a language model has (batch, length, n_vocab)"),
     (BERT, OF_CACHE, "DistilBertModel keeps no cache: its inference is one pass over all tokens"),
     (
@@ -144,7 +151,18 @@ REFUSED = [
 def test_a_class_that_cannot_gives_its_reason_and_is_counted(measured, config, quantities, reason):
     values, missing = measured(config, "float32")
     assert all(reason in missing[quantity] for quantity in quantities)
-    assert not any("ValueError" in why for why in missing.values())
     is_encoder = config["model_type"] == "distilbert"
     assert missing.keys() == (OF_STEP | OF_CACHE if is_encoder else TRAINING | INFERENCE)
     assert sum(values["parameters"].values()) > 0
+
+
+def test_a_reader_sees_the_reason_without_the_name_of_the_error(tmp_path):
+    """Tables of classes had Python's name of an error before the message of somebody's class."""
+    (tmp_path / "config.json").write_text(json.dumps(T5))
+    shown = mb.model(tmp_path).predictions(["peak_training_bytes", "cache_bytes"])
+    assert "T5Model was not traced: You must" in shown.missing["peak_training_bytes"]
+    assert "not traced: an encoder and a decoder" in shown.missing["cache_bytes"]
+    table = traced_table("T5Model", ["cache_bytes"], Failure("ValueError: no cache"))
+    assert table["refusal"].to_list() == ["no cache"]
+    kept = traced_table("T5Model", ["cache_bytes"], Failure("RuntimeError: no cache"))
+    assert kept["refusal"].to_list() == ["RuntimeError: no cache"]

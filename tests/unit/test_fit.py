@@ -499,7 +499,7 @@ def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypat
     assert table["measured_beyond"].is_not_null().all()
     assert table["confirmed"].to_list() == [True] * 3
     assert table["failure"].to_list() == [
-        "not traced (such a batch)",
+        "not traced (ValueError: such a batch)",
         "not traced (killed by signal 9, probably out of memory)",
         None,
     ]

@@ -12,6 +12,7 @@ from modelbudget.api.command.show import quantities
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import QUANTITIES
+from modelbudget.common.workers import for_readers
 from modelbudget.report.charts.format import count, percent
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _summary(comparison: Comparison) -> list[str]:
         lines = ["nothing was compared"]
     for what, column in (("measured", "failure"), ("shown", "not_compared")):
         for why, names in comparison.by_reason(column).items():
-            lines.append(f"not {what}: {', '.join(names)}: {why}")
+            lines.append(f"not {what}: {', '.join(names)}: {for_readers(why)}")
     values = comparison.class_values.sort("quantity", maintain_order=True).rows(named=True)
     if len(values) > 1:
         equal = sum(row["agrees"] for row in values)

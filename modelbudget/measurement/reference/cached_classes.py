@@ -18,7 +18,7 @@ from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
 from modelbudget.common.fingerprint import measured_by
-from modelbudget.common.workers import Failure
+from modelbudget.common.workers import Failure, for_readers
 from modelbudget.measurement.reference.class_run import class_run, whole_class
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -69,7 +69,10 @@ def traced_table(
 
 def refused_table(class_name: str, reasons: Mapping[str, str]) -> pl.DataFrame:
     """Return a row for each quantity that a class cannot have, with the reason."""
-    rows = [{"quantity": q, "refusal": why, "class": class_name} for q, why in reasons.items()]
+    rows = [
+        {"quantity": quantity, "refusal": for_readers(why), "class": class_name}
+        for quantity, why in reasons.items()
+    ]
     return pl.from_dicts(rows, TRACED)
 
 
