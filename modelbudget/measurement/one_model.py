@@ -83,7 +83,7 @@ def measure_one(
         missing = dict.fromkeys(set(measure.quantities) & OF_STEP, why) | missing
     wanted = set(measure.quantities) - missing.keys()
     with _losing(wanted, missing):
-        counts, values, simulated = _look(architecture, run, wanted, "meta", missing)
+        counts, values, simulated = look(_built(architecture, run, "meta"), run, wanted, missing)
     if wanted <= missing.keys():
         return nothing(architecture, run, missing)
     n_bytes = sum(c.parameter_bytes for c in counts.values())
@@ -151,17 +151,6 @@ def _losing(quantities: Set[str], missing: dict[str, str]) -> Iterator[None]:
         log.warning("not measured: %s", ", ".join(sorted(quantities)), exc_info=True)
         for quantity in quantities:
             missing.setdefault(quantity, in_one_line(error))
-
-
-def _look(
-    architecture: Architecture,
-    run: RunConfig,
-    wanted: Set[str],
-    device: str,
-    missing: dict[str, str],
-) -> tuple[dict[str, Count], Values, Values]:
-    """Count one model on one device, and trace its inference and training; see `look`."""
-    return look(_built(architecture, run, device), run, wanted, missing)
 
 
 def look(
@@ -259,7 +248,7 @@ def _on_device(
         with _losing(of_allocator, missing):
             of_device = read(architecture, run)
     traced = wanted - OF_ALLOCATOR - missing.keys()
-    counts, values, _ = _look(architecture, run, traced, device, missing)
+    counts, values, _ = look(_built(architecture, run, device), run, traced, missing)
     return counts, values | of_device
 
 

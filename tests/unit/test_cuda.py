@@ -80,11 +80,12 @@ def test_the_allocator_is_read_before_anything_computes_there(monkeypatch, catal
     """A trace on the device would have taken the workspace of products already."""
     order = []
 
-    def look(architecture, run, quantities, device, missing):
+    def look(device, run, quantities, missing):
         order.append(f"trace on {device}")
         return {}, {}, {}
 
-    monkeypatch.setattr(one_model, "_look", look)
+    monkeypatch.setattr(one_model, "_built", lambda architecture, run, device: device)
+    monkeypatch.setattr(one_model, "look", look)
     readings = {"workspace_bytes": {"device": 8_519_680}}
     monkeypatch.setattr(allocator, "of_cuda", lambda *_: order.append("allocator") or readings)
     settings = Measure(device="cuda", quantities=["peak_training_bytes", "workspace_bytes"])

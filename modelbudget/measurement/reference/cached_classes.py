@@ -45,11 +45,6 @@ def witness_table(counts: list[Witness]) -> pl.DataFrame:
     return pl.DataFrame(rows, COUNTED, orient="row")
 
 
-def refused_count(class_name: str, reason: str) -> pl.DataFrame:
-    """Return the row of a class that cannot be counted, with the reason."""
-    return pl.DataFrame([(class_name, None, None, reason)], COUNTED, orient="row")
-
-
 def traced_table(
     class_name: str, quantities: Iterable[str], outcome: Traced | Failure
 ) -> pl.DataFrame:
@@ -228,7 +223,8 @@ def count_all(
             whole_class(of_point.class_name, of_point.run)
             config = of_point.keys_of_config()
         except ValueError as error:
-            table = refused_count(of_point.class_name, str(error))
+            row = of_point.class_name, None, None, str(error)
+            table = pl.DataFrame([row], COUNTED, orient="row")
             refused.append(table.with_columns(_of_point(of_point.point, of_point.built_from)))
         else:
             key = store.key(of_point.class_name, config, *made_of)

@@ -1,7 +1,6 @@
 """Training steps, with the loss as their run computes it, and traces of them."""
 
 from collections.abc import Callable, Iterator, Set
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -270,20 +269,18 @@ def switch(model: nn.Module, run: RunConfig) -> None:
 
 
 def whole_model(trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
-    """Return the forward and backward passes of all microbatches."""
-    return partial(_all_passes, trace, model, run, microbatches(model, run))
+    """Return the forward and backward passes of all microbatches, whose gradients are added up.
 
-
-def _all_passes(
-    trace: Trace, model: nn.Module, run: RunConfig, of_step: list[tuple[torch.Tensor, torch.Tensor]]
-) -> tuple[Values, int]:
-    """Trace the passes of a step; return bytes of the first, FLOPs of all, and the peak in bytes.
-
-    Gradients of all are added up, and stay.
+    Bytes are those of the first pass.
     """
-    passes = [one_pass(trace, model, run, *of_microbatch) for of_microbatch in of_step]
-    flops = {name: dict(trace.flops[name.removeprefix("flops_")]) for name in OF_PASSES}
-    return passes[0][0] | flops, max(peak for _, peak in passes)
+    of_step = microbatches(model, run)
+
+    def all_passes() -> tuple[Values, int]:
+        passes = [one_pass(trace, model, run, *of_microbatch) for of_microbatch in of_step]
+        flops = {name: dict(trace.flops[name.removeprefix("flops_")]) for name in OF_PASSES}
+        return passes[0][0] | flops, max(peak for _, peak in passes)
+
+    return all_passes
 
 
 def one_pass(

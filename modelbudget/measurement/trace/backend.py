@@ -261,15 +261,18 @@ def rms_norm(x, normalized_shape, weight=None, eps=None):
     return RMS_NORM(x, normalized_shape, weight, eps)
 
 
-def rms_norm_written_out(x, normalized_shape, weight=None, eps=None):
-    """Compute RMSNorm in at least float32, one operation at a time, as Llama's code does."""
+def rms_norm_written_out(x, normalized_shape, weight=None, eps=None, wide=False):
+    """Compute RMSNorm in at least float32, one operation at a time, as Llama's code does.
+
+    `wide`: the scale, too, whose weight has the dtype of x, as OLMo 2's code does.
+    """
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     exact = x.to(torch.promote_types(x.dtype, torch.float32))
     variance = exact.pow(2).mean([-1 - i for i in range(len(normalized_shape))], keepdim=True)
     exact = exact * torch.rsqrt(variance + eps)
     if weight is None:
         return exact.to(x.dtype)
-    return weight * exact.to(x.dtype)
+    return (weight * exact).to(x.dtype) if wide else weight * exact.to(x.dtype)
 
 
 def rms_norm_exact(x, normalized_shape, weight=None, eps=None):
@@ -282,15 +285,6 @@ def rms_norm_exact(x, normalized_shape, weight=None, eps=None):
     return normed.to(x.dtype)
 
 
-def rms_norm_wide(x, normalized_shape, weight=None, eps=None):
-    """Compute RMSNorm in at least float32 and scale that by a weight of x's dtype, as OLMo 2."""
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
-    exact = x.to(torch.promote_types(x.dtype, torch.float32))
-    variance = exact.pow(2).mean([-1 - i for i in range(len(normalized_shape))], keepdim=True)
-    exact = exact * torch.rsqrt(variance + eps)
-    return (exact if weight is None else weight * exact).to(x.dtype)
-
-
 def over_rms(x, dim: list[int], eps: float):
     """Divide by the root of the mean square over some dimensions."""
     return x * torch.rsqrt(x.pow(2).mean(dim, keepdim=True) + eps)
@@ -299,7 +293,7 @@ def over_rms(x, dim: list[int], eps: float):
 RMS_NORMS = {
     "written_out": rms_norm_written_out,
     "written_out_exact": rms_norm_exact,
-    "written_out_wide": rms_norm_wide,
+    "written_out_wide": partial(rms_norm_written_out, wide=True),
 }
 
 

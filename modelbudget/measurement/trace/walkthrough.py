@@ -44,54 +44,49 @@ PLAIN = {
 
 
 class Variant(NamedTuple):
-    """A way to construct one of torch's modules, and why its parameters differ from ours."""
+    """One of torch's modules, its arguments next to d_model and n_head, and why it differs."""
 
-    call: str
-    make: Callable[[Any], nn.Module]
+    make: Callable[..., nn.Module]
+    arguments: dict[str, Any]
     why: str
 
 
 OF_ATTENTION = [
     Variant(
-        "nn.MultiheadAttention({d_model}, {n_head})",
-        lambda a: nn.MultiheadAttention(a.d_model, a.n_head),
+        nn.MultiheadAttention, {},
         "Query, key and value are one matrix, in_proj_weight, and one bias",
     ),
     Variant(
-        "nn.MultiheadAttention({d_model}, {n_head}, bias=False)",
-        lambda a: nn.MultiheadAttention(a.d_model, a.n_head, bias=False),
+        nn.MultiheadAttention, {"bias": False},
         "No bias in any of the four projections; torch cannot drop that of one alone",
     ),
     Variant(
-        "nn.MultiheadAttention({d_model}, {n_head}, add_bias_kv=True)",
-        lambda a: nn.MultiheadAttention(a.d_model, a.n_head, add_bias_kv=True),
+        nn.MultiheadAttention, {"add_bias_kv": True},
         "One more key and one more value, learned and appended to those of the tokens",
     ),
-]
+]  # fmt: skip
+D_FF = {"dim_feedforward": "d_ff"}
+"""An argument that is a field of ours."""
 OF_LAYER = [
     Variant(
-        "nn.TransformerEncoderLayer({d_model}, {n_head}, dim_feedforward={d_ff})",
-        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head, a.d_ff),
+        nn.TransformerEncoderLayer, D_FF,
         "By default norms come after the residual sums (norm_first=False), the activation function "
         "is ReLU and dropout is 0.1; none of these has parameters",
     ),
     Variant(
-        "nn.TransformerEncoderLayer({d_model}, {n_head})",
-        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head),
+        nn.TransformerEncoderLayer, {},
         "dim_feedforward is 2,048 by default, whatever d_model is",
     ),
     Variant(
-        "nn.TransformerEncoderLayer({d_model}, {n_head}, dim_feedforward={d_ff}, bias=False)",
-        lambda a: nn.TransformerEncoderLayer(a.d_model, a.n_head, a.d_ff, bias=False),
+        nn.TransformerEncoderLayer, D_FF | {"bias": False},
         "No bias in projections and MLP, and none in the norms either",
     ),
     Variant(
-        "nn.TransformerDecoderLayer({d_model}, {n_head}, dim_feedforward={d_ff})",
-        lambda a: nn.TransformerDecoderLayer(a.d_model, a.n_head, a.d_ff),
+        nn.TransformerDecoderLayer, D_FF,
         "Cross-attention and its norm, for the output of an encoder: a decoder without encoder is "
         "an encoder layer with a causal mask",
     ),
-]
+]  # fmt: skip
 BY_FAMILY = {"attention": OF_ATTENTION, "layer": OF_LAYER}
 
 
@@ -110,10 +105,15 @@ def torch_layers(architecture: Any) -> list[dict]:
 
 
 def _counted(variant: Variant, a: Any) -> dict:
+    arguments = {
+        name: getattr(a, value) if isinstance(value, str) else value
+        for name, value in variant.arguments.items()
+    }
     with torch.device("meta"):
-        module = variant.make(a)
+        module = variant.make(a.d_model, a.n_head, **arguments)
+    texts = (a.d_model, a.n_head, *(f"{name}={value}" for name, value in arguments.items()))
     return {
-        "call": variant.call.format(**a.model_dump()),
+        "call": f"nn.{type(module).__name__}({', '.join(map(str, texts))})",
         "why": variant.why,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "tensors": [[name, list(tensor.shape)] for name, tensor in module.named_parameters()],
