@@ -100,25 +100,18 @@ class Fit(Frames):
 
     def rows(self) -> list[dict]:
         """Return one row for each solved field: the largest value that fits; one if none is."""
-        largest, of_class = _values(self.largest), _values(self.largest_of_class)
-        with_margins = _values(self.largest_with_margins)
+        values = self.as_dict()
+        of_run = ("purpose", "accelerator", "devices", "needed", "fits", "grade", "reserve",
+                  "worst_ratio")  # fmt: skip
+        solved = ("largest", "largest_with_margins", "largest_of_class")
         return [
             {
                 "model": self.model,
-                "purpose": self.purpose,
-                "accelerator": self.accelerator.name,
-                "devices": self.devices,
-                "needed": self.needed,
-                "fits": self.fits,
-                "grade": self.grade,
-                "reserve": self.margins.reserve.bytes,
-                "worst_ratio": self.margins.worst_ratio.value,
-                "field": name or None,
-                "largest": largest.get(name),
-                "largest_with_margins": with_margins.get(name),
-                "largest_of_class": of_class.get(name),
+                **{name: values[name] for name in of_run},
+                "field": field or None,
+                **{name: values[name].get(field) for name in solved},
             }
-            for name in self.largest or ("",)
+            for field in self.largest or ("",)
         ]
 
     def __str__(self) -> str:
