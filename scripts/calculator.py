@@ -11,4 +11,4 @@ from modelbudget.report.predicted_readings import predicted
 
 catalogue = Catalogue(MODELS)
 write_json(snakemake.output.calculator, calculator(catalogue), ensure_ascii=False)
-write_json(snakemake.output.readings, predicted(catalogue).as_dict(), ensure_ascii=False)
+write_json(snakemake.output.readings, predicted(catalogue), ensure_ascii=False)

@@ -9,7 +9,6 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.run_metadata import measuring, provenance
-from modelbudget.report.assets import Assets, vega
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 from modelbudget.report.verdict import verdict_file
@@ -18,8 +17,8 @@ results = Results.read(Path("results"), snakemake.input.results, snakemake.param
 made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.params.shards)}
 results = results._replace(parts={**results.parts, "provenance.json": made_by})
 catalogue, found = Catalogue(MODELS), verdict_file(results)
-static = Assets(vega(), results.parts.get("assets/calculator.json"))
-write(snakemake.output.html, short(render(results, catalogue, static)))
+calculator = results.parts.get("assets/calculator.json")
+write(snakemake.output.html, short(render(results, catalogue, calculator)))
 logging.info("verdict: %s", found["line"])
 write_json(snakemake.output.verdict, found)
 write_json(snakemake.output.provenance, made_by, indent=2)

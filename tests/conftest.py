@@ -179,7 +179,7 @@ def reported(shared, catalogue, calculator_once, readings_once) -> Project:
     def make(folder: Path) -> None:
         project = with_sweeps(folder)
         if not ALL:
-            readings = readings_once(catalogue).as_dict()
+            readings = readings_once(catalogue)
             project.replace_calculator(calculator_once(), readings)
         run = project.snakemake()
         assert run.returncode == 0, run.stdout + run.stderr

@@ -1,7 +1,5 @@
 """Formula, module and class of `transformers` side by side: a row for each model and quantity."""
 
-from typing import NamedTuple
-
 import polars as pl
 
 from modelbudget.compare.class_verdict import of_phases, sum_or_null
@@ -60,24 +58,6 @@ def peaks(table: pl.DataFrame) -> pl.DataFrame:
         pl.first("known_difference", *OF_TRACE),
     )
     return largest.with_columns(ratio=_ratio()).select(table.columns)
-
-
-class Witnesses(NamedTuple):
-    """Numbers of models for which each implementation has a value of a quantity."""
-
-    quantity: str
-    formula: int
-    module: int
-    reference: int
-
-
-def witnesses(table: pl.DataFrame) -> list[Witnesses]:
-    """Count the models (points) by quantity and implementation, in the order of the table."""
-    counts = table.group_by("quantity", maintain_order=True).agg(
-        pl.col("point").filter(pl.col(name).is_not_null()).n_unique().alias(name)
-        for name in ("formula", "module", "reference")
-    )
-    return [Witnesses(*row) for row in counts.rows()]
 
 
 def _ratio() -> pl.Expr:

@@ -3,7 +3,6 @@
 import json
 import zlib
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import vl_convert
@@ -12,25 +11,11 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.report.calculator_columns import in_bytes
 
 
-class Assets(NamedTuple):
-    """Vega as one script, and the context of the calculator's template.
-
-    In the context, `packed` has the data of the calculator's script, and `nodes` the numbers of its
-    graph. None: a page without it.
-    """
-
-    vega: str
-    calculator: dict | None = None
-
-
-@cache  # takes seconds, and is the same for all pages of a process
-def assets(catalogue: Catalogue) -> Assets:
-    """Compute both from the formulas and the published models."""
-    return Assets(vega(), calculator(catalogue))
-
-
 def calculator(catalogue: Catalogue) -> dict:
-    """Return the context of the calculator's template."""
+    """Return the context of the calculator's template, from the formulas and published models.
+
+    In it, `packed` has the data of the calculator's script, and `nodes` the numbers of its graph.
+    """
     from modelbudget.report.calculator_data import calculator_section  # not of all pages
 
     section = calculator_section(catalogue)
@@ -79,6 +64,7 @@ window.vega = { parse, View, expressionInterpreter, Handler };
 """
 
 
+@cache  # the same for all pages of a process
 def vega() -> str:
     """Return the script, whose one global name is `vega`."""
     address = "https://cdn.jsdelivr.net/npm/{}/+esm"  # the key of a package, which is not fetched

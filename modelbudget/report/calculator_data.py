@@ -65,11 +65,12 @@ def calculator_section(catalogue: Catalogue) -> dict:
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     devices = accelerators(ACCELERATORS)
     constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
-    several = CHOICES.of_several
+    several, choices = CHOICES.of_several, CHOICES.choices_of_run
+    in_order = sorted(bases, key=lambda base: (base.series or "").lower())
     return {
         "models": len(named),
         "main": [fields[name] for name in CHOICES.main],
-        "run": _controls_of_run(of_run),
+        "run": [of_run.get(name) or {"name": name} | choices[name] for name in CHOICES.controls],
         "others": [field for name, field in fields.items() if name not in CHOICES.main],
         "exchangeable": {"name": CHOICES.exchangeable, "choices": exchanges},
         "quantities": {"parameters": "parameters"}
@@ -80,7 +81,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
         ],
         "series": {
             series: [(base.name, base.label) for base in of_series]
-            for series, of_series in grouped(sorted(bases, key=_place), _series).items()
+            for series, of_series in grouped(in_order, lambda base: base.series or "").items()
         },
         "devices": [(device.name, device.as_reported().bytes) for device in devices],
         "data": {
@@ -150,20 +151,6 @@ def _is_compared(class_name: str) -> bool:
     return not not_compared(OF_CLASSES, class_name, {}, a, run)
 
 
-def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:
-    """Return sizes and choices of a run, those of devices last, each after their number."""
-    by_name = sizes | {name: {"name": name} | of for name, of in CHOICES.choices_of_run.items()}
-    several = CHOICES.of_several
-    of_devices = [
-        name
-        for number in dict.fromkeys(several.values())
-        for name in (number, *several)
-        if several.get(name, name) == number
-    ]
-    others = (name for name in by_name if name not in of_devices)
-    return [by_name[name] for name in (*others, *of_devices)]
-
-
 def _categories(a: Architecture) -> Categories:
     return tuple((name, getattr(a, name)) for name in Decoder.categorical())
 
@@ -171,14 +158,6 @@ def _categories(a: Architecture) -> Categories:
 def _by_categories(architectures: Iterable[Architecture]) -> dict[Categories, list[Architecture]]:
     """Return the models with each choice of categorical fields."""
     return grouped(architectures, _categories)
-
-
-def _series(base: Base) -> str:
-    return base.series or ""
-
-
-def _place(base: Base) -> str:
-    return _series(base).lower()
 
 
 def _field(record, name: str) -> dict:

@@ -45,7 +45,7 @@ class Charts:
             "id": identifier,
             "title": finding.removesuffix("."),
             "finding": " ".join(filter(None, (f"{title['text']}.", more, whose_text))),
-            "legend": [(group, variable_of_group(group)) for group in groups],
+            "legend": groups,
         }
 
     def data(self) -> dict:
@@ -93,11 +93,6 @@ def _of_the_page(node, names: Mapping[str, str]):
     if isinstance(node, list):
         return [_of_the_page(value, names) for value in node]
     return names.get(node, _VARIABLES.get(node, node)) if isinstance(node, str) else node
-
-
-def light_palette() -> dict[str, str]:
-    """Return the light colour of each CSS variable, for charts that leave the page."""
-    return {f"var(--{name})": light for name, (light, _) in PALETTE.items()}
 
 
 def palette_css() -> str:

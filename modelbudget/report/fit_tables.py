@@ -16,7 +16,6 @@ from modelbudget.report.charts.frontier import amount, answer
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
 
-NO_BREAK = "\N{NO-BREAK SPACE}"
 FITS = PAGE["fits"]
 
 
@@ -35,21 +34,14 @@ def fits_section(sweep: SweepResult) -> dict | None:
         ],
         "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
         "agrees": not wrong,
-        "margins": margins(),
+        "margins": memory_margins(),
     }
-
-
-def margins() -> dict[str, str]:
-    """Return what a device holds beyond the prediction, as text."""
-    known = memory_margins()
-    reserve = si_bytes(known.reserve.bytes).replace(" ", NO_BREAK)
-    return {"reserve": reserve, "worst": f"{known.worst_ratio.value}{NO_BREAK}×"}
 
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
     title, own_fields = FITS["fields"][field]
     devices = [
-        f"{name} {si_bytes(memory).replace(' ', NO_BREAK)}"
+        f"{name} {si_bytes(memory)}"
         for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
     ]
     rows = [
@@ -82,9 +74,7 @@ def _cell(cell: dict) -> Markup:
     return text if cell["confirmed"] else text + star
 
 
-def layouts_section(
-    table: pl.DataFrame | None, devices: list[Accelerator], name: str
-) -> dict | None:
+def layouts_section(table: pl.DataFrame | None, devices: list[Accelerator]) -> dict | None:
     """Return the table of the fewest devices for each base and accelerator, by grade."""
     if table is None:
         return None
@@ -94,13 +84,11 @@ def layouts_section(
         for device in devices
         for row in _rows(of_base.drop_nulls("bytes"), device)
     ]
-    known = table["bytes"].count()
     return {
         "table": tables.table(rows, "Fewest devices on which a layout fits, and the simplest", ()),
-        "text": f"{count(known)} layouts are predicted"
-        + (f"; {count(table.height - known)} have no formula." if known < table.height else "."),
-        "file": f"results/{name}/layouts.csv",
-        "margins": margins(),
+        "known": table["bytes"].count(),
+        "unknown": table["bytes"].null_count(),
+        "margins": memory_margins(),
     }
 
 

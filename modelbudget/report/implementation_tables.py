@@ -1,13 +1,11 @@
 """Formula, our module and the `transformers` class of the models of a sweep: tables."""
 
 import polars as pl
-from markupsafe import Markup
 
 from modelbudget.catalogue.implementations import TRANSFORMERS
-from modelbudget.compare.class_table import implementations, peaks, witnesses
+from modelbudget.compare.class_table import implementations, peaks
 from modelbudget.compare.class_verdict import judged
-from modelbudget.report import tables
-from modelbudget.report.charts.format import count, times
+from modelbudget.report.charts.format import times
 from modelbudget.report.page_results import SweepResult
 
 EQUAL = 1e-6
@@ -15,18 +13,35 @@ EQUAL = 1e-6
 
 
 def implementations_section(sweep: SweepResult) -> dict | None:
-    """Return the table of quantities, the table of models, and reasons of missing values."""
+    """Return models by implementation and ratios by quantity, and reasons of missing values."""
     table = _table(sweep)
     if table is None:
         return None
     traced = table.drop_nulls("reference")
+    refused = table.drop_nulls("refusal").group_by("class", "refusal", maintain_order=True)
+    missing = refused.agg(
+        models=pl.col("label").n_unique(), quantities=pl.col("quantity").unique(maintain_order=True)
+    )
     return {
         "classes": sorted(traced["class"].unique()),
         "replaced": sorted(traced["replaced"].drop_nulls().unique()),
-        "quantities": _quantities(table),
-        "rows": count(traced.height),
-        "missing": _missing(table),
+        "quantities": by_quantity(table).to_dicts(),
+        "equal": EQUAL,
+        "n_values": traced.height,
+        "missing": missing.to_dicts(),
     }
+
+
+def by_quantity(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the number of models of each implementation, and the ends of their ratios."""
+    return table.group_by("quantity", maintain_order=True).agg(
+        *(
+            pl.col("point").filter(pl.col(name).is_not_null()).n_unique().alias(name)
+            for name in ("formula", "module", "reference")
+        ),
+        low=pl.col("ratio").min(),
+        high=pl.col("ratio").max(),
+    )
 
 
 def most_of_classes(sweeps: list[SweepResult]) -> str | None:
@@ -49,12 +64,7 @@ def class_values(sweeps: list[SweepResult]) -> dict | None:
 
     Values are sums over components, or phases of a peak. None if no sweep has any.
     """
-    rows = [
-        judged(sweep.comparison).join(
-            sweep.points.filter(implementation=TRANSFORMERS).select("point"), on="point"
-        )
-        for sweep in sweeps
-    ]
+    rows = [judged(sweep.comparison).filter(_is_about_class(sweep)) for sweep in sweeps]
     verdicts = pl.concat(rows) if rows else pl.DataFrame()
     if verdicts.is_empty():
         return None
@@ -84,9 +94,7 @@ def _all(sweeps: list[SweepResult]) -> pl.DataFrame:
     """Return the values of all sweeps. `is_about`: those predicted under the name of the class."""
     tables_of = [
         table.with_columns(
-            is_about=pl.col("point").is_in(
-                sweep.points.filter(implementation=TRANSFORMERS)["point"].implode()
-            ),
+            is_about=_is_about_class(sweep),
             point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"),
         )
         for sweep in sweeps
@@ -95,49 +103,14 @@ def _all(sweeps: list[SweepResult]) -> pl.DataFrame:
     return pl.concat(tables_of) if tables_of else pl.DataFrame()
 
 
+def _is_about_class(sweep: SweepResult) -> pl.Expr:
+    """Whether the point of a row is predicted under the name of the class."""
+    return pl.col("point").is_in(
+        sweep.points.filter(implementation=TRANSFORMERS)["point"].implode()
+    )
+
+
 def _table(sweep: SweepResult) -> pl.DataFrame | None:
     if sweep.classes is None:
         return None
     return peaks(implementations(sweep.points, sweep.comparison, sweep.classes))
-
-
-def _quantities(table: pl.DataFrame) -> Markup:
-    """Return a row for each quantity: models by implementation, and the range of ratios."""
-    ratios = table.group_by("quantity").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
-    ranges = {quantity: (low, high) for quantity, low, high in ratios.rows()}
-    rows = [
-        {
-            "quantity": witness.quantity,
-            "models by formula": witness.formula,
-            "by our module": witness.module,
-            "by transformers’ class": witness.reference,
-            "class ÷ our module": _range(*ranges[witness.quantity]),
-        }
-        for witness in witnesses(table)
-    ]
-    return tables.table(rows, "Number of models for each implementation, and how they differ")
-
-
-def _missing(table: pl.DataFrame) -> Markup | None:
-    rows = (
-        table.drop_nulls("refusal")
-        .group_by("class", "refusal", maintain_order=True)
-        .agg(
-            models=pl.col("label").n_unique(),
-            quantities=pl.col("quantity").unique(maintain_order=True).str.join(", "),
-        )
-        .select("models", "class", "quantities", reason="refusal")
-    )
-    if rows.is_empty():
-        return None
-    return tables.table(rows, "What has no value of the class", ("models",))
-
-
-def _range(low: float | None, high: float | None) -> str | None:
-    if low is None or high is None:
-        return None
-    return _ratio(low) if high - low < EQUAL else f"{_ratio(low)} – {_ratio(high)}"
-
-
-def _ratio(ratio: float) -> str:
-    return "1" if abs(ratio - 1) < EQUAL else f"{ratio:.3f}"

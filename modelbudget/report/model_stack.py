@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.components.groups import GROUPS, group_of
+from modelbudget.components.groups import GROUPS, VOCABULARY, group_of
 from modelbudget.report import tables
-from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import in_full, percent
 from modelbudget.report.page_data import PAGE
 
@@ -40,6 +39,15 @@ class Part(NamedTuple):
     shape: tuple[int, int] | None = None
 
 
+class Band(NamedTuple):
+    """A band of a drawing: a vertical line as wide as its part, whose dashes are the layers."""
+
+    part: Part
+    path: str
+    width: str
+    dashes: str
+
+
 class Stack(NamedTuple):
     """A decoder with equal layers: `layers` has the sum of each part over them."""
 
@@ -65,10 +73,33 @@ class Stack(NamedTuple):
         return sum(part.value for part in self.parts if part.group == group) / self.total
 
     @property
+    def of_vocabulary(self) -> float:
+        """The share of the two ends."""
+        return sum(map(self.share, VOCABULARY))
+
+    @property
     def in_words(self) -> str:
         """The shares of all groups above a thousandth."""
         shares = {group: self.share(group) for group in VERBS}
         return ", ".join(f"{percent(n)} {group}" for group, n in shares.items() if n > LEAST)
+
+    def bands(self) -> list[Band]:
+        """Return the bands of a drawing, from the top."""
+        lines, top = [], 0.0
+        once = ([part] for part in self.above), ([part] for part in self.below)
+        for parts in (*once[0], self.layers, *once[1]):
+            whole, x = sum(part.value for part in parts), 0.0
+            height = HIGH * whole / self.total
+            row = height / self.n_layer
+            gap = min(GAP * row, WIDEST)
+            dashes = f"{row - gap:.3f} {gap:.3f}" if parts is self.layers else ""
+            for part in parts:
+                width = WIDE * part.value / whole
+                path = f"M{x + width / 2:.3f} {top:.2f}v{height:.2f}"
+                lines.append(Band(part, path, f"{width:.3f}", dashes))
+                x += width
+            top += height
+        return lines
 
 
 def stack_of(point: dict, rows: pl.DataFrame) -> Stack:
@@ -104,37 +135,6 @@ def _shape(name: str, point: dict) -> tuple[int, int] | None:
     return (point["n_vocab"], point["d_model"]) if name == "embedding.token" else None
 
 
-class Band(NamedTuple):
-    """A band of a drawing: a vertical line as wide as its part, whose dashes are the layers."""
-
-    part: Part
-    path: str
-    width: str
-    dashes: str
-
-    @property
-    def css(self) -> str:
-        return variable_of_group(self.part.group)
-
-
-def bands(stack: Stack) -> list[Band]:
-    """Return the bands of a drawing, from the top."""
-    lines, top = [], 0.0
-    for parts in (*([part] for part in stack.above), stack.layers, *([p] for p in stack.below)):
-        whole, x = sum(part.value for part in parts), 0.0
-        height = HIGH * whole / stack.total
-        row = height / stack.n_layer
-        gap = min(GAP * row, WIDEST)
-        dashes = f"{row - gap:.3f} {gap:.3f}" if parts is stack.layers else ""
-        for part in parts:
-            width = WIDE * part.value / whole
-            path = f"M{x + width / 2:.3f} {top:.2f}v{height:.2f}"
-            lines.append(Band(part, path, f"{width:.3f}", dashes))
-            x += width
-        top += height
-    return lines
-
-
 def data(stack: Stack) -> list:
     """Return a stack for the page's script: as its fields, with parts as name, group and value."""
     parts = ([list(part[:3]) for part in of] for of in (stack.above, stack.layers, stack.below))
@@ -148,7 +148,7 @@ def picture(stacks: Sequence[Stack]) -> str:
         tables.environment()
         .get_template("picture.svg.j2")
         .render(
-            stacks=[(stack, bands(stack)) for stack in stacks],
+            stacks=stacks,
             title=f"What {in_full(stacks[-1].total)} parameters do",
             verbs={group: verb for group, verb in VERBS.items() if group in used},
             groups=GROUPS,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.report import chart_specs, tables
-from modelbudget.report.assets import Assets, assets, packed
+from modelbudget.report.assets import packed, vega
+from modelbudget.report.charts.palette import PALETTE
 from modelbudget.report.page_results import Results
 from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
@@ -29,13 +30,12 @@ _QUOTED = re.compile(r'(?<==)"([\w.#%:,;()+*/-]*[\w.#%:,;()+*-])"(?=[ >])')
 NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
-def render(results: Results, catalogue: Catalogue, static: Assets | None = None) -> str:
+def render(results: Results, catalogue: Catalogue, calculator: dict | None = None) -> str:
     """Return the page as HTML; equal results give equal bytes.
 
-    `static` has the parts that do not depend on sweeps, if they are computed already. Without the
-    calculator among them it is the page of named sweeps.
+    `calculator` is the context of its section; without it, it is the page of named sweeps.
     """
-    page = Page.of(results, catalogue, static or assets(catalogue))
+    page = Page.of(results, catalogue, calculator)
     chosen = {
         name: record
         for name, record in sections().items()
@@ -54,16 +54,17 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     sweep_titles = [one["short"] for one in story if one["place"] == FIRST]
     titles += sweep_titles if len(sweep_titles) <= 1 else [f"{len(sweep_titles)} sweeps"]
     title = titles[0] if titles else NO_TITLE
-    page.pack("acts", page.acts)
     later = "\n".join(_texts("js", LATER, chosen))
-    page.packed.update(vega=_packed_script(page.static.vega), later=_packed_script(later))
+    page.packed["acts"] = packed(page.acts)
+    page.packed.update(vega=_packed_script(vega()), later=_packed_script(later))
     # Below a chart that is saved from the page.
     source, provenance = "modelbudget", results.parts.get("provenance.json")
     source += f", commit {provenance['commit']}" if provenance else ""
-    palette = {"palette": chart_specs.light_palette(), "source": source}
+    light = {f"var(--{name})": colour for name, (colour, _) in PALETTE.items()}
+    palette = {"palette": light, "source": source}  # of charts that leave the page
     style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
     scripts = [*_texts("js", SCRIPTS, ())]
-    hashes = " ".join(map(_hash, (page.static.vega, later, *scripts)))
+    hashes = " ".join(map(_hash, (vega(), later, *scripts)))
     template = tables.environment().get_template("page.html.j2")
     return template.render(
         title=title,
@@ -86,9 +87,7 @@ def short(page: str) -> str:
     return _TAG.sub(lambda tag: _QUOTED.sub(r"\1", tag[0]), _END.sub("", shown)) + script + data
 
 
-@cache  # the same for all pages of a process
-def _packed_script(text: str) -> str:
-    return packed(text)
+_packed_script = cache(packed)  # the same for all pages of a process
 
 
 def _texts(ending: str, shared: tuple[str, ...], chosen: Collection[str]) -> Iterator[str]:

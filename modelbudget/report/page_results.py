@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.report.charts.chart_files import specs_of
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.report.charts.sweep_tables import SweepTables
-from modelbudget.sweeps.derive import named_architecture
 
 SOLVED = ("solutions", "frontier", "published")
 """Tables of a sweep with `solve`."""
@@ -139,10 +137,3 @@ def _sweep(contents: dict[str, Any]) -> SweepResult:
 def ordered(sweeps: list) -> list:
     """Return the sweeps in the order of the page."""
     return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
-
-
-def known_models(catalogue: Catalogue) -> dict[str, str]:
-    """Map the digest of each published model's architecture to its label."""
-    named = [base for base in catalogue.bases.values() if base.model is not None]
-    # Models with the same architecture get the label of the first.
-    return {named_architecture(base).digest(): base.label for base in reversed(named)}

@@ -4,7 +4,7 @@ No sweep changes it, and it takes seconds: a page of all sweeps reads it from `F
 """
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.catalogue.published_readings import gpu_readings
@@ -17,32 +17,19 @@ READINGS = CONFIGS / "gpu_readings.yaml"
 FILE = "assets/readings.json"
 
 
-class Readings(NamedTuple):
-    """Rows of published readings, and dots of recorded runs."""
-
-    published: list[Row]
-    recorded: tuple[Point, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON: of rows what the file of readings does not have."""
-        of_rows = [[row.model, row.predicted, row.refused] for row in self.published]
-        return {"published": of_rows, "recorded": self.recorded}
-
-
 @cache  # takes seconds, and is the same for all pages of a process
-def predicted(catalogue: Catalogue) -> Readings:
-    """Predict every reading."""
-    return Readings(rows(gpu_readings(READINGS), catalogue), recorded_points(catalogue))
+def predicted(catalogue: Catalogue) -> dict[str, Any]:
+    """Predict every reading, as plain values: of rows what the file of readings does not have."""
+    published = rows(gpu_readings(READINGS), catalogue)
+    of_rows = [(row.model, row.predicted, row.refused) for row in published]
+    return {"published": of_rows, "recorded": recorded_points(catalogue)}
 
 
-def readings_of(results: Results, catalogue: Catalogue) -> Readings:
-    """Return the readings of a page: those among its results, or predicted now."""
-    kept = results.parts.get(FILE)
-    if kept is None:
-        return predicted(catalogue)
-    read = gpu_readings(READINGS)
+def readings_of(results: Results, catalogue: Catalogue) -> tuple[list[Row], list[Point]]:
+    """Return rows of published readings, and dots of recorded runs, of a page."""
+    values, read = results.parts.get(FILE) or predicted(catalogue), gpu_readings(READINGS)
     published = [
-        Row(read.sources[reading.source], model, reading, *values)
-        for reading, (model, *values) in zip(read.readings, kept["published"], strict=True)
+        Row(read.sources[reading.source], model, reading, *of)
+        for reading, (model, *of) in zip(read.readings, values["published"], strict=True)
     ]
-    return Readings(published, tuple(Point(*values) for values in kept["recorded"]))
+    return published, [Point(*of) for of in values["recorded"]]

@@ -1,12 +1,12 @@
 """Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.compare import recorded_peaks
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
-from modelbudget.compare.recorded_peaks import Peaks
 from modelbudget.compare.zoo import AGREES, agreement
 from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
@@ -44,29 +44,35 @@ class Point(NamedTuple):
 
 def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point, ...]:
     """Return the dots of the runs that GPUs recorded, of the models that the catalogue has."""
-    recorded = recorded_peaks.recorded()
-    return tuple(
-        _recorded(RECORDED[section], recorded_peaks.peaks(row, section, catalogue))
-        for section in sections
-        for row in recorded[section]
-        if row["base"] in catalogue.bases
-    )
-
-
-def _recorded(source: str, run: Peaks) -> Point:
-    settings = ", ".join(f"{name} {value}" for name, value in run.settings.items())
-    title = f"{run.label}, {settings}: {count(run.requested[run.phase])} bytes read"
-    return Point(source, EQUAL, run.ratio, run.is_equal(run.phase), title, run.reason)
+    recorded, points = recorded_peaks.recorded(), []
+    for section in sections:
+        for row in recorded[section]:
+            if row["base"] in catalogue.bases:
+                run = recorded_peaks.peaks(row, section, catalogue)
+                settings = ", ".join(f"{name} {value}" for name, value in run.settings.items())
+                title = f"{run.label}, {settings}: {count(run.requested[run.phase])} bytes read"
+                is_equal = run.is_equal(run.phase)
+                points.append(
+                    Point(RECORDED[section], EQUAL, run.ratio, is_equal, title, run.reason)
+                )
+    return tuple(points)
 
 
 def ratios(
-    readings: list[Row], sweeps: list[SweepResult], recorded: tuple[Point, ...] = ()
+    readings: list[Row], sweeps: list[SweepResult], recorded: Sequence[Point] = ()
 ) -> dict | None:
     """Return the dots of recorded runs, readings and classes by source, those of a place stacked.
 
     None without any reading that has a prediction.
     """
-    of_gpus = [_of_gpu(row, row.ratio) for row in readings if row.ratio is not None]
+    of_gpus = [
+        Point(
+            row.source.title.partition(",")[0], WITHIN, row.ratio, row.is_close,
+            f"{row.model}, {row.reading.gib:.2f} GiB reported", row.reason,
+        )
+        for row in readings
+        if row.ratio is not None
+    ]  # fmt: skip
     if not of_gpus:
         return None
     points = [*recorded, *of_gpus, *_printed(sweeps), *_of_classes(sweeps)]
@@ -141,11 +147,6 @@ def _reasons(source: str, off: list[Point]) -> str:
 def _close(points: list[Point], what: str) -> str:
     close = sum(point.is_close for point in points)
     return f"{count(close)} of {count(len(points))} {what}" if points else ""
-
-
-def _of_gpu(row: Row, ratio: float) -> Point:
-    title = f"{row.model}, {row.reading.gib:.2f} GiB reported"
-    return Point(row.source.title.partition(",")[0], WITHIN, ratio, row.is_close, title, row.reason)
 
 
 def _printed(sweeps: list[SweepResult]) -> list[Point]:

@@ -1,7 +1,6 @@
 """The run of an act: in words, predicted where no package measures it, and as bars with devices."""
 
-from collections.abc import Callable, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -10,7 +9,6 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.predict.predict import KEYS, predict
-from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import count
 from modelbudget.report.charts.peak import NEEDS, peak_parts
 
@@ -28,8 +26,7 @@ STATES = {
 
 def device_lines() -> list[Accelerator]:
     """Return the devices whose memory is drawn as a line."""
-    by_name = {accelerator.name: accelerator for accelerator in accelerators(ACCELERATORS)}
-    return [by_name[name] for name in DEVICES]
+    return [device for device in accelerators(ACCELERATORS) if device.name in DEVICES]
 
 
 def recipe(label: str, run: Mapping[str, Any]) -> str:
@@ -57,27 +54,6 @@ def precision(run: Mapping[str, Any]) -> str:
     return f"{run['dtype']} throughout"
 
 
-def each(n_bytes: int, n: int) -> str:
-    """Return bytes a parameter, with one digit after the point or two below one byte."""
-    value = n_bytes / n
-    return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
-
-
-def bar(
-    parts: Mapping[str, int], most: int, more: Callable[[int], str] = lambda _: ""
-) -> list[dict]:
-    """Return the pieces of a bar of bytes by group, with their places in percent of the most bytes.
-
-    `more` follows the bytes in the title of a piece.
-    """
-    starts = accumulate((100 * n / most for n in parts.values()), initial=0.0)
-    return [
-        {"class": variable_of_group(group), "title": f"{group}: {count(n)} bytes{more(n)}",
-         "x": f"{x:.3f}", "width": f"{100 * n / most:.3f}"}
-        for x, (group, n) in zip(starts, parts.items(), strict=False)
-    ]  # fmt: skip
-
-
 def predicted_parts(points: pl.DataFrame, settings: Mapping[str, object]) -> pl.DataFrame:
     """Return the parts of the peaks of the first of these points with other settings.
 
@@ -97,7 +73,7 @@ def predicted_parts(points: pl.DataFrame, settings: Mapping[str, object]) -> pl.
         {"group": [*values], "value": [*values.values()], "phase": "optimizer",
          "peak": sum(values.values()), "worst": parts["worst"][0]}
     )  # fmt: skip
-    return pl.concat([parts, kept], how="diagonal_relaxed")
+    return pl.concat([parts, kept], how="diagonal")
 
 
 def parts_of_model(points: pl.DataFrame, a: Architecture) -> pl.DataFrame:

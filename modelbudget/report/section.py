@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.report.assets import Assets, packed
 from modelbudget.report.chart_specs import Charts
-from modelbudget.report.page_results import Results, SweepResult, known_models, ordered
+from modelbudget.report.page_results import Results, SweepResult, ordered
 from modelbudget.report.verdict import Verdict, verdicts
+from modelbudget.sweeps.derive import named_architecture
 
 FIRST, APPENDIX = 0, 100
 """The first place of the page, and that of the appendix."""
@@ -44,15 +44,16 @@ class Section(NamedTuple):
 class Page:
     """Results, and what sections share.
 
-    `known` maps digests of published architectures to labels. `packed` has the data that scripts
-    read, `acts` those of the acts by their `id`. `drawn` maps sweeps to the act that draws them.
+    `verdicts` are by sweep or other table, and `known` maps digests of published architectures to
+    labels. `packed` has the data that scripts read, `acts` those of the acts by their `id`. `drawn`
+    maps sweeps to the act that draws them.
     """
 
     results: Results
     catalogue: Catalogue
-    static: Assets
+    calculator: dict | None
     sweeps: list[SweepResult]
-    verdicts: list[Verdict]
+    verdicts: dict[str, Verdict]
     known: dict[str, str]
     charts: Charts = field(default_factory=Charts)
     packed: dict[str, str] = field(default_factory=dict)
@@ -60,29 +61,24 @@ class Page:
     drawn: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, results: Results, catalogue: Catalogue, static: Assets) -> Page:
+    def of(cls, results: Results, catalogue: Catalogue, calculator: dict | None) -> Page:
         """Return the page of these results, without any section."""
-        sweeps = ordered(results.sweeps)
-        return cls(results, catalogue, static, sweeps, verdicts(results), known_models(catalogue))
+        named = [base for base in catalogue.bases.values() if base.model is not None]
+        # Models with the same architecture get the label of the first.
+        known = {named_architecture(base).digest(): base.label for base in reversed(named)}
+        sweeps, by_source = ordered(results.sweeps), {v.source: v for v in verdicts(results)}
+        return cls(results, catalogue, calculator, sweeps, by_source, known)
 
     @property
     def is_of_all(self) -> bool:
         """Whether the page has the sections that depend on no sweep."""
-        return self.static.calculator is not None
+        return self.calculator is not None
 
     @property
     def has_story(self) -> bool:
         """Whether a sweep names the model that opens the page; else its sweeps do."""
         return any(sweep.summary["headline"] for sweep in self.sweeps)
 
-    def part(self, file: str):
-        """Return the content of a file of results/ that belongs to no sweep."""
-        return self.results.parts[file]
-
-    def verdict_of(self, source: str) -> Verdict:
-        """Return the verdict on a sweep or another table."""
-        return next(verdict for verdict in self.verdicts if verdict.source == source)
-
-    def pack(self, name: str, data) -> None:
-        """Add data that a script of the page reads by this name."""
-        self.packed[name] = packed(data)
+    def sweep(self, name: str) -> SweepResult | None:
+        """Return a sweep of the page by its name."""
+        return next((sweep for sweep in self.sweeps if sweep.name == name), None)

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import jinja2
 import polars as pl
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
+from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts import format as texts
+from modelbudget.report.page_data import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
 SECTIONS = Path(__file__).parent / "sections"
@@ -54,11 +57,21 @@ def terms(text: str | Markup) -> Markup:
     return Markup("".join(pieces))
 
 
+# No HTML and no images: the page must not load anything from other machines.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
+
+
+def markdown(text: str) -> Markup:
+    """Return a text of a sweep file as HTML."""
+    return Markup(_MARKDOWN.render(text))
+
+
 FILTERS = (
     texts.count, texts.signed, texts.percent, texts.signed_percent, texts.short, texts.si_bytes,
-    terms,
+    texts.each, texts.shapes, texts.scientific, terms, variable_of_group, markdown,
 )  # fmt: skip
-"""Functions of one argument that templates use by their names."""
+"""Functions that templates use by their names."""
 
 
 @cache
@@ -72,6 +85,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     templates.filters |= {of.__name__: of for of in (*FILTERS, unbroken)}
+    templates.globals["PAGE"] = PAGE
     return templates
 
 

@@ -144,11 +144,6 @@ def class_disagreements(results: Results) -> list[tuple[str, dict]]:
     ]  # fmt: skip
 
 
-def device_text(device: str) -> str:
-    """Return the device of a measurement as text."""
-    return PAGE["devices"].get(device, f"on {device}")
-
-
 def failure_lines(results: Results) -> list[str]:
     """Return every reason why something was not measured or is not shown, for a terminal."""
     return [

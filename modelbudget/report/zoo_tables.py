@@ -22,7 +22,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     zoo = zoo.with_columns(agreement(name).alias(f"{name}_status") for name in COUNTS)
     as_predicted = (zoo["measured"] == zoo["predicted"]).fill_null(False).all()
     columns = [name for name in COUNTS if not (as_predicted and name == "measured")]
-    status = zoo["status"].to_list()
+    status, experts = zoo["status"].to_list(), _experts(zoo)
     return {
         "files": f"{name}/zoo",
         "models": zoo.height,
@@ -40,8 +40,8 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
             {"title": title, "rows": [_row(row, columns) for row in rows.iter_rows(named=True)]}
             for (title,), rows in zoo.group_by("series", maintain_order=True)
         ],
-        "experts": _experts(zoo),
-        "active": _shares_of_experts(zoo),
+        "experts": experts.to_dicts(),
+        "active": named_ends(experts.sort("model"), "share", percent) if experts.height else None,
     }
 
 
@@ -92,24 +92,21 @@ def _title(row: dict, name: str) -> str | None:
     return ": ".join(filter(None, (number, source))) or None
 
 
-def _experts(zoo: pl.DataFrame) -> list[dict]:
-    """Return active parameters per token, predicted in both conventions and as printed."""
-    rows = zoo.drop_nulls("active").sort("predicted", "model", descending=True)
-    return [
-        row | {"counts": counts, "closest": _closest(*counts, row["published_active"])}
-        for row in rows.iter_rows(named=True)
-        for counts in [(row["active"], row["active_without_input_embedding"])]
-    ]
+def _experts(zoo: pl.DataFrame) -> pl.DataFrame:
+    """Return active parameters per token, predicted in both conventions and as printed.
 
-
-def _closest(first: int, second: int, printed: int | None) -> int | None:
-    """Return the place of the count that is closer to the printed one; None if neither is."""
-    if printed is None or abs(first - printed) == abs(second - printed):
-        return None
-    return int(abs(second - printed) < abs(first - printed))
-
-
-def _shares_of_experts(zoo: pl.DataFrame) -> str | None:
-    """Return the least and the largest share of parameters that a token uses."""
-    shares = zoo.drop_nulls("active").with_columns(share=pl.col("active") / pl.col("predicted"))
-    return named_ends(shares.sort("model"), "share", percent) if shares.height else None
+    `share` is that of all parameters, `closest` the place of the count that is closer to the
+    printed one: null if neither is.
+    """
+    counts = ("active", "active_without_input_embedding")
+    first, second = ((pl.col(name) - pl.col("published_active")).abs() for name in counts)
+    closest = pl.when(first != second).then((second < first).cast(pl.Int64))
+    return (
+        zoo.drop_nulls("active")
+        .sort("predicted", "model", descending=True)
+        .with_columns(
+            counts=pl.concat_list(counts),
+            closest=closest,
+            share=pl.col("active") / pl.col("predicted"),
+        )
+    )

@@ -8,34 +8,28 @@ import vl_convert
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of
 from modelbudget.report import page
-from modelbudget.report.assets import Assets, assets, vega
+from modelbudget.report.assets import calculator, vega
 
 VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.assets"))
 
 
 @pytest.fixture(scope="session")
 def static_parts(catalogue, kept, calculator_once):
-    """Return the parts of the page of all sweeps that depend on none, of a catalogue.
+    """Return what depends on no sweep in the page of all: the calculator of a catalogue.
 
-    The calculator has few kinds of models (`few_kinds.py`).
+    It has few kinds of models (`few_kinds.py`).
     """
 
     @cache
-    def of_catalogue(other) -> Assets:
-        if other is not catalogue:
-            return assets(other)
-        return Assets(kept(*VEGA), calculator_once())
+    def of_catalogue(other) -> dict:
+        return calculator_once() if other is catalogue else calculator(other)
 
     return of_catalogue
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_calculator(kept, readings_once):
-    """Let pages be those of named sweeps, unless a test renders one with `static_parts`.
-
-    The calculator and what else depends on no sweep take most of the time of a small page, in
-    Python and in the browser.
-    """
+def one_bundle(kept, readings_once):
+    """Let all pages have one bundle of Vega, which takes a second to make."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(page, "assets", lambda catalogue: Assets(kept(*VEGA)))
+        patched.setattr(page, "vega", lambda: kept(*VEGA))
         yield

@@ -8,7 +8,6 @@ from helpers.page import Text
 from helpers.results import result
 
 from modelbudget.common.paths import CONFIGS
-from modelbudget.report.assets import Assets
 from modelbudget.report.page_results import Results
 from modelbudget.report.section import Page
 from modelbudget.report.sections import sections
@@ -23,7 +22,7 @@ def ladders(catalogue):
 
 
 def section(catalogue, sweeps):
-    page = Page.of(Results(sweeps), catalogue, Assets({}, ""))
+    page = Page.of(Results(sweeps), catalogue, {})
     contents = sections()["counting"].contents(page)
     html = environment().get_template("counting.html.j2").render(section=contents)
     return html, str(Text(html)), page.charts

@@ -21,6 +21,7 @@ from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.ratios import RECORDED, Point, ratios, recorded_points
 from modelbudget.report.sections.verdicts import verdict_section
+from modelbudget.report.tables import environment
 from modelbudget.report.verdict import line, verdicts
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
@@ -58,12 +59,14 @@ def test_the_table_has_models_by_implementation_and_their_ratio(result):
     assert "dropout (gpu)" in section["replaced"][0]
     table = implementations(result.points, result.comparison, result.classes)
     (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
-    assert f">{ratio:.3f}</td>" in section["quantities"]
-    rows = section["quantities"].split("<tr>")
+    template = environment().get_template("implementations.html.j2")
+    html = template.render(section={"id": "s", "implementations": section})
+    assert f">{ratio:.3f}</td>" in html
+    rows = html.partition("What has no value")[0].split("<tr>")
     (saved,) = [row for row in rows if "activation_bytes" in row]
     assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["2", "2", "1"]
-    assert "no such option; allowed: none, full" in section["missing"]
-    assert section["rows"] == "3"
+    assert "no such option; allowed: none, full" in html
+    assert section["n_values"] == 3
 
 
 def test_a_sweep_without_classes_has_no_table(result):
@@ -94,7 +97,7 @@ def test_a_value_that_is_not_the_class_s_is_at_the_top(result):
     results = Results([false])
     top = verdict_section(results, verdicts(results))
     assert not top["whole"]
-    assert top["of_class"] == "1 of 6 of these values equal the class’s"
+    assert (top["of_class_agreed"], top["of_class"]) == (1, 6)
     assert line(verdicts(results)).startswith(f"{top['banner']}; NOT WHAT THE CLASS")
     assert top["class_disagreements"].count('<a href="#s">small</a>') == 5
     assert top["disagreements"] is None

@@ -106,7 +106,7 @@ def test_active_parameters_name_the_convention_of_the_closest_count():
     assert section["active"] == "33.3 % (Model 2) to 88.9 % (B)"
     assert zoo_section(zoo(TIED), "zoo")["active"] is None
     (row,) = zoo_section(TABLE, "zoo")["experts"]
-    assert (row["counts"], row["closest"]) == ((3_000, 2_000), 1)
+    assert (*row["counts"], row["closest"]) == (3_000, 2_000, 1)
     assert row["published_active"] == 2_100
     same = EXPERTS | {"active": 2_000, "active_without_input_embedding": 2_000}
     (row,) = zoo_section(zoo(same), "zoo")["experts"]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from helpers.config_files import LLAMA, XLNET
+from markupsafe import escape
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
@@ -194,12 +195,14 @@ def test_a_class_that_is_only_on_model_pages(notes, sweep):
 
 
 def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
-    from modelbudget.report.sections.sweeps import facts
+    from modelbudget.report.tables import environment
     from modelbudget.sweeps.sweep_json import summary
 
     found, _ = notes(LLAMA)
     expanded = sweep("points: [{base: config.json}]\nmeasure: {quantities: [parameter_bytes]}")
-    assert ("notes", found) in facts(summary(expanded))
+    facts = environment().get_template("facts.html.j2").module.facts(summary(expanded))
+    lines = escape("\n".join(found))
+    assert f"<dt>notes</dt><dd>{lines}</dd>" in facts
 
 
 @pytest.mark.parametrize(

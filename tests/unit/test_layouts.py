@@ -226,7 +226,7 @@ def test_layouts_of_a_sweep_and_their_table(tmp_path, catalogue):
     assert set(table["devices"]) == {1, 4}
     room = int(table.filter(pl.col("devices") == 1)["bytes"].min()) - 1
     device = Accelerator(name="Tiny", bytes=room, source="made up")
-    section = layouts_section(table, [device], "small")
+    section = layouts_section(table, [device])
     assert "Tiny" in section["table"]
     assert ">4<" in section["table"]  # one device is not enough
     # With room for the reserve and the worst reading of the layout that needs most, all fit.
@@ -234,7 +234,7 @@ def test_layouts_of_a_sweep_and_their_table(tmp_path, catalogue):
     enough = int(margins.worst_ratio.value * table["bytes"].max()) + margins.reserve.bytes + 3
     large = device.model_copy(update={"bytes": enough})
     counted = f"{table['bytes'].count()} of {table['bytes'].count()}"
-    assert ">fits<" in (graded := layouts_section(table, [large], "small")["table"])
+    assert ">fits<" in (graded := layouts_section(table, [large])["table"])
     assert counted in graded
     assert ">tight<" not in graded
     assert ">tight<" in section["table"]

@@ -60,24 +60,18 @@ def _table(comparison: pl.DataFrame) -> pl.DataFrame:
     Columns: point, label, method, requested, bytes, kind, share. Points with a missing quantity are
     left out.
     """
-    peaks = (
-        comparison.filter(pl.col("quantity").is_in(list(NEEDS)))
-        .with_columns(
-            bytes=value(),
-            method=pl.when(pl.col("measured").is_null())
-            .then(pl.lit(SIMULATED))
-            .otherwise("method"),
-        )
+    of = pl.col("quantity")
+    simulated = pl.when(pl.col("measured").is_null()).then(pl.lit(SIMULATED))
+    return (
+        comparison.filter(of.is_in(list(NEEDS)))
+        .with_columns(bytes=value(), method=pl.coalesce(simulated, "method"))
         .drop_nulls("bytes")
         .group_by("point", "label", "quantity", maintain_order=True)
         .agg(pl.col("bytes").max(), pl.col("method").first())
-    )
-    requested = peaks.filter(pl.col("quantity") == REQUESTED).select("point", requested="bytes")
-    return (
-        peaks.filter(pl.col("quantity") != REQUESTED)
-        .join(requested, on="point", maintain_order="left")
+        .with_columns(requested=pl.col("bytes").filter(of == REQUESTED).first().over("point"))
+        .filter(of != REQUESTED, pl.col("requested").is_not_null())
         .with_columns(
-            kind=pl.col("quantity").replace_strict(KINDS, return_dtype=pl.String),
+            kind=of.replace_strict(KINDS, return_dtype=pl.String),
             share=pl.col("bytes") / pl.col("requested") - 1,
         )
         .drop("quantity")

@@ -14,10 +14,11 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import most_and_least
 from modelbudget.report.charts.format import UNITS, capitalized, count, percent, value_of
 from modelbudget.report.charts.grouped_values import (
+    by_value,
     distinct,
-    evenly_spaced,
     groups_in,
     least_and_most,
+    some_values,
     totals,
     values,
 )  # fmt: skip
@@ -44,10 +45,10 @@ def shares_along(
     """
     panels = distinct(panels, axis, "group", "value")
     groups = groups_in(table)
-    drawn = []
-    for title, rows in panels.items():
-        kept = rows.filter(pl.col(axis).is_in(evenly_spaced(values(rows, axis), MOST_VALUES)))
-        drawn.append((title, stack(kept, axis, groups, len(panels))))
+    drawn = [
+        (title, stack(some_values(rows, axis, MOST_VALUES), axis, groups, len(panels)))
+        for title, rows in panels.items()
+    ]
     finding = _where_the_vocabulary_dominates(panels, axis, quantity)
     return theme.panels(
         drawn, HEIGHT_OF_SHARES, f"{capitalized(UNITS[quantity])} by component along {axis}",
@@ -124,14 +125,10 @@ def amounts_along(
     kept = rows
     for field, most in ((facet, MOST_PANELS), (colour, MOST_LINES)):
         if field is not None:
-            kept = kept.filter(pl.col(field).is_in(evenly_spaced(values(kept, field), most)))
+            kept = some_values(kept, field, most)
     room = max(2, MOST_POINTS * len(values(kept, x)) // max(1, kept.height))
-    kept = kept.filter(pl.col(x).is_in(evenly_spaced(values(kept, x), room)))
-    panels = (
-        {value_of(facet, one): kept.filter(pl.col(facet) == one) for one in values(kept, facet)}
-        if facet
-        else {"": kept}
-    )
+    kept = some_values(kept, x, room)
+    panels = by_value(kept, facet, MOST_PANELS)
     line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
     is_size = kept[x].dtype.is_integer()
     encoded: dict[str, Any] = {
@@ -189,19 +186,15 @@ def _amount(rows: pl.DataFrame, quantity: str, reaches: Sequence[float]) -> alt.
     is_amount = quantity in UNITS
     is_logarithmic = low > 0 and high / low >= LOGARITHMIC_FROM and bool(is_amount or reaches)
     ticks: dict[str, Any] = {"tickCount": 5}
-    if is_logarithmic and is_amount:
-        ticks = theme.ticks(low, high)
-    elif is_logarithmic:
+    if is_logarithmic:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = {"values": [10.0**power for power in powers]}
+        ticks = theme.ticks(low, high) if is_amount else {"values": [10.0**n for n in powers]}
     text = {"labelExpr": theme.tick_labels(quantity)} if is_amount else {"format": "~%"}
-    scale = alt.Scale(
-        type="log" if is_logarithmic else "linear",
-        domain=[low if is_logarithmic else 0, high or 1],
-        nice=is_amount,
+    kind, least = ("log", low) if is_logarithmic else ("linear", 0)
+    scale = alt.Scale(type=kind, domain=[least, high or 1], nice=is_amount)
+    return alt.Y(
+        "value:Q", title=_unit(quantity), scale=scale, axis=theme.vertical(**text, **ticks)
     )
-    axis = theme.vertical(**text, **ticks)
-    return alt.Y("value:Q", title=_unit(quantity), scale=scale, axis=axis)
 
 
 def _text(field: str, option) -> str:
@@ -214,9 +207,7 @@ def size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
     """Return the horizontal channel of a size: logarithmic above a factor of 20, without a zero."""
     ends = values(rows, axis)
     logarithmic = ends[0] >= 1 and ends[-1] > 20 * ends[0]
-    marks: dict[str, Any] = {"tickCount": 5}
-    if logarithmic:
-        marks = theme.ticks(ends[0], ends[-1])
+    marks: dict[str, Any] = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
     if len(ends) <= FEW:
         marks = {"values": ends}
     kind: dict[str, Any] = {"type": "log"} if logarithmic else {"zero": False}

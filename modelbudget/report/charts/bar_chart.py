@@ -80,35 +80,35 @@ def stacked_bars(
     """
     groups = groups_in(table)
     models = table.unique("point", keep="first", maintain_order=True)
-    texts_of_totals = [brief(total, quantity) for total in models["total"]]
     y, height = lines_of(models, phases)
     margin = 0 if phases == ONE else MARGIN
-    look: dict[str, Any] = {"tickCount": 5, "labelFlush": True, "grid": False}
-    x = alt.X("value:Q", title=UNITS[quantity],
-              axis=alt.Axis(labelExpr=theme.tick_labels(quantity), **look))  # fmt: skip
-    columns, texts = ["label", "group", "rank", "value"], {"label": "model", "group": "part"}
+    axis: dict[str, Any] = {"labelExpr": theme.tick_labels(quantity)}
+    shown, unit = "value", UNITS[quantity]
     if whole:
-        columns.append("share")
-        x = alt.X("share:Q", title=f"share of the {whole}", scale=alt.Scale(domain=[0, 1]),
-                  axis=alt.Axis(format="%", **look))  # fmt: skip
-    if margin:
-        columns.append("phase")
-        texts["phase"] = "phase"
-    rows = table.select(*columns, line=line(pl.col("phase") if margin else ""))
+        shown, unit, axis = "share", f"share of the {whole}", {"format": "%"}
+    x = alt.X(
+        f"{shown}:Q",
+        title=unit,
+        scale=alt.Scale(domain=[0, 1]) if whole else alt.Undefined,
+        axis=alt.Axis(**axis, tickCount=5, labelFlush=True, grid=False),
+    )
+    phase = {"phase": "phase"} if margin else {}
+    share = {"share": "share"} if whole else {}
+    columns = ("label", "group", "rank", "value", *share, *phase)
+    texts = {"label": "model", "group": "part"} | phase
     bars = (
-        alt.Chart(rows)
+        alt.Chart(table.select(*columns, line=line(pl.col("phase") if margin else "")))
         .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
             x=x,
             y=y,
             color=theme.colour(groups, columns=5, offset=ABOVE if marks else 8),
             order="rank:Q",
-            tooltip=theme.tooltip(
-                texts, {"value": UNITS[quantity]}, {"share": "share"} if whole else {}
-            ),
+            tooltip=theme.tooltip(texts, {"value": UNITS[quantity]}, share),
         )
     )
-    heads = names_and_totals(models.with_columns(total=pl.Series(texts_of_totals)), y)
+    of_models = pl.Series([brief(total, quantity) for total in models["total"]])
+    heads = names_and_totals(models.with_columns(total=of_models), y)
     chart = alt.layer(bars, *heads, *marks).properties(width=theme.WIDTH - margin, height=height)
     return theme.framed(chart, title, finding, margin, groups=groups)
 

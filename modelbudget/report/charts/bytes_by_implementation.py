@@ -59,12 +59,10 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     return charts_of_classes(tables.points, tables.comparison, tables.traces)
 
 
-def _is_wanted(tables: SweepTables) -> bool:
-    """Whether the chart answers the sweep, or is its only one: a table has all ratios anyway."""
-    return NAME in tables.summary.get("answered_by", ()) or not tables.drawn
-
-
-CHART = Chart(_draw, _is_wanted)
+# A table has all ratios anyway: drawn where it answers the sweep, or is its only chart.
+CHART = Chart(
+    _draw, lambda tables: NAME in tables.summary.get("answered_by", ()) or not tables.drawn
+)
 
 
 def _groups(comparison: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:

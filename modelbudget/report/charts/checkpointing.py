@@ -5,7 +5,7 @@ import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
-from modelbudget.report.charts.grouped_values import least_and_most
+from modelbudget.report.charts.grouped_values import by_value, least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
@@ -22,13 +22,8 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """
     axes = [axis for axis in tables.axes if axis != "recompute"]
     table = _table(tables.comparison, axes)
-    categories = [axis for axis in axes if table[axis].dtype == pl.String][:1]
-    parts = table.partition_by(categories, maintain_order=True) if categories else [table]
-    panels = {
-        value_of(categories[0], rows[categories[0]][0]) if categories else "": rows
-        for rows in parts
-    }
-    panels = dict(list(panels.items())[:MOST_PANELS])
+    category = next((axis for axis in axes if table[axis].dtype == pl.String), None)
+    panels = by_value(table, category, MOST_PANELS)
     drawn = [(title, _panel(rows, table)) for title, rows in panels.items()]
     title = "Activation checkpointing: memory saved against FLOPs added"
     chart = theme.panels(drawn, HEIGHT, title, _savings(panels), MARGIN, shared=["shape"])
@@ -85,9 +80,8 @@ def _panel(rows: pl.DataFrame, whole: pl.DataFrame) -> theme.Layers:
         scale=alt.Scale(type="log", domain=[low / 1.6, high * 1.3], nice=False),
         axis=theme.vertical(labelExpr=theme.BYTES, **theme.ticks(low, high)),
     )
-    base = alt.Chart(rows.select("sizes", "recompute", "saved", "added", "dropped")).encode(
-        x=x, y=y
-    )
+    drawn = rows.select("sizes", "recompute", "saved", "added", "dropped")
+    base = alt.Chart(drawn).encode(x=x, y=y)
     kinds = [kind for kind in SHAPES if kind in whole["recompute"]]
     shape = alt.Shape(
         "recompute:N",
@@ -116,14 +110,13 @@ def _savings(panels: dict[str, pl.DataFrame]) -> str:
     texts = []
     for title, rows in panels.items():
         largest = rows.filter(pl.col("saved_plain") == pl.col("saved_plain").max())
-        savings = [
-            (kind, percent(dropped), percent(added))
-            for kind, dropped, added in largest.select("recompute", "dropped", "added").iter_rows()
-            if kind != "none"
-        ]
-        (kind, dropped, added), *later = savings
-        text = f"{kind} checkpointing saves {dropped} of the activations for {added} more FLOPs"
-        text += "".join(f", {kind} {dropped} for {added}" for kind, dropped, added in later)
+        saving = largest.filter(pl.col("recompute") != "none")
+        (kind, dropped, added), *later = saving.select("recompute", "dropped", "added").rows()
+        text = (
+            f"{kind} checkpointing saves {percent(dropped)} of the activations for "
+            f"{percent(added)} more FLOPs"
+        )
+        text += "".join(f", {kind} {percent(off)} for {percent(more)}" for kind, off, more in later)
         where = ", ".join(filter(None, (title, largest["sizes"][0])))
         texts.append(capitalized(text) + (f" ({where})." if where else "."))
     return " ".join(texts)

@@ -9,12 +9,7 @@ import polars as pl
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
 from modelbudget.report.charts.format import value_of
-from modelbudget.report.charts.grouped_values import (
-    budget,
-    evenly_spaced,
-    totals,
-    values,
-)
+from modelbudget.report.charts.grouped_values import budget, by_value, totals, values
 from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
 
 SIDE_BY_SIDE = 3
@@ -77,40 +72,31 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     if not long:
         return _one_by_one(table, quantity)
     main, *second = long[:2]
-    fixed = [field for field in moving if field not in (main, *second)]
-    panels = _panels(table, fixed)
+    panels = _panels(table, [field for field in moving if field not in (main, *second)])
+    slices = panels
+    if second and len(panels) > 1:
+        slices = {
+            _join(name, at): rows
+            for name, whole in panels.items()
+            for at, rows in _panels(whole, [], hold=second).items()
+        }
+    elif second:
+        slices = _panels(next(iter(panels.values())), second)
+    finding = "" if second else first_and_last(panels, main, quantity)
     of_points = totals(table).rename({"total": "value"})
-    if not second:
-        finding = first_and_last(panels, main, quantity)
-        total = {"total": over_axes(of_points, quantity, moving, finding)}
-        shares = {"shares": shares_along(table, main, panels, quantity)}
-        return (shares if is_shared(table) else {}) | total
-    (second,) = second
-    slices = (
-        {_join(name, at): rows for name, whole in panels.items()
-         for at, rows in _panels(whole, [], hold=[second]).items()}
-        if len(panels) > 1
-        else _panels(next(iter(panels.values())), [second])
-    )  # fmt: skip
-    return {
-        "shares": shares_along(table, main, slices, quantity),
-        "total": over_axes(of_points, quantity, moving),
-    }
+    drawn = {"total": over_axes(of_points, quantity, moving, finding)}
+    if second or is_shared(table):
+        drawn = {"shares": shares_along(table, main, slices, quantity)} | drawn
+    return drawn
 
 
 def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:
     """Split the table by the first other axis, at some of its values; fix the remaining axes."""
-    split, fixed = axes[:1], [*axes[1:], *hold]
-    most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE
-    tables = {"": table}
-    if split:
-        tables = {
-            value_of(split[0], value): table.filter(pl.col(split[0]) == value)
-            for value in evenly_spaced(values(table, split[0]), most)
-        }
+    split = axes[0] if axes else None
+    most = MOST_PANELS if split and not table[split].dtype.is_integer() else SIDE_BY_SIDE
     panels = {}
-    for title, rows in tables.items():
-        at, kept = _held(rows, fixed)
+    for title, rows in by_value(table, split, most).items():
+        at, kept = _held(rows, [*axes[1:], *hold])
         panels[_join(title, at)] = kept
     return panels
 

@@ -12,7 +12,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.charts.grouped_values import named_ends
-from modelbudget.report.charts.peak import of_points
+from modelbudget.report.charts.peak import Values, of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 SHARED = [f"{of}_parallel" for of in ("data", "tensor", "context", "expert", "pipeline")]
@@ -37,14 +37,14 @@ def at_peak(comparison: pl.DataFrame) -> pl.DataFrame:
     return of_points(comparison, {"bytes_at_peak"}, _parts_of)
 
 
-def _parts_of(table: pl.DataFrame) -> dict[str, Counter[str]]:
-    values = Counter[str]()
-    for bytes_of, n_bytes in table.select("component", "measured").iter_rows():
+def _parts_of(values: Values) -> dict[str, Counter[str]]:
+    parts = Counter[str]()
+    for bytes_of, n_bytes in values["bytes_at_peak"].items():
         # The kind of bytes, after whose name may follow the component.
         name, _, component = bytes_of.partition(".")
         is_head = component and group_of(component) == "head"
-        values["logits and loss" if is_head else name.replace("_", " ")] += n_bytes
-    return {"": values}
+        parts["logits and loss" if is_head else name.replace("_", " ")] += n_bytes
+    return {"": parts}
 
 
 def near(devices: list[Accelerator], peaks: pl.Series) -> list[Accelerator]:

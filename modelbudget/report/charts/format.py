@@ -1,6 +1,7 @@
 """Numbers, units and fields as text."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,6 +92,12 @@ def brief(value: int, quantity: str) -> str:
     return short(value) if value >= 10**6 else count(value)
 
 
+def each(n_bytes: int, n: int) -> str:
+    """Format bytes a parameter: one digit after the point, or two below one byte."""
+    value = n_bytes / n
+    return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
+
+
 def times(ratio: float) -> str:
     """Format a ratio with three digits: 1055251.5 → 1,060,000 ×, 1.176 → 1.18 ×.
 
@@ -122,6 +129,12 @@ def value_of(field: str, value) -> str:
     if isinstance(value, bool):
         return field if value else f"not {field}"
     return f"{field} = {count(value) if isinstance(value, int) else value}"
+
+
+def shapes(of: list[list[int]]) -> str:
+    """Format shapes, equal ones once with their number: `3 of 2 × 1 × 3 × 5`."""
+    numbers = Counter(" × ".join(map(count, shape)) for shape in of)
+    return ", ".join(f"{n} of {shape}" if n > 1 else shape for shape, n in numbers.items())
 
 
 def field_title(field: str) -> str:

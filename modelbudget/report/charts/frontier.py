@@ -74,7 +74,7 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     return solve_charts(solutions, frontier, published, tables.summary["solve"]["best"])
 
 
-CHART = Chart(_draw, of_solved=True)
+CHART = Chart(_draw)
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:

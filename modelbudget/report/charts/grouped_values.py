@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from modelbudget.components.groups import GROUPS, group_of
+from modelbudget.report.charts.format import value_of
 
 Item = TypeVar("Item")
 
@@ -64,6 +65,19 @@ def evenly_spaced(values: Sequence, most: int) -> list:
         return list(values)
     step = (len(values) - 1) / (most - 1)
     return [values[round(i * step)] for i in range(most)]
+
+
+def some_values(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
+    """Return the rows of at most so many values of a field, evenly spaced."""
+    return table.filter(pl.col(field).is_in(evenly_spaced(values(table, field), most)))
+
+
+def by_value(table: pl.DataFrame, field: str | None, most: int) -> dict[str, pl.DataFrame]:
+    """Return the rows of some values of a field by the title of their panel."""
+    if field is None:
+        return {"": table}
+    chosen = evenly_spaced(values(table, field), most)
+    return {value_of(field, one): table.filter(pl.col(field) == one) for one in chosen}
 
 
 def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.DataFrame]:

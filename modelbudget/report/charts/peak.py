@@ -1,6 +1,8 @@
 """Peak memory of training and of inference: its composition by phase, and what it fits on."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -15,6 +17,13 @@ from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 PEAK = "peak_training_bytes"
 NEEDS = frozenset((*STATES, PEAK))
+PARTS: dict[str, Any] = {
+    "point": pl.String, "label": pl.String, "phase": pl.String, "group": pl.String,
+    "rank": pl.Int64, "value": pl.Int64, "peak": pl.Int64, "worst": pl.Int64,
+}  # fmt: skip
+"""Columns of parts of peaks."""
+Values = dict[str, dict[str, int]]
+"""Measured values of a point by quantity and component."""
 PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
 """Phases of the second step, in which the optimizer state is in memory, and their labels."""
 MOST_NAMED = 6
@@ -35,17 +44,20 @@ def peak_parts(comparison: pl.DataFrame) -> pl.DataFrame:
 def of_points(
     comparison: pl.DataFrame,
     needs: Collection[str],
-    parts_of: Callable[[pl.DataFrame], Mapping[str, Mapping[str, int]]],
+    parts_of: Callable[[Values], Mapping[str, Mapping[str, int]]],
 ) -> pl.DataFrame:
     """Return the rows of `peak_parts` of each point in which all of `needs` are measured.
 
-    `parts_of` takes a point's rows of these quantities, and returns the parts of each phase.
+    `parts_of` takes a point's values of these quantities, and returns the parts of each phase.
     """
     rows = []
     for (point, label), table in comparison.filter(
         pl.col("quantity").is_in(list(needs)), pl.col("measured").is_not_null()
     ).group_by("point", "label", maintain_order=True):
-        phases = parts_of(table) if table["quantity"].n_unique() == len(needs) else {}
+        values: Values = defaultdict(dict)
+        for quantity, component, n in table.select("quantity", "component", "measured").iter_rows():
+            values[quantity][component] = n
+        phases = parts_of(values) if len(values) == len(needs) else {}
         peaks = {phase: sum(parts.values()) for phase, parts in phases.items()}
         rows += [
             {"point": point, "label": label, "phase": phase, "group": group, "rank": rank,
@@ -54,26 +66,22 @@ def of_points(
             for rank, group in enumerate(MEMORY)
             if parts.get(group)
         ]  # fmt: skip
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(rows, PARTS)
 
 
-def _parts_of(table: pl.DataFrame) -> dict[str, dict[str, int]]:
-    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
-    peaks, activations = (
-        dict(table.filter(quantity=name).select("component", "measured").iter_rows())
-        for name in (PEAK, "activation_bytes")
-    )
-    logits = sum(value for name, value in activations.items() if group_of(name) == "head")
-    always = {"parameters": sums["parameter_bytes"], "optimizer states": sums["optimizer_bytes"]}
+def _parts_of(values: Values) -> dict[str, dict[str, int]]:
+    parameters, states, gradients, saved = (sum(values[name].values()) for name in STATES)
+    of_head = (n for name, n in values["activation_bytes"].items() if group_of(name) == "head")
+    logits = sum(of_head)
+    always = {"parameters": parameters, "optimizer states": states}
     there = {
-        "forward_backward": always
-        | {"activations": sums["activation_bytes"] - logits, "logits and loss": logits},
-        "optimizer": always | {"gradients": sums["gradient_bytes"]},
+        "forward_backward": always | {"activations": saved - logits, "logits and loss": logits},
+        "optimizer": always | {"gradients": gradients},
     }
     return {
-        phase: parts | {"temporary": peaks[f"second.{phase}"] - sum(parts.values())}
+        phase: parts | {"temporary": values[PEAK][f"second.{phase}"] - sum(parts.values())}
         for phase, parts in there.items()
-        if f"second.{phase}" in peaks  # the optimizer's temporary tensors may not be known
+        if f"second.{phase}" in values[PEAK]  # the optimizer's temporary tensors may not be known
     }
 
 
@@ -156,15 +164,16 @@ def inference_parts(comparison: pl.DataFrame) -> pl.DataFrame:
     return of_points(comparison, OF_INFERENCE, _parts_of_inference)
 
 
-def _parts_of_inference(table: pl.DataFrame) -> dict[str, dict[str, int]]:
-    sums = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
-    of_peak = table.filter(quantity="peak_inference_bytes").select("component", "measured")
-    peaks = dict(of_peak.rows())
-    always = {"parameters": sums["parameter_bytes"], "KV cache": sums["cache_bytes"]}
-    if peaks.keys() != PREFILL_AND_DECODE.keys() or min(peaks.values()) < sum(always.values()):
+def _parts_of_inference(values: Values) -> dict[str, dict[str, int]]:
+    weights, cache = (sum(values[name].values()) for name in ("parameter_bytes", "cache_bytes"))
+    peaks = values["peak_inference_bytes"]
+    if peaks.keys() != PREFILL_AND_DECODE.keys() or min(peaks.values()) < weights + cache:
         return {}
-    rest = {phase: peaks[phase] - sum(always.values()) for phase in PREFILL_AND_DECODE}
-    return {phase: always | {"temporary": rest[phase]} for phase in PREFILL_AND_DECODE}
+    always = {"parameters": weights, "KV cache": cache}
+    return {
+        phase: always | {"temporary": peaks[phase] - weights - cache}
+        for phase in PREFILL_AND_DECODE
+    }
 
 
 def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:

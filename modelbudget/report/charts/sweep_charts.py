@@ -17,18 +17,18 @@ from modelbudget.report.charts import (
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 CHARTS: tuple[Chart, ...] = (
-    frontier.CHART, chosen.CHOSEN, devices.BY_LAYOUT, peak.TRAINING, peak.INFERENCE,
+    chosen.CHOSEN, devices.BY_LAYOUT, peak.TRAINING, peak.INFERENCE,
     allocator_overhead.CHART, devices.BY_NUMBER, checkpointing.CHART, vs_length.CHART,
     component_charts.CHART, chosen.EVERY_POINT, bytes_by_implementation.CHART,
 )  # fmt: skip
-"""In the order of the page. Of two charts of one name the first is drawn."""
+"""Of a sweep without `solve`, in the order of the page. Of two of one name the first is drawn."""
 
 
 def charts_of(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a sweep by name, in the order of the page."""
     charts = {}
-    for chart in CHARTS:
-        if chart.of_solved == bool(tables.solved) and chart.needs(tables):
+    for chart in (frontier.CHART,) if tables.solved else CHARTS:
+        if chart.needs(tables):
             charts |= {k: v for k, v in chart.draw(tables).items() if k not in charts}
             tables.drawn.update(charts)
     return charts

@@ -46,13 +46,10 @@ class SweepTables:
     @cached_property
     def varying(self) -> set[str]:
         """The measured quantities whose values of components differ among points."""
-        return {name for name in self.measured if self._varies(name)}
-
-    def _varies(self, quantity: str) -> bool:
-        rows = self.comparison.filter(pl.col("quantity") == quantity, value() != 0)
-        points = pl.col("point").n_unique()
-        differs = (value().n_unique().over("component") > 1) | (points.over("component") < points)
-        return bool(rows.select(differs.any()).item())
+        rows = self.comparison.filter(pl.col("quantity").is_in(list(self.measured)), value() != 0)
+        component, points = ("quantity", "component"), pl.col("point").n_unique()
+        is_absent = points.over(component) < points.over("quantity")
+        return set(rows.filter((value().n_unique().over(component) > 1) | is_absent)["quantity"])
 
     @property
     def shown(self) -> set[str]:
@@ -87,11 +84,7 @@ class SweepTables:
 
 
 class Chart(NamedTuple):
-    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`.
-
-    The tables are those of a sweep with `solve`, or those of all others.
-    """
+    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`."""
 
     draw: Callable[[SweepTables], Mapping[str, alt.TopLevelMixin]]
     needs: Callable[[SweepTables], bool] = lambda _: True
-    of_solved: bool = False

@@ -44,32 +44,30 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> alt.ConcatChart:
 
     There is a line for each series of points that differ in length only. For activations the chart
     marks where the part that grows with length² becomes the larger one. A cache is drawn as a share
-    of the model's own parameters, if these were measured.
+    of the model's own parameters, which must be measured.
     """
-    sums = _sums(comparison, quantity)
-    rows = sums.filter(pl.col("length").n_unique().over("series") > 1)
-    models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
-    weights_of = models.select("series", "length", weights="value")
-    rows = rows.join(weights_of, on=["series", "length"], how="left", maintain_order="left")
-    share = rows["weights"].null_count() == 0
-    marks, finding = _against_weights(rows) if share else _where_squares_dominate(rows)
-    if share:
+    of, measured = pl.col("quantity"), pl.col("measured")
+    rows = (
+        comparison.filter(of.is_in([quantity, "parameter_bytes"]), measured.is_not_null())
+        .group_by("label", "length", maintain_order=True)
+        .agg(
+            *(measured.filter(of == name).sum().alias(column) for name, column in
+              ((quantity, "value"), ("parameter_bytes", "weights"))),
+            is_known=(of == quantity).any(),
+        )
+        .filter("is_known")
+        .with_columns(series=pl.col("label").map_elements(_without_length, pl.String))
+        .filter(pl.col("length").n_unique().over("series") > 1)
+    )  # fmt: skip
+    is_share = quantity == "cache_bytes"
+    marks, finding = _against_weights(rows) if is_share else _where_squares_dominate(rows)
+    if is_share:
         rows = rows.with_columns(value=pl.col("value") / pl.col("weights"))
-    amount = "share of the bytes of the weights" if share else quantity
+    amount = "share of the bytes of the weights" if is_share else quantity
     return amounts_along(
         rows, amount, "length", SERIES, finding=finding, title=TITLES[quantity], marks=marks,
-        reaches=[1.0] if share else [],
+        reaches=[1.0] if is_share else [],
     )  # fmt: skip
-
-
-def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
-    """Sum a quantity over components. Columns: series, length, value."""
-    return (
-        comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
-        .group_by("label", "length", maintain_order=True)
-        .agg(value=pl.col("measured").sum())
-        .with_columns(series=pl.col("label").map_elements(_without_length, pl.String))
-    )
 
 
 def _without_length(label: str) -> str:

@@ -4,7 +4,7 @@ from modelbudget.report.section import Page, Section
 
 
 def _contents(page: Page) -> dict:
-    calculator = page.static.calculator or {}
+    calculator = page.calculator or {}
     page.packed.update(calculator=calculator["packed"], nodes=calculator["nodes"])
     return calculator
 

@@ -13,27 +13,13 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
 from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
 from modelbudget.predict import nanochat_runs
-from modelbudget.predict.counts_by_convention import (
-    BY_NAME,
-    CONVENTIONS,
-    FLOPS,
-    PARAMETERS,
-    counts,
-    executed,
-)
-from modelbudget.predict.optimal_size import FITS, Shapes, exponent
+from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS, counts, executed
+from modelbudget.predict.optimal_size import FITS, LossFit, Shapes, exponent
 from modelbudget.report import tables
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
-from modelbudget.report.charts.format import (
-    count,
-    field_title,
-    percent,
-    scientific,
-    short,
-    signed_percent,
-)
-from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
+from modelbudget.report.charts.format import count, field_title, percent
+from modelbudget.report.charts.grouped_values import evenly_spaced, grouped, least_and_most
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
@@ -59,8 +45,10 @@ def _contents(page: Page) -> dict | None:
     return parts | {
         "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
-        "studies": _studies(printed),
+        "studies": [(rows, _tally(rows)) for rows in _by_ladder(printed)],
         "no_counts": _no_counts(printed),
+        "DIFFERS": DIFFERS,
+        "NO_COUNT": NO_COUNT,
     }
 
 
@@ -76,11 +64,23 @@ def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
         ]
     )  # fmt: skip
     return departures(ladder).to_dict(), {
-        "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
-        "ratios": _ratios(catalogue),
+        "conventions": CONVENTIONS,
+        "models": _models(catalogue, CHOSEN.shown),
+        "ratios": [
+            (label, of["6n"] / of["6n_without_embeddings"])
+            for label, of, _ in _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1]))
+        ],
         "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
-        "same_runs": _same_runs(),
+        "same_runs": [  # of nanochat: as printed, and of the models of one count
+            (
+                of.title,
+                of.exponent,
+                nanochat_runs.slope(of.optima),
+                nanochat_runs.exponent(nanochat_runs.MATRICES, of),
+            )
+            for of in nanochat_runs.COUNTS
+        ],
     }
 
 
@@ -98,33 +98,6 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
         a, run = resolved(base, CHOSEN.run)
         models.append((base.label, counts(a, run), executed(a, run)))
     return models
-
-
-def _conventions(catalogue: Catalogue, unit: str) -> Markup:
-    models, is_size = _models(catalogue, CHOSEN.shown), unit == PARAMETERS
-    whole = {label: values["total"] if is_size else steps for label, values, steps in models}
-    if is_size:
-        first, caption = "all", "Parameters by convention, of all parameters"
-        amounts = {label: short(n) for label, n in whole.items()}
-    else:
-        first = "executed, FLOPs per token"
-        caption = "FLOPs per token of sequences of 2,048 tokens, by convention, of those executed"
-        amounts = {label: scientific(round(n)) for label, n in whole.items()}
-    rows = [{"convention": first} | amounts]
-    for convention in CONVENTIONS:
-        if convention.unit == unit:
-            name = Markup("<code>{}</code> <small>{}. {}</small>").format(
-                convention.name, convention.rule, convention.source
-            )
-            shares = {label: float(of[convention.name] / whole[label]) for label, of, _ in models}
-            rows.append({"convention": name} | {k: percent(v) for k, v in shares.items()})
-    return tables.table(rows, caption)
-
-
-def _ratios(catalogue: Catalogue) -> list[tuple[str, float]]:
-    """Return label, and 6·N·D with all parameters over that without embeddings, of two models."""
-    models = _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1]))
-    return [(label, of["6n"] / of["6n_without_embeddings"]) for label, of, _ in models]
 
 
 def _axes(catalogue: Catalogue) -> Markup:
@@ -149,84 +122,32 @@ def _six_n(base: Base, field: str, value: int) -> str:
 
 def _exponents(catalogue: Catalogue) -> Markup:
     base = catalogue[CHOSEN.shapes]
-    rows = []
-    for name in CHOSEN.sizes:
-        row = {"size": name}
-        for title, (least, most) in CHOSEN.ranges.items():
-            for fit in FITS:
-                slopes = [
-                    exponent(base, Shapes(least, most, aspect), fit, BY_NAME[name])
-                    for aspect in CHOSEN.aspects
-                ]
-                ends = dict.fromkeys(f"{value:.2f}" for value in (min(slopes), max(slopes)))
-                row[f"{title}, {fit.title.split()[0]}"] = " to ".join(ends)
-        rows.append(row)
+
+    def ends(name: str, least: int, most: int, fit: LossFit) -> str:
+        shapes = (Shapes(least, most, aspect) for aspect in CHOSEN.aspects)
+        slopes = [exponent(base, of_aspect, fit, BY_NAME[name]) for of_aspect in shapes]
+        return " to ".join(dict.fromkeys(f"{of:.2f}" for of in (min(slopes), max(slopes))))
+
+    rows = [
+        {"size": name}
+        | {f"{title}, {fit.title.split()[0]}": ends(name, least, most, fit)
+           for title, (least, most) in CHOSEN.ranges.items() for fit in FITS}
+        for name in CHOSEN.sizes
+    ]  # fmt: skip
     return tables.table(rows, "Exponent of the optimal size over compute")
 
 
-def _same_runs() -> Markup:
-    """Return a table of nanochat's exponents: as printed, and of the models of one count."""
-    of = nanochat_runs
-    rows = [
-        {
-            "size": size.title,
-            "printed": f"{size.exponent:.2f}",
-            "slope of the printed optima": f"{of.slope(size.optima):.3f}",
-            "the same models, counted": f"{of.exponent(of.MATRICES, size):.3f}",
-        }
-        for size in of.COUNTS
-    ]
-    return tables.table(rows, "nanochat: three exponents of the same runs")
-
-
-def _studies(printed: list[Row]) -> Markup:
-    """Return a table of the ladders: what is printed, how it counts, and what is reproduced."""
-    rows = []
-    for ladder in {row.ladder.title: row.ladder for row in printed}.values():
-        of_ladder = [row for row in printed if row.ladder.title == ladder.title]
-        names = dict.fromkeys(row.convention.name for row in of_ladder)
-        code = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
-        study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
-        rows.append({"study and convention": study, "printed numbers": _tally(of_ladder)})
-    red = [DIFFERS in row["printed numbers"] for row in rows]
-    return tables.table(rows, "Printed numbers, by study", (), red)
-
-
-def _no_counts(printed: list[Row]) -> Markup | None:
-    """Return a table of what differs, and of what is no count: the ends of each ladder."""
+def _no_counts(printed: list[Row]) -> list[Row]:
+    """Return what differs, and of what is no count the ends of each ladder."""
     shown = [row for row in printed if row.verdict == DIFFERS]
-    for title in dict.fromkeys(row.ladder.title for row in printed):
-        of_ladder = [
-            row for row in printed if row.ladder.title == title and row.verdict == NO_COUNT
-        ]
-        of_ladder.sort(key=lambda row: row.error or 0)
-        shown += [of_ladder[i] for i in evenly_spaced(range(len(of_ladder)), MOST_ROWS)]
-    rows = [
-        {
-            "model": row.printed.model,
-            "printed": _number(row.printed.published),
-            "counted": _counted(row),
-            "verdict": row.verdict
-            + (f", {signed_percent(row.error)}" if row.verdict == NO_COUNT and row.error else ""),
-            "reason": row.ladder.reason,
-        }
-        for row in shown
-    ]
-    red = [row.verdict == DIFFERS for row in shown]
-    caption = "Printed numbers that are not the count of their model"
-    return tables.table(rows, caption, ("printed", "counted"), red) if rows else None
+    for of_ladder in _by_ladder(printed):
+        no_counts = [row for row in of_ladder if row.verdict == NO_COUNT]
+        shown += evenly_spaced(sorted(no_counts, key=lambda row: row.error or 0), MOST_ROWS)
+    return shown
 
 
-def _number(value: int | None) -> int | str | None:
-    """Return a number as the table shows it; training FLOPs have too many digits to be read."""
-    return scientific(value) if value is not None and value >= 10**18 else value
-
-
-def _counted(row: Row) -> int | str | None:
-    """Return the prediction, which the measurement equals, or both."""
-    if row.measured in (None, row.predicted):
-        return _number(row.predicted)
-    return f"{count(row.predicted or 0)} predicted, {count(row.measured or 0)} measured"
+def _by_ladder(printed: list[Row]) -> list[list[Row]]:
+    return list(grouped(printed, lambda row: row.ladder.title).values())
 
 
 def departures(rows: pl.DataFrame) -> alt.ConcatChart:

@@ -4,31 +4,23 @@ A model that could not be built has {"failure": the reason} instead of a tree.
 """
 
 from modelbudget.components.groups import group_of
-from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import count, percent
 from modelbudget.report.section import Page, Section
 
 TREES = "module_trees/trees.json"
 
 
 def _contents(page: Page) -> dict:
-    return {"trees": [_tree(model) for model in page.part(TREES)]}
+    return {"trees": [_tree(model) for model in page.results.parts[TREES]]}
 
 
 def _tree(model: dict) -> dict:
     """Return the tree of a model, as the template needs it."""
     tree, label = model["tree"], model["label"]
-    root, size = {"name": label}, "could not be built"
-    if "failure" in tree:
-        root |= {"failure": could_not_be_built(tree)}
-    else:
-        root = _part(tree | root, "", 1, tree["parameters"])
-        size = f"{count(tree['parameters'])} parameters"
+    root = {"failure": could_not_be_built(tree)} if "failure" in tree else _part(tree, "")
     return {
         "id": f"architecture-{model['model']}",
         "label": label,
-        "size": size,
-        "root": root,
+        "root": root | {"name": label},
         "tied": _tied(tree),
     }
 
@@ -38,37 +30,28 @@ def could_not_be_built(built: dict) -> str:
     return f"could not be built: {built['failure']}"
 
 
-def _part(node: dict, path: str, times: int, whole: int) -> dict:
-    """Return a node with its children; `times` is the number of its parents in the model."""
-    times *= node["times"]
-    parameters = times * node["parameters"]
-    inner = [
-        _part(part, f"{path}.{part['name']}" if path else part["name"], times, whole)
-        for part in node["parts"]
-    ]
-    return {
-        "name": node["name"],
-        "kind": node["kind"],
-        "tensors": [_tensor(tensor) for tensor in node["tensors"]],
+def _part(node: dict, path: str, parents: int = 1) -> dict:
+    """Return a node with its children, and the parameters of all of its copies in the model."""
+    copies = parents * node["times"]
+    parts = [_part(part, _path(path, part), copies) for part in node["parts"]]
+    parameters = copies * node["parameters"]
+    return node | {
         "parameters": parameters,
-        "times": node["times"],
-        "count": count(parameters),
-        "each": count(node["parameters"]) if times > 1 and node["parameters"] else None,
-        "share": percent(parameters / whole) if whole else None,
+        "each": node["parameters"] if copies > 1 else None,
         "shared": not parameters and any(tensor["shared_with"] for tensor in node["tensors"]),
-        "group": _one_group(inner) if inner else variable_of_group(group_of(path)),
-        "parts": inner,
+        "group": _one_group(parts) if parts else group_of(path),
+        "parts": parts,
     }
+
+
+def _path(path: str, part: dict) -> str:
+    return f"{path}.{part['name']}" if path else part["name"]
 
 
 def _tied(node: dict, path: str = "") -> list[tuple[str, str]]:
     """Return the modules that have a tensor of another one, and that tensor's path."""
     tensors = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
-    inner = [
-        pair
-        for part in node.get("parts", ())
-        for pair in _tied(part, f"{path}.{part['name']}" if path else part["name"])
-    ]
+    inner = [pair for part in node.get("parts", ()) for pair in _tied(part, _path(path, part))]
     return [(module, owner) for module, owner in tensors if owner] + inner
 
 
@@ -76,12 +59,6 @@ def _one_group(parts: list[dict]) -> str | None:
     """Return the group of all parts with parameters, or None if there are several."""
     groups = {part["group"] for part in parts if part["parameters"]}
     return groups.pop() if len(groups) == 1 else None
-
-
-def _tensor(tensor: dict) -> str:
-    shape = " × ".join(map(count, tensor["shape"]))
-    owner = tensor["shared_with"]
-    return f"{tensor['name']} {shape}" + (f", the same tensor as {owner}" if owner else "")
 
 
 SECTION = Section(110, "architecture", "Module trees", _contents, (TREES,))

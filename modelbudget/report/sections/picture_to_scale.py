@@ -7,7 +7,7 @@ import polars as pl
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.format import in_full, percent
-from modelbudget.report.model_stack import VERBS, Stack, bands, picture, stack_of
+from modelbudget.report.model_stack import VERBS, Stack, picture, stack_of
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section
 
@@ -28,13 +28,8 @@ def _contents(page: Page) -> dict | None:
         "page_title": f"What {in_full(large.total)} parameters do",
         "title": title(large),
         "finding": finding(small, large),
-        "stacks": [(stack, bands(stack)) for stack in stacks],
-        "verbs_of": VERBS,
-        "verbs": [
-            (group, variable_of_group(group), verb)
-            for group, verb in VERBS.items()
-            if any(stack.share(group) for stack in stacks)
-        ],
+        "stacks": stacks,
+        "verbs": [group for group in VERBS if any(stack.share(group) for stack in stacks)],
     }
 
 
@@ -52,8 +47,8 @@ def finding(small: Stack, large: Stack) -> str:
     _, second = sorted({*VERBS} - {*VOCABULARY}, key=large.share)[:-3:-1]
     return (
         f"In {large.label}, {percent(large.share(second))} {_plural(second)} ({second}), and "
-        f"{percent(_of_vocabulary(large))} are the table in which tokens are looked up. In "
-        f"{small.label} that table is {percent(_of_vocabulary(small))}. Areas are to scale within "
+        f"{percent(large.of_vocabulary)} are the table in which tokens are looked up. In "
+        f"{small.label} that table is {percent(small.of_vocabulary)}. Areas are to scale within "
         "a model."
     )
 
@@ -61,10 +56,6 @@ def finding(small: Stack, large: Stack) -> str:
 def _plural(group: str) -> str:
     """Return what the parameters of a group do: `work on each token alone`."""
     return re.sub(r"^(\w+)s\b", r"\1", VERBS[group])
-
-
-def _of_vocabulary(stack: Stack) -> float:
-    return sum(map(stack.share, VOCABULARY))
 
 
 def two_stacks(sweeps: list[SweepResult]) -> tuple[Stack, Stack] | None:

@@ -12,12 +12,10 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.components.groups import MEMORY
 from modelbudget.report import tables
 from modelbudget.report.calculator_runs import OF_RUN, OPTIONS, plain
-from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.devices import at_peak
 from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.page_data import PAGE
-from modelbudget.report.page_results import SweepResult
-from modelbudget.report.recipe import bar, device_lines, parts_of_model, predicted_parts, recipe
+from modelbudget.report.recipe import device_lines, parts_of_model, predicted_parts, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import named_architecture
 
@@ -32,18 +30,17 @@ OF_CALCULATOR = (*OF_RUN, *OPTIONS)
 
 
 def _contents(page: Page) -> dict | None:
-    """Return the bars of the first sweep that lists changes of one run of one model.
+    """Return the bars of the sweep that lists changes of one run of one model.
 
     For the script, the same of other models with these changes, all predicted.
     """
-    sweep = next(filter(is_of_changes, page.sweeps), None)
-    if sweep is None:
+    sweep = page.sweep(CHANGES["sweep"])
+    if sweep is None or (parts := at_peak(sweep.comparison)).is_empty():
         return None
     page.drawn[sweep.name] = "what-to-do"
-    points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
+    points = sweep.points.to_dicts()
     alone = predicted_parts(sweep.points, CHANGES["predicted"])
-    if alone.height:
-        alone = alone.filter(pl.col("peak") == pl.col("worst"))
+    alone = alone.filter(pl.col("peak") == pl.col("worst"))
     act = _of_model(page, page.catalogue[sweep.summary["base"]], points, parts, alone)
     others = []
     for base in map(page.catalogue.__getitem__, CHANGES["models"] if page.is_of_all else ()):
@@ -51,12 +48,12 @@ def _contents(page: Page) -> dict | None:
         if predicted.height:
             first, *changes = (row for row in points if row["point"] in predicted["point"])
             rows = [first | {"label": base.label}, *changes]
-            others.append(_of_model(page, base, rows, predicted, pl.DataFrame()))
+            others.append(_of_model(page, base, rows, predicted, predicted.clear()))
     if others:
         page.acts["what-to-do"] = [_in_html(other) for other in others]
     used, first = parts["group"].unique(), points[0]
     return act | {
-        "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
+        "states": [name for name in MEMORY if name in used],
         "models": [act["label"], *(other["label"] for other in others)],
         "sequences": count(first["batch"] * first["data_parallel"]),
         "sweep": sweep,
@@ -96,7 +93,7 @@ def _of_model(
                 "address": address if page.is_of_all else None,
                 "peak": peak,
                 "change": (peak - whole) / whole,
-                "pieces": bar(dict(bars[label].select("group", "value").rows()), most),
+                "parts": dict(bars[label].select("group", "value").rows()),
             }
             for (label, peak), address in zip_longest(peaks.items(), addresses)
         ],
@@ -104,15 +101,6 @@ def _of_model(
         "most": most,
         "unnamed_from": UNNAMED_FROM,
     }
-
-
-def is_of_changes(sweep: SweepResult) -> bool:
-    """Whether all points are one model with the same sequences in a step, divided or not."""
-    points, parts = sweep.points, at_peak(sweep.comparison)
-    if parts.is_empty() or not sweep.summary["base"] or sweep.summary["axes"]:
-        return False
-    step = points.select("architecture", "length", n=pl.col("batch") * pl.col("data_parallel"))
-    return step.n_unique() == 1 < parts["point"].n_unique() == points.height
 
 
 def _address(model: str, point: dict, first: dict) -> str | None:

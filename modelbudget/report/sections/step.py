@@ -3,12 +3,13 @@
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import percent, si_bytes
-from modelbudget.report.recipe import STATES, device_lines, each, recipe
+from modelbudget.report.charts.format import each, percent, si_bytes
+from modelbudget.report.recipe import STATES, device_lines, recipe
 from modelbudget.report.section import Page, Section
 
 STEP = ("training_step/step.json", "training_step/allocations.parquet")
@@ -32,7 +33,7 @@ def _contents(page: Page) -> dict | None:
     """
     if not page.has_story:
         return None
-    whole, shard = (_Step(*map(page.part, files)) for files in (STEP, SHARED))
+    whole, shard = (_Step(*(page.results.parts[file] for file in of)) for of in (STEP, SHARED))
     page.acts["step"] = whole.data() | {"shared": list(map(sum, shard.columns))}
     label = whole.about["label"]
     part = max(whole.worst.parts, key=whole.worst.parts.__getitem__)
@@ -58,21 +59,16 @@ class _Phase(NamedTuple):
     left: float
     width: float
 
-    @property
-    def title(self) -> str:
-        return {"optimizer": "AdamW"}.get(self.name, self.name)
-
 
 class _Peak(NamedTuple):
     """The operation `at` which a phase has the most live bytes, and what was live during it.
 
-    `operation` is the one that began there, `each` the bytes a parameter, `x` the place in percent.
+    `operation` is the one that began there, `x` the place in percent.
     """
 
     phase: str
     at: int
     bytes: int
-    each: str
     parts: dict[str, int]
     live: pl.DataFrame
     operation: str | None
@@ -117,14 +113,13 @@ class _Step:
         self.worst = max(self.peaks, key=lambda peak: peak.bytes)
 
     def _levels(self) -> list[list[int]]:
-        changes = [[0] * len(MEMORY) for _ in range(self.last + 2)]
-        for start, end, n_bytes, group in self.table.select(
-            "start", "end", "bytes", "group"
-        ).iter_rows():
-            changes[start][MEMORY.index(group)] += n_bytes
-            changes[end][MEMORY.index(group)] -= n_bytes
-        columns = [list(accumulate(column)) for column in zip(*changes, strict=True)]
-        return [list(row) for row in zip(*columns, strict=True)][:-1]
+        group = pl.col("group").replace_strict(MEMORY, range(len(MEMORY)))
+        columns = self.table.select("start", "end", "bytes", group)
+        start, end, n_bytes, k = (column.to_numpy() for column in columns)
+        changes = np.zeros((self.last + 2, len(MEMORY)), np.int64)
+        np.add.at(changes, (start, k), n_bytes)
+        np.subtract.at(changes, (end, k), n_bytes)
+        return changes.cumsum(axis=0)[:-1].tolist()
 
     def _columns(self) -> list[list[int]]:
         """Return the live bytes of each group in each column: of its operation with the most."""
@@ -147,7 +142,6 @@ class _Step:
             phase.name,
             at,
             sum(level),
-            each(sum(level), self.n),
             dict(zip(MEMORY, level, strict=True)),
             self.table.filter(pl.col("start") <= at, pl.col("end") > at),
             made["operation"][0] if made.height else None,
@@ -162,12 +156,12 @@ class _Step:
         """Return the indices of the groups that ever hold bytes."""
         return [k for k, column in enumerate(zip(*self.levels, strict=True)) if any(column)]
 
-    def legend(self) -> list[tuple[str, str]]:
-        """Return the groups that ever hold bytes, with their classes."""
-        return [(MEMORY[k], variable_of_group(MEMORY[k])) for k in self._live()]
+    def legend(self) -> list[str]:
+        """Return the groups that ever hold bytes."""
+        return [MEMORY[k] for k in self._live()]
 
     def areas(self) -> list[tuple[str, str]]:
-        """Return class and path of each group: below its upper edge, the highest group first."""
+        """Return each group with its path: below its upper edge, the highest group first."""
         areas = []
         for k in reversed(self._live()):
             tops = [HIGH - round(HIGH * sum(level[: k + 1]) / self.most) for level in self.columns]
@@ -176,7 +170,7 @@ class _Step:
                 if after != before:
                     path, wide = f"{path}h{wide}v{after - before}", 0
                 wide += 1
-            areas.append((variable_of_group(MEMORY[k]), f"{path}H{WIDE}V{HIGH}z"))
+            areas.append((MEMORY[k], f"{path}H{WIDE}V{HIGH}z"))
         return areas
 
     def ticks(self) -> range:
@@ -200,7 +194,6 @@ class _Step:
             name: table[name].unique(maintain_order=True).to_list()
             for name in ("component", "operation")
         }
-        places = {name: {value: i for i, value in enumerate(names[name])} for name in names}
         return {
             **names,
             "groups": [[group, variable_of_group(group)] for group in MEMORY],
@@ -209,8 +202,10 @@ class _Step:
                 table["start"].diff().fill_null(table["start"][0]).to_list(),
                 (table["end"] - table["start"]).to_list(),
                 table["bytes"].to_list(),
-                [MEMORY.index(group) for group in table["group"]],
-                *([places[name][value] for value in table[name]] for name in names),
+                *(
+                    table[name].replace_strict(values, range(len(values))).to_list()
+                    for name, values in ({"group": MEMORY} | names).items()
+                ),
             ],
         }
 
@@ -225,13 +220,12 @@ def _during(allocations: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
     start = pl.col("start").clip(lower_bound=first) - first
     table = allocations.with_columns(end=end, start=start, is_run=is_run)
     table = table.filter(pl.col("end") > pl.col("start"))
-    groups = [
-        LOGITS
-        if bytes_of in CHANGING and is_run and group_of(component) == "head"
-        else bytes_of.replace("_", " ")
-        for bytes_of, component, is_run in table.select("kind", "component", "is_run").iter_rows()
-    ]
-    return table.with_columns(group=pl.Series(groups, dtype=pl.String))
+    of_head = pl.col("component").map_elements(group_of, pl.String) == "head"
+    is_logits = pl.col("kind").is_in(CHANGING) & pl.col("is_run") & of_head
+    group = (
+        pl.when(is_logits).then(pl.lit(LOGITS)).otherwise(pl.col("kind").str.replace_all("_", " "))
+    )
+    return table.with_columns(group=group)
 
 
 def _on_one_device(shard: _Step, whole: _Step) -> dict:
@@ -254,7 +248,7 @@ def _finding(step: _Step) -> str:
     last, logits = step.peaks[-1], step.worst.parts[LOGITS]
     text = f"Logits and loss take {si_bytes(logits)} of the peak. " if logits else ""
     text += (
-        f"The step of AdamW has {last.each} bytes a parameter, "
+        f"The step of AdamW has {each(last.bytes, step.n)} bytes a parameter, "
         f"{each(last.kept, step.n)} of which stay from step to step"
     )
     sums = last.live.filter(group="temporary").group_by("operation").agg(pl.col("bytes").sum())

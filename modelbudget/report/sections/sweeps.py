@@ -1,7 +1,6 @@
 """The section of a sweep: question, facts, charts, and tables with formulas."""
 
 import polars as pl
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.architecture.evaluators import symbols
@@ -21,7 +20,7 @@ from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import PredictedResult, SweepResult, ordered
 from modelbudget.report.recipe import precision
 from modelbudget.report.section import FIRST, Page, Section
-from modelbudget.report.verdict import device_text, sentence
+from modelbudget.report.verdict import sentence
 from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantity_names import OF_RUN
 
@@ -52,7 +51,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     one example. `shown` has the groups of components of earlier tables.
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
-    verdict, totals, whose = (page.verdict_of(sweep.name), _largest(sweep), _whose(sweep))
+    verdict, totals, whose = (page.verdicts[sweep.name], _largest(sweep), _whose(sweep))
     act = page.drawn.get(sweep.name)
     drawn = [
         page.charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))
@@ -65,14 +64,11 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     return {
         "id": sweep.name,
         "short": sweep.summary["title"],
-        "question": question(sweep.summary),
-        "facts": [
-            *facts(sweep.summary),
-            *([("memory and FLOPs of", whose)] if whose else []),
-            ("measured", [f"{count(n)} {device_text(of)}" for of, n in verdict.models.items()]),
-        ],
+        "summary": sweep.summary,
+        "whose": whose,
         "verdict": verdict,
-        "failed": _failed(sweep.comparison),
+        "failed": by_reason(sweep.comparison),
+        "most_failed": MOST_FAILED,
         "zoo": zoo,
         "charts": drawn,
         "act": act,
@@ -84,7 +80,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
-        "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS), sweep.name),
+        "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS)),
         "example": None if step_by_step else _example(sweep, totals, page.known, shown),
         "points": None if page.has_story else points_table(sweep),
     }
@@ -112,25 +108,6 @@ def _whose(sweep: SweepResult) -> list[str]:
     return list(dict.fromkeys(implementer(*row) for row in implementations.rows()))
 
 
-def _failed(comparison: pl.DataFrame) -> Markup | None:
-    """Return a table of what could not be measured, by reason."""
-    failed = by_reason(comparison)
-    if not failed:
-        return None
-    more = f", the first {MOST_FAILED} of {count(len(failed))} reasons"
-    rows = [
-        {
-            "models": len(failure.labels),
-            "names": failure.models,
-            "quantities": ", ".join(failure.quantities),
-            "reason": failure.reason,
-        }
-        for failure in failed[:MOST_FAILED]
-    ]
-    caption = f"What could not be measured{more if len(failed) > MOST_FAILED else ''}"
-    return tables.table(rows, caption, ("models",))
-
-
 def _example(
     sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str], shown: set[str]
 ) -> dict | None:
@@ -146,9 +123,10 @@ def _example(
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
-    table = formula_tables.component_table(point, sweep.of_point(point), f"Components of {label}")
-    of_point = sweep.of_point(point).filter(pl.col("measured") > 0, quantity="parameters")
-    groups = {group_of(name) for name in of_point["component"]}
+    rows = sweep.of_point(point)
+    table = formula_tables.component_table(point, rows, f"Components of {label}")
+    counted = rows.filter(pl.col("measured") > 0, quantity="parameters")
+    groups = {group_of(name) for name in counted["component"]}
     if table is None or groups <= shown:
         return None
     shown |= groups
@@ -180,9 +158,8 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
         "id": sweep.name,
         "short": summary["title"],
         "template": "predicted.html.j2",
-        "question": question(summary),
-        "facts": [*facts(summary), *([("memory and FLOPs of", [whose])] if of_run else [])],
-        "predictions": count(summary["points"]),
+        "summary": summary,
+        "whose": [whose] if of_run else [],
         "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
         "formulas": [_formulas(model) for model in summary["models"]],
     }
@@ -225,54 +202,12 @@ def points_table(sweep: SweepResult) -> Markup:
 
 
 OURS = "our torch modules"
-# No HTML and no images: the page must not load anything from other machines.
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
-_MARKDOWN.enable("smartquotes").disable("image")
-
-
-def question(summary: dict) -> str:
-    """Return the sweep's question as HTML."""
-    return _MARKDOWN.render(summary["question"])
 
 
 def implementer(family: str, implementation: str) -> str:
     """Describe whose code the figures of a model are about."""
     settings = "" if implementation == "modelbudget" else f" with the settings of {implementation}"
     return PAGE["implementers"].get(family, f"{OURS}{settings}")
-
-
-def facts(summary: dict) -> list[tuple[str, list[str]]]:
-    """Return terms and values of the sweep file; terms without values are left out."""
-    solve, n_dropped = summary["solve"] or {"within": {}, "best": {}}, summary["dropped"]
-    dropped = f", {count(n_dropped)} more dropped by constraints" if n_dropped else ""
-    lines = [
-        ("base", [summary["base"]] if summary["base"] else []),
-        ("fixed", [f"{name} = {_shown(value)}" for name, value in summary["fixed"].items()]),
-        ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
-        ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
-        ("constraints", summary["constraints"]),
-        ("within", [f"{name}: {_bound(bound)}" for name, bound in solve["within"].items()]),
-        ("best", [f"the {wanted} {name}" for name, wanted in solve["best"].items()]),
-        ("models", [f"{count(summary['points'])}{dropped}"]),
-        ("notes", summary["notes"]),
-    ]
-    return [(term, values) for term, values in lines if values]
-
-
-def _range(values: list) -> str:
-    if len(values) <= 8:
-        return ", ".join(map(_shown, values))
-    return f"{len(values)} values, {_shown(values[0])} … {_shown(values[-1])}"
-
-
-def _shown(value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return count(value) if isinstance(value, int) else value
-
-
-def _bound(bound: list[int] | str) -> str:
-    return bound if isinstance(bound, str) else " to ".join(map(count, bound))
 
 
 SECTION = Section(120, "", "", _contents)

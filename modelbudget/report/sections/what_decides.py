@@ -10,7 +10,6 @@ from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts.format import percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced, grouped
 from modelbudget.report.model_stack import VERBS, Stack, data
-from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks
 
@@ -50,9 +49,6 @@ def _contents(page: Page) -> dict | None:
         {
             "x": f"{100 * (size - low) / (high - low):.2f}",
             "y": f"{HIGH * (1 - model.mlp):.1f}",
-            "kind": model.kind.lower(),
-            "gated": model.is_gated,
-            "label": model.stack.label,
             "model": model,
         }
         for size, model in zip(sizes, models, strict=True)
@@ -69,7 +65,6 @@ def _contents(page: Page) -> dict | None:
             else "size decides the MLP’s share"
         ),
         "finding": finding(models),
-        "kinds": PAGE["attention"],
         "high": HIGH,
         "dots": dots,
         "names": _names(dots),
@@ -158,7 +153,7 @@ def finding(models: list[Model]) -> str:
 
 def _is_vocabulary(stack: Stack) -> bool:
     rest = max(stack.share(group) for group in VERBS if group not in VOCABULARY)
-    return sum(map(stack.share, VOCABULARY)) > rest
+    return stack.of_vocabulary > rest
 
 
 def _names(dots: list[dict]) -> list[dict]:
@@ -167,11 +162,11 @@ def _names(dots: list[dict]) -> list[dict]:
     A name stands beside its dot, above or below it, where it covers no other dot and no name,
     whether the drawing is wide or narrow; without such a place it is left out.
     """
-    by_kind = grouped(dots, lambda dot: (dot["kind"], dot["gated"])).values()
+    by_kind = grouped(dots, lambda dot: _kind(dot["model"])).values()
     wanted = [dots[-1], dots[0], *(of[-1] for of in by_kind)]
     wanted += [end(of, key=lambda dot: float(dot["y"])) for of in by_kind for end in (min, max)]
     names: list[dict] = []
-    for dot in {dot["label"]: dot for dot in wanted}.values():
+    for dot in {dot["model"].stack.label: dot for dot in wanted}.values():
         places = (dot | {"anchor": anchor, "dx": dx, "dy": dy} for anchor, dx, dy in PLACES)
         others = [other for other in dots if other is not dot]
         free = (
@@ -197,7 +192,7 @@ def _is_free(name: dict, width: int, dots: list[dict], names: list[dict]) -> boo
 
 def _box(name: dict, width: int) -> tuple[float, float, float, float]:
     """Return the left, right, upper and lower edge of a name in pixels."""
-    wide = CHARACTER * len(name["label"])
+    wide = CHARACTER * len(name["model"].stack.label)
     left = width * float(name["x"]) / 100 + name["dx"]
     left -= {"start": 0, "middle": wide / 2, "end": wide}[name["anchor"]]
     baseline = float(name["y"]) + name["dy"]
