@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import polars as pl
-from markupsafe import Markup
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
@@ -27,51 +26,24 @@ def fits_section(sweep: SweepResult) -> dict | None:
     fields = sweep.points.select("point", pl.col("^(length|n_layer)$"))
     fit = fit.join(fields, on="point")
     checked, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
+    fit_tables = []
+    for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True):
+        title, fields_of_point = FITS["fields"][field]
+        fit_tables.append(
+            {
+                "title": f"{title} {FITS['purposes'][purpose]}",
+                "fields": {n: head for n, head in fields_of_point.items() if n in cells.columns},
+                "devices": cells.select("device", "memory").unique(maintain_order=True).rows(),
+                "models": [of.to_dicts() for _, of in cells.group_by("point", maintain_order=True)],
+            }
+        )
     return {
-        "tables": [
-            _table(cells, purpose, field)
-            for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True)
-        ],
+        "tables": fit_tables,
+        "any": ENDLESS - 1,
         "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
         "agrees": not wrong,
         "margins": memory_margins(),
     }
-
-
-def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
-    title, own_fields = FITS["fields"][field]
-    devices = [
-        f"{name} {si_bytes(memory)}"
-        for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
-    ]
-    rows = [
-        {"model": model["label"][0]}
-        | {head: model[name][0] for name, head in own_fields.items() if name in model}
-        | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
-        for _, model in cells.group_by("point", maintain_order=True)
-    ]
-    return tables.table(rows, f"{title} {FITS['purposes'][purpose]}")
-
-
-def _cell(cell: dict) -> Markup:
-    """Return the solved value with its notes.
-
-    If nothing fits, return the memory that the smallest value needs as a multiple of the device's.
-    """
-    if cell["value"] is None:
-        return Markup("<small>{}</small>").format(cell["failure"])
-    if not cell["value"]:
-        times = cell["bytes_beyond"] / cell["memory"]
-        text = Markup("– <small>{} ×</small>").format(f"{times:,.1f}")
-    elif cell["value"] == ENDLESS - 1:
-        text = Markup("<small>any</small>")
-    else:
-        ends = dict.fromkeys(n for n in (cell["value_of_class"], cell["value"]) if n is not None)
-        text = Markup(" – ".join(map(count, ends)) + FITS["bounds"].get(cell["bound"], ""))
-    if cell["confirmed"] is False:
-        return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
-    star = Markup('<small title="{}">*</small>').format(cell["failure"] or "not traced")
-    return text if cell["confirmed"] else text + star
 
 
 def layouts_section(table: pl.DataFrame | None, devices: list[Accelerator]) -> dict | None:

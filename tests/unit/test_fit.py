@@ -46,6 +46,7 @@ from modelbudget.predict.largest_that_fits import (
     solve,
 )
 from modelbudget.report.fit_tables import fits_section
+from modelbudget.report.tables import environment
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
@@ -474,7 +475,9 @@ def test_where_nothing_is_traced_the_reasons_are_given(sweep, catalogue, tmp_pat
     assert set(table["confirmed"]) == {None}
     assert table["failure"].to_list() == [reason] * 5 * len(expanded.points)
     section = fits_section(result(tmp_path / "sweep.yaml", catalogue)._replace(fit=table))
-    assert reason in "".join(section["tables"])
+    shown = {"fits": section} | dict.fromkeys(("layouts", "solved", "example"))
+    html = environment().get_template("memory.html.j2").render(section={"id": "s", **shown})
+    assert reason in html
 
 
 def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypatch):
