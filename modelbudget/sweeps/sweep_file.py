@@ -133,7 +133,7 @@ class Measure(Strict):
     memory_share: float = Field(default=0.4, gt=0, le=1)
     timeout_s: int = Field(default=600, ge=1, le=86_400)
 
-    classes: Literal["sample", "all"] = "sample"
+    classes: Literal["sample", "all", "none"] = "sample"
 
     @field_validator("quantities")
     @classmethod
@@ -166,6 +166,8 @@ class Measure(Strict):
 
         Empty if nothing is measured of training or inference: counting alone needs no trace.
         """
+        if self.classes == "none":
+            return frozenset()
         wanted = frozenset(self.quantities) - {"unsupported_ops", "request_bytes"}
         traced = OF_TRAINING | OF_INFERENCE
         return wanted & (traced | OF_PARAMETERS) if wanted & traced else frozenset()

@@ -8,6 +8,7 @@ from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import cached_classes, class_trace
+from modelbudget.plan import targets
 from modelbudget.predict.predict import predict
 from modelbudget.report.implementation_tables import by_quantity
 from modelbudget.sweeps.class_config import classes_of
@@ -176,3 +177,5 @@ def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted
 
     assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]
     assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [f"{n:06}" for n in range(1, 9)]
+    of_none = sweep(SIZES.replace("meta,", "meta, classes: none,"))
+    assert not targets.referenced({"none": of_none})
