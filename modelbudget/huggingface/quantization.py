@@ -219,7 +219,7 @@ def _by_name(
     of_targets = choices(OF_GROUPS, [t for _, of_group in groups for t in of_group], len(layers))
     numbers = [number for number, (_, of_group) in enumerate(groups) for _ in of_group]
     if ignored is None or of_targets is None:
-        return None, f" ({texts[0]} are left out)" if ignored is None else ""
+        return None, f" ({[*others, *texts][0]} are left out)" if ignored is None else ""
     ranked = sorted(zip(of_targets, numbers, strict=True), key=lambda pair: _rank(pair[0].text))
     used: set[str] = set()
 

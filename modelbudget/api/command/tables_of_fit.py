@@ -15,7 +15,7 @@ from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.validation_messages import show
 from modelbudget.report.charts.format import count, in_words, si_bytes
 
-if TYPE_CHECKING:  # imports tables, of which a prediction without a trainer needs none
+if TYPE_CHECKING:
     from modelbudget.api.trainers import Trained
 
 MODULES = "modelbudget's modules"
