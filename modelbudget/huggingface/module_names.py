@@ -102,7 +102,7 @@ def linear_layers(
         return {}
     n_expert = 1 if is_moe else 0
     if is_moe and any(map(_chooses_among_experts, texts)):
-        n_expert = fields["n_expert"]
+        n_expert = fields.get("n_expert") or 1  # a file without is refused
     if n_layer * (10 + 3 * n_expert) > MAX_NAMES:
         return {}
     shared = "shared_expert" if fields.get("shared_gate") else "shared_experts"

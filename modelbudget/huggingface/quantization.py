@@ -429,4 +429,6 @@ def _exceptions(config: dict[str, Any]) -> tuple[list[str], str]:
 
 def _names(quantization: dict[str, Any]) -> list[str]:
     """Return the names and patterns of the modules that are not converted."""
-    return [str(name) for key in SKIPPED for name in quantization.get(key) or ()]
+    values = (quantization.get(key) or [] for key in SKIPPED)
+    lists = (value if isinstance(value, list) else [value] for value in values)
+    return [str(name) for names in lists for name in names]

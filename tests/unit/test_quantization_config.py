@@ -129,6 +129,8 @@ REFUSED = {
     "int8 by groups": torchao_by_names(table={"granularity": {"_type": "PerGroup"}}),
     "int8 without the key": torchao_by_names(includes=False),
     "int8 for all": torchao_by_names({"_type": "Int8WeightOnlyConfig"}),
+    "true for a list": KNOWN["awq"] | {"modules_to_not_convert": True},
+    "settings of some layers": KNOWN["gptq-4bit"] | {"dynamic": {"+:.*down.*": {"bits": 8}}},
     "no list": COMPRESSED | {"config_groups": {"group_0": INT4 | {"targets": 4}}},
 }  # fmt: skip
 
@@ -357,6 +359,16 @@ def test_a_known_format_has_its_bytes(compared, weights):
     assert stored["measured"].sum() < 2 * counts["measured"].sum()
     (reason,) = of(table, "activation_bytes")["failure"].unique()
     assert reason.startswith(f"quantised weights: weights = {weights}")
+
+
+def test_experts_without_a_number_are_a_mistake_in_one_line(tmp_path):
+    """Names of experts are listed before sizes are checked."""
+    keys = {"model_type": "qwen3_moe", "num_experts": None, "vocab_size": 100, "hidden_size": 64,
+            "num_hidden_layers": 2, "quantization_config": COMPRESSED | {
+                "ignore": ["re:.*experts.1.*"]}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    with pytest.raises(mb.InputError, match="n_expert"):
+        mb.model(tmp_path)
 
 
 @pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
