@@ -25,7 +25,8 @@ def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
 def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     if "n_encoder_layer" in type(a).model_fields:
         raise ValueError(
-            f"{a.name()}: how an engine keeps keys and values of a source is not known"
+            f"{a.name()}: how an engine keeps keys and values of a source is not known; allowed: "
+            "--inference, as transformers keeps them"
         )
 
     def terms(run: RunConfig) -> Terms:

@@ -98,7 +98,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
                 devices = run.tensor_parallel
                 most = max(d for d in range(1, devices) if not devices % d
                            and (d == 1 or not size % (d * together)))  # fmt: skip
-                whole = f", or expert_parallel={devices}: whole experts on each" * part.routed
+                whole = f", or --set expert_parallel={devices}: whole experts on each" * part.routed
                 raise ValueError(
                     f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
                     f"needs a multiple of {together}; allowed: --set tensor_parallel={most}{whole}"

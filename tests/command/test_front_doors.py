@@ -387,7 +387,10 @@ def test_a_refused_share_of_devices_offers_one_that_is_served(command):
     """
     words = "qwen-3-235b-a22b", "--serve", "h100", "--devices", "8", "--weights", "fp8-block"
     refused = command(*words)
-    assert refused.err.rstrip().endswith("allowed: --set tensor_parallel=4")
+    offered = "allowed: --set tensor_parallel=4, or --set expert_parallel=8: whole experts on each"
+    assert refused.err.rstrip().endswith(offered)
+    of_experts = json.loads(command(*words, "--set", "expert_parallel=8", "--json").out)
+    assert of_experts["requests"] > 0
     served = json.loads(command(*words, "--set", "tensor_parallel=4", "--json").out)
     assert served["requests"] > 0
     assert served["replicas"] == 2
@@ -537,7 +540,8 @@ def test_a_mac_is_offered_what_runs_there(command):
 
 def test_encoders_are_not_served_for_a_reason(command):
     assert command("t5-base", "--serve", "t4").err == (
-        "t5-base: encoder-decoder: how an engine keeps keys and values of a source is not known\n"
+        "t5-base: encoder-decoder: how an engine keeps keys and values of a source is not known; "
+        "allowed: --inference, as transformers keeps them\n"
     )
     t5 = command("t5-base", "--fit", "t4", "--inference")
     assert "inference: largest batch" in t5.out

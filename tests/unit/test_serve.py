@@ -235,7 +235,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
         # 768 hidden channels of an expert are six blocks: vLLM fails too (issue 25292 of its).
         ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4,
-         "gate: 192 of 768 .* a multiple of 128.*, or expert_parallel=4"),
+         "gate: 192 of 768 .* a multiple of 128.*, or --set expert_parallel=4"),
         ("qwen-3-30b-a3b", {"weights": "gptq-4bit"}, 4, "down: 192 of 768 .* a multiple of 128"),
         ("llama-3-8b", {"host_layers": 32}, 1, "at most 31"),
     ],
