@@ -117,6 +117,19 @@ def test_killed_and_taken_up_again(project):
 
 
 @pytest.mark.slow
+def test_interrupted_it_ends_within_seconds(project):
+    run = start(project, TARGET, start_new_session=True)
+    while not (project.folder / "results/logs/measure-1-of-1.log").exists():
+        time.sleep(0.05)
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=30)
+    assert not list((project.folder / "results").rglob("*.part"))
+    assert finishes(project, TARGET)
+    assert agrees(project)
+
+
+@pytest.mark.slow
 def test_a_clock_that_jumps(project):
     """A source from the future is named; results from the past are made again or kept."""
     source = project.folder / "configs/sweeps/small.yaml"

@@ -331,7 +331,7 @@ def mesh_of(run: RunConfig) -> tuple[int, str, bool]:
 def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     dice = random.Random(540 if ALL else 3)
     legal, illegal = [], []
-    n_legal, n_illegal = examples(300, of=3), examples(100, of=3)
+    n_legal, n_illegal = examples(300), examples(100)
     while len(legal) < n_legal or len(illegal) < n_illegal:
         setting = drawn(bases, dice)
         (legal if setting.a else illegal).append(setting)
@@ -407,9 +407,9 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:
                 assert any(one.startswith(setting.reason) for one in reasons)
-    assert past >= examples(10, of=3)  # some are too large for a browser, which is shown
-    assert activations >= examples(100, of=3)
-    assert peaks >= examples(80, of=3)
+    assert past >= examples(10)  # some are too large for a browser, which is shown
+    assert activations >= examples(100)
+    assert peaks >= examples(80)
     assert served >= asked / 2  # of models that a reader has changed in several fields
     assert meshes.keys() >= {(0, "none", True), (0, "gpipe", False), (0, "1f1b", False)}
     assert {zero for zero, *_ in meshes} == {0, 1, 2, 3}
