@@ -10,7 +10,8 @@ from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import Terms, is_peak
 from modelbudget.common.errors import needed
-from modelbudget.report.charts.format import UNITS, count, percent
+from modelbudget.common.number_format import count, percent
+from modelbudget.sweeps.fields_in_words import UNITS
 
 if TYPE_CHECKING:
     import altair as alt

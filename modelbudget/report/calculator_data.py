@@ -33,12 +33,12 @@ from modelbudget.report.calculator_runs import (
     rules,
 )
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import field_title
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.page_programs import Categories
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
+from modelbudget.sweeps.fields_in_words import field_title
 
 
 def calculator_section(catalogue: Catalogue) -> dict:

@@ -6,14 +6,15 @@ import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.fitting_layouts import fewest, grade
 from modelbudget.predict.largest_that_fits import ENDLESS
 from modelbudget.predict.shape_search import SHAPES
 from modelbudget.report import tables
-from modelbudget.report.charts.format import count, in_words, si_bytes
 from modelbudget.report.charts.frontier import amount, answer
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult
+from modelbudget.sweeps.fields_in_words import in_words
 
 FITS = PAGE["fits"]
 

@@ -8,13 +8,13 @@ from markupsafe import Markup, escape
 from modelbudget.architecture.evaluators import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
+from modelbudget.common.number_format import percent
 from modelbudget.compare.comparison import FORMULA
 from modelbudget.components.groups import group_of
 from modelbudget.families import families
 from modelbudget.predict.formula import formula
 from modelbudget.report import tables
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import percent
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.sections.module_trees import could_not_be_built

@@ -3,9 +3,9 @@
 import polars as pl
 
 from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.common.number_format import times
 from modelbudget.compare.class_table import implementations, peaks
 from modelbudget.compare.class_verdict import judged
-from modelbudget.report.charts.format import times
 from modelbudget.report.page_results import SweepResult
 
 EQUAL = 1e-6

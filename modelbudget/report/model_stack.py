@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget.common.number_format import in_full, percent
 from modelbudget.components.groups import GROUPS, VOCABULARY, group_of
 from modelbudget.report import tables
-from modelbudget.report.charts.format import in_full, percent
 from modelbudget.report.page_data import PAGE
 
 VERBS: dict[str, str] = PAGE["verbs"]

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.common.number_format import count
 from modelbudget.compare import recorded_peaks
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
 from modelbudget.compare.zoo import AGREES, agreement
-from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult

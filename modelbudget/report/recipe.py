@@ -7,9 +7,9 @@ import polars as pl
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.common.number_format import count
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.predict.predict import KEYS, predict
-from modelbudget.report.charts.format import count
 from modelbudget.report.charts.peak import NEEDS, peak_parts
 
 DEVICES = ("RTX 4090", "H100")

@@ -10,10 +10,10 @@ import polars as pl
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
+from modelbudget.common import number_format as texts
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts import format as texts
 from modelbudget.report.page_data import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"

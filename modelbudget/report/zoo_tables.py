@@ -2,8 +2,8 @@
 
 import polars as pl
 
+from modelbudget.common.number_format import count, percent
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
-from modelbudget.report.charts.format import count, percent
 from modelbudget.report.charts.grouped_values import named_ends
 
 SOURCES = {

@@ -23,6 +23,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import si_bytes
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
@@ -33,7 +34,6 @@ from modelbudget.predict.of_program import terms_by_program
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_data import models_of_calculator
 from modelbudget.report.calculator_runs import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
-from modelbudget.report.charts.format import si_bytes
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.sweeps.derive import named_architecture, resolve, resolved, whole

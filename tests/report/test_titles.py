@@ -11,8 +11,8 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.components.groups import group_of
 from modelbudget.report.charts.component_charts import DRAWN
-from modelbudget.report.charts.format import UNITS
 from modelbudget.report.page_results import SweepResult
+from modelbudget.sweeps.fields_in_words import UNITS
 from modelbudget.sweeps.sweep_json import summary
 
 SLOW = ("catalogue-memory", "pipeline")

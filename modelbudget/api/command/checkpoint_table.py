@@ -2,7 +2,7 @@
 
 from modelbudget.api.checkpoint_tensors import Checkpoint
 from modelbudget.api.command.text_table import Table
-from modelbudget.report.charts.format import count
+from modelbudget.common.number_format import count
 
 
 def of_differences(checkpoint: Checkpoint) -> list[Table]:

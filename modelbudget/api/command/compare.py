@@ -12,8 +12,8 @@ from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import Predictions
 from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import count
 from modelbudget.common.validation_messages import show
-from modelbudget.report.charts.format import count
 
 OfA = Annotated[
     list[str] | None,

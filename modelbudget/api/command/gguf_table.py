@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
-from modelbudget.report.charts.format import count
+from modelbudget.common.number_format import count
 
 if TYPE_CHECKING:
     from modelbudget.api.command.options import Output

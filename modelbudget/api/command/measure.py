@@ -12,8 +12,8 @@ from modelbudget.api.command.show import quantities
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import QUANTITIES
+from modelbudget.common.number_format import count, percent
 from modelbudget.common.workers import for_readers
-from modelbudget.report.charts.format import count, percent
 
 if TYPE_CHECKING:
     import polars as pl

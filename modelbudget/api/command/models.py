@@ -10,7 +10,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.report.charts.format import count
+from modelbudget.common.number_format import count
 
 
 @options.expanded

@@ -5,8 +5,8 @@ from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import OF_METAL, Serving
 from modelbudget.common.byte_sizes import AS_GIVEN
+from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
-from modelbudget.report.charts.format import count, si_bytes
 
 OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
 

@@ -33,15 +33,8 @@ from modelbudget.api.predictions import (
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.errors import InputError
-from modelbudget.report.charts.format import (
-    UNITS,
-    capitalized,
-    count,
-    percent,
-    short,
-    si_bytes,
-    si_flops,
-)
+from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
+from modelbudget.sweeps.fields_in_words import UNITS
 
 
 @options.expanded

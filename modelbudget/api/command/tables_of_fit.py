@@ -12,8 +12,9 @@ from modelbudget.api.predictions import Predictions
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.byte_sizes import AS_GIVEN
+from modelbudget.common.number_format import count, si_bytes
 from modelbudget.common.validation_messages import show
-from modelbudget.report.charts.format import count, in_words, si_bytes
+from modelbudget.sweeps.fields_in_words import in_words
 
 if TYPE_CHECKING:
     from modelbudget.api.trainers import Trained

@@ -6,7 +6,7 @@ from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.trainers import LOSS, Trained
-from modelbudget.report.charts.format import count, si_bytes
+from modelbudget.common.number_format import count, si_bytes
 
 
 def show(trained: Trained, printed: Output) -> None:

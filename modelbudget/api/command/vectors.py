@@ -7,7 +7,7 @@ import typer
 from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.vectors import vectors as all_vectors
-from modelbudget.report.charts.format import count
+from modelbudget.common.number_format import count
 
 
 @options.expanded

@@ -3,10 +3,10 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import percent, si_bytes
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import line, lines_of, names_and_totals
-from modelbudget.report.charts.format import percent, si_bytes
 from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 

@@ -8,11 +8,10 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import capitalized, count, percent, times
 from modelbudget.components.groups import VOCABULARY
-from modelbudget.report.charts import format as texts
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import most_and_least
-from modelbudget.report.charts.format import UNITS, capitalized, count, percent, value_of
 from modelbudget.report.charts.grouped_values import (
     by_value,
     distinct,
@@ -22,6 +21,7 @@ from modelbudget.report.charts.grouped_values import (
     totals,
     values,
 )  # fmt: skip
+from modelbudget.sweeps.fields_in_words import UNITS, amount, brief, field_title, value_of
 
 MOST_VALUES = 40
 MARGIN, MARGIN_WITH_TITLE = 52, 70
@@ -78,7 +78,7 @@ def stack(rows: pl.DataFrame, axis: str, groups: list[str], panels: int) -> alt.
 
 def _title(field: str, panels: int) -> str:
     """Return the title of a horizontal axis: of narrow panels the name alone."""
-    return texts.field_title(field) if panels < theme.COLUMNS else field
+    return field_title(field) if panels < theme.COLUMNS else field
 
 
 def in_order(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
@@ -277,10 +277,10 @@ def first_and_last(panels: dict[str, pl.DataFrame], axis: str, quantity: str) ->
     (low, first), *_, (high, last) = lines[title] * 2
     where = f" ({title})" if title else ""
     if first == last:
-        return f"{texts.amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
+        return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
     grows = "grows" if last > first else "falls"
     return (
         f"From {axis} = {count(low)} to {count(high)}, the total {grows} from "
-        f"{texts.brief(first, quantity)} to {texts.amount(last, quantity)}, "
-        f"{texts.times(ratio(title))}{where}."
+        f"{brief(first, quantity)} to {amount(last, quantity)}, "
+        f"{times(ratio(title))}{where}."
     )

@@ -6,18 +6,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import capitalized, count, percent, times
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import (
-    UNITS,
-    amount,
-    brief,
-    capitalized,
-    count,
-    percent,
-    times,
-)
 from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, totals
 from modelbudget.report.charts.labels import ALWAYS
+from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""

@@ -2,12 +2,12 @@
 
 import polars as pl
 
+from modelbudget.common.number_format import si_bytes, times
 from modelbudget.compare.class_table import implementations
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.format import si_bytes, times
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 
 NAME = "one-step"

@@ -3,10 +3,11 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import capitalized, percent
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
 from modelbudget.report.charts.grouped_values import by_value, least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.sweeps.fields_in_words import UNITS, value_of
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}

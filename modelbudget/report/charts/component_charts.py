@@ -8,9 +8,9 @@ import polars as pl
 
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
-from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grouped_values import budget, by_value, totals, values
 from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
+from modelbudget.sweeps.fields_in_words import value_of
 
 SIDE_BY_SIDE = 3
 """A size with up to this number of values is split into panels; with more it is an axis."""

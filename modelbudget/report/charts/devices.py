@@ -7,10 +7,10 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.common.number_format import count, percent, si_bytes
 from modelbudget.components.groups import group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.peak import Values, of_points
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables

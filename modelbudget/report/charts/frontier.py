@@ -7,10 +7,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.shape_search import BEYOND
 from modelbudget.report.charts import labels, theme
-from modelbudget.report.charts.format import count, field_title, si_bytes
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.sweeps.fields_in_words import field_title
 
 MARGIN, HEIGHT = 66, 340
 MOST = 1_500

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from modelbudget.components.groups import GROUPS, group_of
-from modelbudget.report.charts.format import value_of
+from modelbudget.sweeps.fields_in_words import value_of
 
 Item = TypeVar("Item")
 

@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.common.number_format import percent, si_bytes, times
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.format import percent, si_bytes, times
 from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
 

@@ -6,11 +6,12 @@ On a slice all other axes have their middle value: each of its points is a model
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import capitalized, count
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
-from modelbudget.report.charts.format import UNITS, amount, brief, capitalized, count
 from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
+from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
 
 MOST_VALUES = 40
 MARGIN, HEIGHT = 52, 200

@@ -9,12 +9,13 @@ from operator import itemgetter
 import altair as alt
 import polars as pl
 
+from modelbudget.common.number_format import capitalized, count, percent, si_bytes
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
-from modelbudget.report.charts.format import capitalized, count, field_title, percent, si_bytes
 from modelbudget.report.charts.grouped_values import grouped, least_and_most
 from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.sweeps.fields_in_words import field_title
 
 TITLES = {
     "activation_bytes": "Activations by sequence length",

@@ -9,6 +9,7 @@ import polars as pl
 from markupsafe import Markup
 
 from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.common.number_format import count, percent
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
 from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
@@ -18,11 +19,11 @@ from modelbudget.predict.optimal_size import FITS, LossFit, Shapes, exponent
 from modelbudget.report import tables
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
-from modelbudget.report.charts.format import count, field_title, percent
 from modelbudget.report.charts.grouped_values import evenly_spaced, grouped, least_and_most
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.fields_in_words import field_title
 
 PUBLISHED = CONFIGS / "published_scaling.yaml"
 CHOSEN = SimpleNamespace(**PAGE["counting"])

@@ -1,7 +1,7 @@
 """The section of readings of GPUs that others published, next to our predictions."""
 
+from modelbudget.common.number_format import count
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
-from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.section import Page, Section

@@ -3,8 +3,8 @@
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.common.number_format import count
 from modelbudget.report import tables
-from modelbudget.report.charts.format import count
 from modelbudget.report.section import Page, Section
 
 ID = "gpt-2-ledger"

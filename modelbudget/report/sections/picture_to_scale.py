@@ -4,9 +4,9 @@ import re
 
 import polars as pl
 
+from modelbudget.common.number_format import in_full, percent
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import in_full, percent
 from modelbudget.report.model_stack import VERBS, Stack, picture, stack_of
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.section import Page, Section

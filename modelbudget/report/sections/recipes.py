@@ -5,9 +5,9 @@ from operator import itemgetter
 
 import polars as pl
 
+from modelbudget.common.number_format import each
 from modelbudget.compare.comparison import value
 from modelbudget.components.groups import MEMORY
-from modelbudget.report.charts.format import each
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import SweepResult

@@ -9,11 +9,11 @@ from markupsafe import escape
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.named_models import Base
+from modelbudget.common.number_format import count, percent, si_bytes
 from modelbudget.components.groups import MEMORY
 from modelbudget.report import tables
 from modelbudget.report.calculator_runs import OF_RUN, OPTIONS, plain
 from modelbudget.report.charts.devices import at_peak
-from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.recipe import device_lines, parts_of_model, predicted_parts, recipe
 from modelbudget.report.section import Page, Section

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from modelbudget.common.number_format import each, percent, si_bytes
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.format import each, percent, si_bytes
 from modelbudget.report.recipe import STATES, device_lines, recipe
 from modelbudget.report.section import Page, Section
 

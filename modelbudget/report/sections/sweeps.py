@@ -5,13 +5,13 @@ from markupsafe import Markup
 
 from modelbudget.architecture.evaluators import symbols
 from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.number_format import count
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.failures import by_reason
 from modelbudget.components.groups import group_of
 from modelbudget.report import formula_tables, tables
 from modelbudget.report.chart_specs import Charts
 from modelbudget.report.charts.chosen import amounts_of_points
-from modelbudget.report.charts.format import count
 from modelbudget.report.charts.grouped_values import evenly_spaced
 from modelbudget.report.fit_tables import fits_section, layouts_section, solve_section
 from modelbudget.report.formula_tables import steps

@@ -5,9 +5,9 @@ from collections import Counter
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.common.number_format import count
 from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
-from modelbudget.report.charts.format import count
 from modelbudget.report.implementation_tables import class_values, most_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from modelbudget.common.number_format import percent, short
 from modelbudget.components.groups import VOCABULARY
-from modelbudget.report.charts.format import percent, short
 from modelbudget.report.charts.grouped_values import evenly_spaced, grouped
 from modelbudget.report.model_stack import VERBS, Stack, data
 from modelbudget.report.section import Page, Section

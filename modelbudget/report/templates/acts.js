@@ -19,7 +19,7 @@ const story = {
       observer.observe(place);
       window.addEventListener("beforeprint", done, { once: true });
     }),
-  // As `percent` of charts/format.py.
+  // As `percent` of common/number_format.py.
   percent(share) {
     const hundredths = 100 * share;
     if (hundredths > 0 && hundredths < 0.01) return "< 0.01\u00a0%";
