@@ -6,7 +6,7 @@ give_way()
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
-from modelbudget.report.assets import calculator
+from modelbudget.report.calculator_data import calculator
 from modelbudget.report.predicted_readings import predicted
 
 catalogue = Catalogue(MODELS)

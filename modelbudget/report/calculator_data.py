@@ -20,6 +20,7 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
+from modelbudget.report.calculator_columns import in_bytes
 from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_runs import (
     ALONE,
@@ -35,13 +36,25 @@ from modelbudget.report.calculator_runs import (
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
+from modelbudget.report.packing import packed, packed_bytes
 from modelbudget.report.page_programs import Categories
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.fields_in_words import field_title
 
 
-def calculator_section(catalogue: Catalogue) -> dict:
+def calculator(catalogue: Catalogue) -> dict:
+    """Return the context of the calculator's template, from the formulas and published models.
+
+    In it, `packed` has the data of the calculator's script, and `nodes` the numbers of its graph.
+    """
+    section = _section(catalogue)
+    data = section.pop("data")
+    graph, nodes = in_bytes(data["graph"])
+    return section | {"packed": packed(data | {"graph": graph}), "nodes": packed_bytes(nodes)}
+
+
+def _section(catalogue: Catalogue) -> dict:
     """Return the controls for the template, and `data` for the script."""
     bases = models_of_calculator(catalogue)
     named = {base.name: named_architecture(base) for base in bases}

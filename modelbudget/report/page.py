@@ -9,11 +9,12 @@ from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.report import chart_specs, tables
-from modelbudget.report.assets import packed, vega
 from modelbudget.report.charts.palette import PALETTE
+from modelbudget.report.packing import packed
 from modelbudget.report.page_results import Results
 from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
+from modelbudget.report.vega_script import vega
 
 STYLES = ("style.css", "acts.css", "memory.css", "steps.css")
 SCRIPTS = (

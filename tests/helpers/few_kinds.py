@@ -14,7 +14,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.report import calculator_data
-from modelbudget.report.assets import calculator
+from modelbudget.report.calculator_data import calculator
 from modelbudget.report.config_translation import default_decoders
 from modelbudget.sweeps.derive import named_architecture
 

@@ -8,9 +8,10 @@ import vl_convert
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of
 from modelbudget.report import page
-from modelbudget.report.assets import calculator, vega
+from modelbudget.report.calculator_data import calculator
+from modelbudget.report.vega_script import vega
 
-VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.assets"))
+VEGA = "vega", vega, store.key(vl_convert.__version__, code_of("modelbudget.report.vega_script"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from helpers.results import PARTS, charts_of_sweep, result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
-from modelbudget.report.assets import calculator
+from modelbudget.report.calculator_data import calculator
 from modelbudget.report.page import render, short
 from modelbudget.report.page_results import Results
 
