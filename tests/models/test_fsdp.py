@@ -223,7 +223,11 @@ def test_quantities_and_devices_without_shards_are_refused(sweep):
     for base, measure, reason in (
         ("gpt-2-124m", "{quantities: [cache_bytes]}", "zero = 3: cache_bytes is not known"),
         ("gpt-2-124m", "{device: cpu}", "measure.device = 'cpu': zero = 3 is measured without"),
-        ("bert-base", "{quantities: [parameters]}", "zero = 3: layers of encoder have no such"),
+        (
+            "bert-base",
+            "{quantities: [parameters]}",
+            "zero = 3: the family encoder has no such setting; allowed: 0",
+        ),
     ):
         with pytest.raises(Exception, match="zero") as error:
             sweep(text.replace("BASE", base).replace("MEASURE", measure))

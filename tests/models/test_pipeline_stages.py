@@ -339,7 +339,11 @@ def test_quantities_devices_and_families_without_stages_are_refused(sweep):
     for base, measure, reason in (
         ("gpt-2-124m", "{quantities: [cache_bytes]}", f"{of_gpipe}: cache_bytes is not known"),
         ("gpt-2-124m", "{device: cpu}", f"measure.device = 'cpu': {of_gpipe} is measured without"),
-        ("bert-base", "{quantities: [parameters]}", f"{of_gpipe}: layers of encoder have no such"),
+        (
+            "bert-base",
+            "{quantities: [parameters]}",
+            f"{of_gpipe}: the family encoder has no such setting; allowed: none",
+        ),
     ):
         with pytest.raises(Exception, match="pipeline") as error:
             sweep(text.replace("BASE", base).replace("MEASURE", measure))
