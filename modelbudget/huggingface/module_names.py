@@ -169,9 +169,9 @@ def choices(method: str, texts: list[str], n_name: int) -> list[Choice] | None:
     """
     if len(texts) * n_name > MAX_MATCHES:
         return None
-    found = [_choice(method, text, n_name) for text in texts]
-    known = [choice for choice in found if choice is not None]
-    return known if len(known) == len(found) else None
+    all_choices = [_choice(method, text, n_name) for text in texts]
+    simple = [choice for choice in all_choices if choice is not None]
+    return simple if len(simple) == len(texts) else None
 
 
 def _choice(method: str, text: str, n_name: int) -> Choice | None:
