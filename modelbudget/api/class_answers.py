@@ -14,9 +14,9 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.common.errors import InputError
+from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.huggingface.known_difference import known_difference
-from modelbudget.huggingface.translate import translations
 from modelbudget.measurement.reference.class_run import LIMIT, class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class

@@ -9,8 +9,16 @@ from modelbudget.common.bounded_json import each_key_once, parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface import bounded_check, nested_text_config, quantization, translate
+from modelbudget.huggingface import bounded_check, nested_text_config, quantization
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.config_values import NoFormulaError
+from modelbudget.huggingface.fields_of_config import (
+    fields_of,
+    known_class,
+    sizes_of_class,
+    unknown_keys,
+    unrelated_keys,
+)
 from modelbudget.huggingface.file_keys import without_code
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 
@@ -48,7 +56,7 @@ def read(path: Path) -> Configured:
 def read_keys(path: Path, config: dict[str, Any]) -> Configured:
     """Read the keys of a config that a file holds. Raises InputError that names the file."""
     try:
-        if class_name := translate.known_class(config):
+        if class_name := known_class(config):
             return _with_formula(class_name, config)
         if nested := nested_text_config.of(config):
             read = _with_formula(nested.class_name, nested.config)
@@ -74,7 +82,7 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
     run, notes = run_settings(config, class_name)
     notes += misdescribes(class_name, config)
     unread = _unread_keys(class_name, config) if translation.in_transformers else []
-    unrelated = {*unread} & {*translate.unrelated_keys(class_name, config)}
+    unrelated = {*unread} & {*unrelated_keys(class_name, config)}
     of_class = json.dumps(config) if translation.in_transformers else None
     useless = ", ".join(
         f"{key} = {show(config[key])}"
@@ -85,7 +93,7 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
         notes.append(Note(f"{useless}: not read by {class_name}"))
     config = {key: value for key, value in config.items() if key not in unrelated}
     try:
-        fields = translate.fields_of(class_name, config)
+        fields = fields_of(class_name, config)
     except ValueError as error:
         is_misspelled = len(unrelated) < len(unread)
         if is_misspelled or not translation.in_transformers:
@@ -95,7 +103,7 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
     weights, of_weights = quantization.weight_format(config, fields)
     known = class_name if translation.in_transformers else None
     notes += of_weights
-    if sizes := translate.sizes_of_class(class_name, config):
+    if sizes := sizes_of_class(class_name, config):
         listed = ", ".join(f"{key} = {value}" for key, value in sizes.items())
         number = "1 size is" if len(sizes) == 1 else f"{len(sizes)} sizes are"
         notes.append(
@@ -114,7 +122,7 @@ def _without_formula(
     run, notes = run_settings(config)
     weights, of_weights = quantization.weight_format(config, {})
     config = config | ({"architectures": [class_name]} if class_name else {})
-    if why is None or isinstance(why, translate.NoFormulaError):
+    if why is None or isinstance(why, NoFormulaError):
         fields = bounded_check.fields_of(config)
     else:
         try:
@@ -145,7 +153,7 @@ def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[N
 
 def _unread_keys(class_name: str, config: dict[str, Any]) -> list[str]:
     """Return the unknown keys that the class never reads; none if it is not installed."""
-    unknown = translate.unknown_keys(class_name, config)
+    unknown = unknown_keys(class_name, config)
     try:
         read = bounded_check.read_by_class(class_name, unknown)
     except ValueError:

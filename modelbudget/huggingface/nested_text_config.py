@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from modelbudget.huggingface import translate
 from modelbudget.huggingface.classes import shared_keys, translations
+from modelbudget.huggingface.fields_of_config import known_class
 from modelbudget.huggingface.run_settings import Note
 
 DTYPES = ("torch_dtype", "dtype")
@@ -41,7 +41,7 @@ def of(config: dict[str, Any]) -> TextPart | None:
     else:
         return None
     text = with_known_names(of_text | {"architectures": []})
-    class_name = translate.known_class(text)
+    class_name = known_class(text)
     renamed = text["model_type"] != of_text["model_type"]
     if (
         class_name is None
@@ -79,5 +79,5 @@ def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
     new_type = known_as.get(named, named) if isinstance(named, str) else ""
     classes = [known_as.get(name, name) for name in config.get("architectures") or []]
     renamed = {"model_type": new_type, "architectures": classes}
-    is_known = not classes or translate.known_class(config | renamed)
+    is_known = not classes or known_class(config | renamed)
     return config | renamed | ({} if is_known or not new_type else {"model_type": named})

@@ -22,8 +22,10 @@ from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded_check
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.config_of_fields import config_of
+from modelbudget.huggingface.config_values import NoFormulaError
+from modelbudget.huggingface.fields_of_config import fields_of
 from modelbudget.huggingface.offline import transformers
-from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_of
 from modelbudget.measurement.count import count
 from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process import worker_processes

@@ -1,0 +1,79 @@
+"""The config.json of a class that is a given architecture: the inverse of `fields_of_config.py`."""
+
+from itertools import cycle, islice
+from typing import Any
+
+from modelbudget.common.expressions import expression_of
+from modelbudget.huggingface.classes import NO_ROPE, NO_ROPE_INTERVAL, translations
+from modelbudget.huggingface.config_values import plain
+from modelbudget.huggingface.layer_types import (
+    HAS_ROPE,
+    mixers_of_types,
+    rotates_all,
+    types_of_layers,
+)
+
+PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
+"""Size of the padded vocabulary, which configs give."""
+
+
+def config_of(name: str, a) -> dict[str, Any]:
+    """Return the config with which the class is the architecture `a`.
+
+    What the class cannot express is left out: compare `fields_of` the result with `a`.
+    """
+    translation = translations()[name]
+    config = {}
+    inverse = {"vocab_size": PADDED} | dict(translation.inverse)
+    values = {"vocab_multiple": 1} | a.model_dump()
+    names_layers = translation.layer_types or "layer_types" in translation.requires
+    for key, default in translation.defaults.items():
+        meaning = translation.meaning(key)
+        if key in inverse:
+            config[key] = plain(expression_of(inverse[key])(values))
+        elif isinstance(meaning, str):
+            config[key] = values[meaning]
+        elif meaning is not None:
+            fits = [case.value for case in meaning if case.fields.items() <= values.items()]
+            config[key] = default if default in fits else next(iter(fits), default)
+        elif key == "sliding_window":
+            names_windows = names_layers and not rotates_all(translation, a)
+            config[key] = a.window or (default if names_windows else None)
+        elif key == NO_ROPE:
+            words = islice(cycle(a.mixers.split()), a.n_layer)
+            config[key] = [int(word not in HAS_ROPE) for word in words]
+        elif key == NO_ROPE_INTERVAL:
+            config[key] = default
+        elif key == "layer_types" and names_layers:
+            repeats = "layer_types" not in translation.requires
+            repeats = repeats and "nope_attention" in translation.mixers.split()
+            is_own = repeats and a.mixers == translation.mixers
+            config[key] = default if is_own else types_of_layers(translation, a)
+        elif key in translation.attention_at:
+            words, full = a.mixers.split(), mixers_of_types(translation)["full_attention"]
+            first = translation.attention_counts_from
+            config[key] = [i + first for i in range(a.n_layer) if words[i % len(words)] == full]
+        elif key == "mlp_layer_types":
+            config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
+    # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
+    return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, config | values))
+
+
+def _filled_in(template, values: dict):
+    """Put values in place of the names of fields in nested lists."""
+    if isinstance(template, dict):
+        return {key: _filled_in(inner, values) for key, inner in template.items()}
+    if isinstance(template, list):
+        return [_filled_in(inner, values) for inner in template]
+    return values.get(template, template)
+
+
+def _nested(config: dict) -> dict:
+    nested = {}
+    for path, value in config.items():
+        *outer, last = path.split(".")
+        place = nested
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested

@@ -1,0 +1,151 @@
+"""The pattern of layers that a config.json lists, and that of a family, in both directions."""
+
+from itertools import cycle, islice
+
+from modelbudget.huggingface.classes import (
+    NO_ROPE,
+    NO_ROPE_INTERVAL,
+    Case,
+    Translation,
+    shared_keys,
+)
+from modelbudget.huggingface.config_values import Mistakes, as_json, of_cases, of_size
+
+WITHOUT_ROPE = {"attention": "nope_attention"}
+HAS_ROPE = {"nope_attention": "attention"}
+
+
+def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
+    """Return the pattern of mixers, unless all are attention, and the window if any.
+
+    The class's own pattern is repeated as it is; that of a list of all layers is the shortest.
+    """
+    has_windows = values.get("sliding_window", 1)
+    rotated = _rotated_layers(translation, values, mistakes)
+    types = values.get("layer_types")
+    if isinstance(types, str) and translation.layer_mlps:
+        types = [*types]
+    if types and not isinstance(types, list):
+        mistakes.wrong.append(f"layer_types = {as_json(types)}: must be a list")
+        types = None
+    if types:
+        words = _shortest(_mixers_of(types, translation, rotated, mistakes))
+        if not has_windows:  # then full attention has RoPE
+            words = [HAS_ROPE.get(word, word) for word in words]
+        if translation.layer_mlps and not mistakes.lines():
+            parts = {"mixers": translation.layer_types, "mlps": translation.layer_mlps}
+            names = {field: [of[word] for word in _shortest(types)] for field, of in parts.items()}
+            patterns = {field: " ".join(of_field) for field, of_field in names.items()}
+            return patterns | {"n_layer": len(types)}  # each layer has one part
+    elif indices := _layers_by_number(translation, values):
+        words = _shortest(indices)
+    elif rotated:
+        words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
+    else:
+        words = translation.mixers.split() if has_windows else ["attention"]
+    if set(words) <= {"attention"}:
+        return {}
+    fields = {"mixers": " ".join(words)}
+    if "sliding_attention" in words:
+        fields |= of_size("window", "sliding_window", values.get("sliding_window"), mistakes)
+    return fields
+
+
+def _mixers_of(
+    types: list, translation: Translation, rotated: list[int], mistakes: Mistakes
+) -> list[str]:
+    """Return the mixer of each entry of layer_types; `rotated`: whether each layer has RoPE."""
+    cases = [Case(value=v, fields={"mixer": m}) for v, m in mixers_of_types(translation).items()]
+    by_type = {
+        name: of_cases(cases, "layer_types", name, mistakes) for name in dict.fromkeys(types)
+    }
+    words = [by_type[name].get("mixer", "") for name in types]
+    if len(rotated) != len(types):
+        return words
+    return [_with_rope(word, has, mistakes) for word, has in zip(words, rotated, strict=True)]
+
+
+def _layers_by_number(translation: Translation, values: dict) -> list[str]:
+    """Return the mixer of each layer where a key lists the numbers of those with attention."""
+    first, full = translation.attention_counts_from, mixers_of_types(translation)["full_attention"]
+    for key, mixer in translation.attention_at.items():
+        if isinstance(indices := values[key], list):
+            n_layer = range(values["num_hidden_layers"])
+            return [full if i + first in indices else mixer for i in n_layer]
+    return []
+
+
+def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) -> list[int]:
+    """Return 1 for each layer with RoPE and 0 for the others; nothing if all of them have it."""
+    if not translation.rope_layers:
+        return []
+    given, n_layer = values[NO_ROPE], range(values["num_hidden_layers"])
+    interval = values[NO_ROPE_INTERVAL]
+    if not given and isinstance(interval, int) and interval > 0:
+        return [int((i + 1) % interval != 0) for i in n_layer]
+    if not isinstance(given, list) or len(given) < len(n_layer) or not {*given} <= {0, 1}:
+        mistakes.wrong.append(
+            f"{NO_ROPE} = {as_json(given)}, {NO_ROPE_INTERVAL} = {as_json(interval)}: must be 1 "
+            "or 0 for each layer, or an interval"
+        )
+        return []
+    return [int(has_rope) for has_rope in given[: len(n_layer)]]
+
+
+def _with_rope(mixer: str, has_rope: int, mistakes: Mistakes) -> str:
+    if has_rope or mixer not in WITHOUT_ROPE:
+        if not has_rope:
+            line = f"{NO_ROPE}: 0 in a layer of {mixer}: not supported (allowed: in full_attention)"
+            mistakes.unsupported.extend({line} - {*mistakes.unsupported})
+        return mixer
+    return WITHOUT_ROPE[mixer]
+
+
+def dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
+    """Return how many layers come before those with experts."""
+    types = values["mlp_layer_types"]
+    if types is None:
+        known = "first_k_dense_replace" in translation.defaults
+        return {} if known else {"n_dense_layer": translation.dense_layers}
+    n = types.count("dense") if isinstance(types, list) else 0
+    if not isinstance(types, list) or types != ["dense"] * n + ["sparse"] * (len(types) - n):
+        mistakes.unsupported.append(
+            f"mlp_layer_types = {as_json(types)}: not supported (allowed: dense, then sparse)"
+        )
+    return {"n_dense_layer": n}
+
+
+def types_of_layers(translation: Translation, a) -> list[str]:
+    """Return layer_types of a record."""
+    names = translation.layer_types if translation.layer_mlps else mixers_of_types(translation)
+    mlps = a.mlps.split() if translation.layer_mlps else [None]
+    by_parts = {
+        (mixer, translation.layer_mlps.get(name)): name for name, mixer in reversed(names.items())
+    }
+    of_full, plain = names.get("full_attention"), ("nope_attention", "attention")
+    words = a.mixers.split()
+    if of_full in plain:  # whether these have RoPE is said elsewhere
+        words = [of_full if word in plain else word for word in words]
+    parts = islice(zip(cycle(words), cycle(mlps), strict=False), a.n_layer)
+    return [by_parts.get(pair, "") for pair in parts]
+
+
+def rotates_all(translation: Translation, a) -> bool:
+    """Whether full attention of a class, which is without RoPE next to windows, has it."""
+    has_windows = {*HAS_ROPE, "sliding_attention"} & {*a.mixers.split()}
+    return mixers_of_types(translation)["full_attention"] in HAS_ROPE and not has_windows
+
+
+def mixers_of_types(translation: Translation) -> dict[str, str]:
+    """Return entry of layer_types → mixer."""
+    shared = shared_keys().layer_types
+    return translation.layer_types | {
+        k: v for k, v in shared.items() if k not in translation.layer_types
+    }
+
+
+def _shortest(words: list[str]) -> list[str]:
+    """Return the shortest pattern that, repeated, gives these words."""
+    periods = range(1, len(words) + 1)
+    fits = (p for p in periods if all(word == words[i % p] for i, word in enumerate(words)))
+    return words[: next(fits, 0)]
