@@ -66,6 +66,20 @@ OTHER_MODULES = (
 )  # fmt: skip
 """Modules that are no linear layers of the language model, or that no format converts."""
 ROUTED = ("moe.gate", "moe.up", "moe.down")
+NOT_CONVERTED = re.compile(
+    r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
+    r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
+    r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
+    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"
+)
+"""Modules that have the dtype in every format, or that are not of the language model.
+
+Naming them among the exceptions changes nothing."""
+GATE = re.compile(
+    r"(re:)?(.*\.)?(mlp\\?\.shared_expert_gate|linear_attn\\?\.(in_proj_(ba|b|a)|b_proj|a_proj))"
+    r"(\.weight)?\$?"
+)
+"""Gates of layers, which most formats leave in the dtype."""
 MAX_NAMES = 200_000
 MAX_MATCHES = 2_000_000
 WORDS = r"\((\?:)?\w+(\|\w+)*\)"

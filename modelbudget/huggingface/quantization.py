@@ -1,42 +1,18 @@
 """The format of quantised weights that a config.json names in `quantization_config`."""
 
-import re
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.huggingface.formats_by_layer import OF_GROUPS, Group, formats_by_layer
 from modelbudget.huggingface.module_names import (
-    EMBEDDING,
     EXCLUDED,
+    GATE,
     LINEAR,
-    OTHER_MODULES,
-    PATTERN,
-    ROUTED,
-    Paths,
-    choices,
+    NOT_CONVERTED,
     linear_layers,
-    names_of,
 )
 from modelbudget.huggingface.run_settings import Note
 
-NOT_CONVERTED = re.compile(
-    r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
-    r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
-    r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
-    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"
-)
-"""Modules that have the dtype in every format, or that are not of the language model.
-
-Naming them among the exceptions changes nothing."""
-GATE = re.compile(
-    r"(re:)?(.*\.)?(mlp\\?\.shared_expert_gate|linear_attn\\?\.(in_proj_(ba|b|a)|b_proj|a_proj))"
-    r"(\.weight)?\$?"
-)
-"""Gates of layers, which most formats leave in the dtype."""
-GATES = ("beta", "decay", "shared_gate")
-"""Our matrices that are converted where a library has `gates` among what it converts."""
-MIXER_GATES = ("beta", "decay")
-"""Layers of β and decay of a recurrence, among our matrices."""
 SKIPPED = (
     "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
     "linear_weights_not_to_quantize", "exclude_modules",
@@ -48,8 +24,6 @@ OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
-OF_GROUPS = "compressed-tensors"
-"""The method whose layers have formats by groups."""
 TORCHAO = "torchao"
 MODELOPT = "modelopt"
 BY_NAMES = ("FqnToConfig", "ModuleFqnToConfig")
@@ -179,7 +153,7 @@ def _settings(
         all_texts = [*texts, *(target for _, targets in groups for target in targets)]
         layers = linear_layers(config.get("model_type"), fields, all_texts)
         if layers and all(stored is not None for stored, _ in groups):
-            return _by_name(method, layers, groups, texts, others)
+            return formats_by_layer(method, layers, groups, texts, others)
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     if others or (has_gates and whole):
         why = f"{others[0]}{more} are left out" if others else "which gates are converted"
@@ -187,11 +161,6 @@ def _settings(
     if skipped and whole and "gates" in FORMATS[whole["weights"]].library.converts:
         return None, f" ({min(skipped)} is left out)"
     return whole, ""
-
-
-HEAD_MATRIX = "head"
-Group = tuple[dict[str, Any] | None, list[str]]
-"""The fields of a format, and the names, patterns or classes of the layers that have it."""
 
 
 def _groups(config: dict[str, Any], whole: dict[str, Any] | None) -> list[Group] | None:
@@ -207,130 +176,6 @@ def _groups(config: dict[str, Any], whole: dict[str, Any] | None) -> list[Group]
         return None
     formats = [_read(OF_GROUPS, _keys(quantization, group)) for group in groups.values()]
     return list(zip(formats, targets, strict=True))
-
-
-def _by_name(
-    method: str, layers: dict[str, Paths], groups: list[Group], texts: list[str], others: list[str]
-) -> tuple[dict[str, Any] | None, str]:
-    """Return the fields of the run where names choose the layers; None, and why in brackets."""
-    if method == "awq":  # whose names may be part of others: gate is not gate_proj
-        texts = [text for text in texts if not NOT_CONVERTED.fullmatch(text)]
-    ignored = choices(method, texts, len(layers))
-    of_targets = choices(OF_GROUPS, [t for _, of_group in groups for t in of_group], len(layers))
-    numbers = [number for number, (_, of_group) in enumerate(groups) for _ in of_group]
-    if ignored is None or of_targets is None:
-        return None, f" ({[*others, *texts][0]} are left out)" if ignored is None else ""
-    ranked = sorted(zip(of_targets, numbers, strict=True), key=lambda pair: _rank(pair[0].text))
-    used: set[str] = set()
-
-    def group_of(*names: str) -> int | None:
-        matched = {choice.text for choice in ignored if any(map(choice.matches, names))}
-        used.update(matched)
-        chosen = (
-            number
-            for choice, number in ranked
-            if choice.text == LINEAR or any(map(choice.matches, names))
-        )
-        return None if matched else next(chosen, None)
-
-    if any(c.text != LINEAR and c.matches(EMBEDDING) for c, _ in ranked) and not any(
-        choice.matches(EMBEDDING) for choice in ignored
-    ):
-        return None, ""
-    groups_of: dict[str, dict[int | None, str]] = {}
-    for name, paths in layers.items():
-        group = group_of(*names_of(name))
-        for path in paths:
-            groups_of.setdefault(path, {}).setdefault(group, next(names_of(name)))
-    containers = {name.rpartition(".")[0] for name in layers} if method == OF_GROUPS else ()
-    for name in containers:  # a name of one means none of the layers in it
-        group_of(*names_of(name))
-    for name in OTHER_MODULES:
-        group_of(name)
-    if unused := [text for text in others if text not in used]:
-        more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-        return None, f" ({unused[0]}{more} are left out)"
-    stored = [of_group for of_group, _ in groups if of_group]
-    converts = FORMATS[stored[0]["weights"]].library.converts
-    for path in [path for path in groups_of if path.rpartition(".")[2] in GATES]:
-        of_gate = groups_of.pop(path) if "gates" not in converts else {}
-        converted = [name for group, name in of_gate.items() if group is not None]
-        if converted and path.rpartition(".")[2] in MIXER_GATES:
-            return None, f" ({converted[0]} is not left out)"
-    for of_path in groups_of.values():
-        if None in of_path and len(of_path) > 1:
-            name = next(name for group, name in of_path.items() if group is not None)
-            return None, f" ({of_path[None]} is left out, and {name} is not)"
-        if any(stored[n] != stored[m] for n, m in pairwise(n for n in of_path if n is not None)):
-            return None, ""
-    formats = {
-        path: {} if None in of_path else stored[cast(int, next(iter(of_path)))]
-        for path, of_path in groups_of.items()
-    }
-    return _of_parts(formats, "experts" in converts, method == OF_GROUPS), ""
-
-
-def _rank(text: str) -> int:
-    """Return the order in which compressed-tensors asks: names, patterns, classes."""
-    return 2 if text == LINEAR else int(text.startswith(PATTERN))
-
-
-def _of_parts(
-    formats: dict[str, dict[str, Any]], has_experts: bool, is_head_named: bool
-) -> dict[str, Any] | None:
-    """Return the fields of the run for the formats of our matrices; None if a run has no such.
-
-    `has_experts`: the library converts stacked experts. `is_head_named`: the file says of the head.
-    """
-    of_head = formats.pop(HEAD_MATRIX, {})
-    head = of_head if is_head_named else {}
-    experts = [formats.pop(path) for path in ROUTED if path in formats]
-    dense = [stored for stored in formats.values() if stored]
-    if any(stored != experts[0] for stored in experts) or any(s != dense[0] for s in dense):
-        return None
-    of_experts = experts[0] if experts and has_experts else {}
-    if not dense:
-        return of_experts | {"weights_of": "experts"} if of_experts and not head else None
-    settings = dense[0] | ({"weights_of": "layers"} if is_head_named else {})
-    if of_experts and of_experts != dense[0]:
-        second = _second(dense[0], of_experts)
-        if second is None:
-            return None
-        settings |= second | {"weights_of": "dense"}
-    elif experts and has_experts and not of_experts:
-        if head:
-            return None
-        settings["weights_of"] = "dense"
-    if head:
-        if head != dense[0]:
-            return None
-        settings["weights_of"] = "all"
-    if kept := _kept(formats):
-        settings["kept_in_dtype"] = kept
-    return settings
-
-
-def _kept(formats: dict[str, dict[str, Any]]) -> str:
-    """Return the names of parts, and of matrices in others, that stay in the dtype."""
-    names: dict[str, None] = {}
-    for path, stored in formats.items():
-        part = path.rpartition(".")[0]
-        is_whole = not any(of for other, of in formats.items() if other.startswith(f"{part}."))
-        if not stored:
-            names[part if is_whole else path] = None
-    return " ".join(names)
-
-
-def _second(dense: dict[str, Any], experts: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields for a second format, of the experts.
-
-    None if it has whole rows as groups where the others have smaller ones.
-    """
-    differences = {name: value for name, value in experts.items() if value != dense.get(name)}
-    if 0 in differences.values():
-        return None
-    of_experts = {f"expert_{name}": value for name, value in differences.items()}
-    return of_experts | {"expert_weights": experts["weights"]}
 
 
 def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:
