@@ -12,6 +12,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import ACCELERATORS, MODELS, failed_at, files_in
 from modelbudget.sweeps.expand import Expanded
+from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
 if TYPE_CHECKING:
     from modelbudget.predict.predicted_grids import Predicted
@@ -21,25 +22,24 @@ ON_PAPER = 10_000
 MANY_TRACED = 100
 """Points of a sweep from which tracing takes longer than all that a first run does beside it."""
 COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
+"""Files of models that are counted by hand."""
 OF_ALL = (
     "assets/calculator.json", "assets/readings.json", "module_trees/trees.json",
     "training_step/step.json", "training_step/allocations.parquet",
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
+"""Files of no sweep, which a run of named sweeps does not make."""
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
     "reference_traces.parquet", "comparison.parquet", "comparison.csv",
 )  # fmt: skip
 OF_PREDICTED = ("sweep.json", "predictions", "totals.parquet", "shares.parquet")
+"""Files of a sweep without measurement."""
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
-OF_SOLVED = ("solutions", "frontier", "published")
 TABLES = ("parquet", "csv")
-"""Files of models that are counted by hand, and those that a run of named sweeps does not make;
-files of each sweep, and of each sweep without measurement; tables of a sweep that is solved;
-formats of some tables.
-"""
+"""Formats of some tables."""
 
 
 def page(chosen: Collection[str], every: Collection[str], on_request: Collection[str]) -> str:
@@ -79,7 +79,7 @@ def results(
         "results/provenance.json",
         *of_report(sweeps, is_of_all),
         *(f"results/{file}" for file in (*of_sweeps, *of_predicted)),
-        *tables(sweeps, "reference_counts", *OF_SOLVED),
+        *tables(sweeps, "reference_counts", *SOLVED_TABLES),
         *(f"{path.removesuffix('.parquet')}.{suffix}" for path in in_formats for suffix in TABLES),
     ]
 
@@ -100,7 +100,7 @@ def of_charts(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str
     return [
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
         *(f"results/{name}/{file}" for name in predicted for file in of_predicted),
-        *tables(sweeps, "reference_traces", *OF_SOLVED),
+        *tables(sweeps, "reference_traces", *SOLVED_TABLES),
     ]
 
 
@@ -149,7 +149,7 @@ WRITTEN_BY: dict[str, Callable[[Expanded], Any]] = {
     "zoo": is_zoo,
     "fit": lambda expanded: expanded.sweep.fit,
     "layouts": lambda expanded: expanded.sweep.layouts,
-    **dict.fromkeys(OF_SOLVED, lambda expanded: expanded.sweep.solve),
+    **dict.fromkeys(SOLVED_TABLES, lambda expanded: expanded.sweep.solve),
     "reference_counts": has_reference,
     "reference_traces": lambda expanded: (
         expanded.sweep.measure.of_reference()

@@ -14,9 +14,7 @@ from modelbudget.report.charts.chart_files import specs_of
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.report.charts.sweep_tables import SweepTables
-
-SOLVED = ("solutions", "frontier", "published")
-"""Tables of a sweep with `solve`."""
+from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
 
 class SweepResult(NamedTuple):
@@ -128,7 +126,7 @@ def _sweep(contents: dict[str, Any]) -> SweepResult:
             summary=summary,
             points=tables["points"],
             traces=tables.get("reference_traces"),
-            solved=[tables[name] for name in SOLVED if name in tables],
+            solved=[tables[name] for name in SOLVED_TABLES if name in tables],
         )
     )
     return SweepResult(summary=summary, charts=specs_of(charts), classes=classes, **fields)

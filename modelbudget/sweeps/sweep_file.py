@@ -107,6 +107,10 @@ Bound = Annotated[
 ]
 
 
+SOLVED_TABLES = ("solutions", "frontier", "published")
+"""Tables of the results of a sweep with `solve`."""
+
+
 class Solve(Strict):
     """Which shapes of the grid are wanted, and which of these are best."""
 
