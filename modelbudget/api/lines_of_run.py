@@ -14,6 +14,7 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     replicas,
     replicas_of_experts,
+    target_tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
@@ -136,12 +137,15 @@ def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
     )
 
 
-def line_of_source(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
-    """Say what the length of an encoder with a decoder is in inference."""
+def line_of_source(
+    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown]
+) -> tuple[str, ...]:
+    """Say what an encoder with a decoder reads and writes in inference."""
     if not getattr(a, "n_encoder_layer", 0) or "peak_inference_bytes" not in breakdowns:
         return ()
-    return ("inference: length is that of the source and of the target; the encoder's pass and the "
-            "target's first token, then its last with both caches",)  # fmt: skip
+    target = f"a target of {target_tokens(run):,} (target_length)"
+    return (f"inference: a source of {run.length:,} tokens, and {target}; the encoder's pass and "
+            "the target's first token, then its last with both caches",)  # fmt: skip
 
 
 def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def predictions(
         *line_of_adapter(run, breakdowns),
         *line_of_optimizer(run, breakdowns),
         *line_of_latents(breakdowns),
-        *line_of_source(a, breakdowns),
+        *line_of_source(a, run, breakdowns),
         *(line_of_padded_experts(a, run) if breakdowns.keys() & SHARDED else ()),
         *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
         *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),

@@ -38,6 +38,7 @@ class Step(Record):
 
     batch: Count = 1
     length: Count = 1024
+    target_length: Size = 0
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     weights: Literal[WEIGHTS] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
     weight_group: Size = Field(

@@ -202,6 +202,11 @@ def tokens(r):
     return r.batch * r.length
 
 
+def target_tokens(r):
+    """Tokens of a sequence that a decoder writes: of the target where an encoder has a source."""
+    return r.target_length or r.length
+
+
 def bytes_of(dtype: str) -> int:
     """Bytes of one element."""
     return BYTES[dtype]

@@ -4,15 +4,17 @@ from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import narrow
 
 
-def declare(widths, window=0) -> "Cache | None":
+def declare(widths, window=0, length=None) -> "Cache | None":
     """Declare the cache of the part that is being made; None in training.
 
-    `widths`: heads and channels of each tensor (batch, heads, length, channels).
+    `widths`: heads and channels of each tensor (batch, heads, length, channels). `length`: if it
+    is not that of the run.
     """
     tape = Active.tape
     if tape.cache_length is None:
         return None
-    batch, length = tape.cache_length
+    batch, of_run = tape.cache_length
+    length = length or of_run
     n_kept = min(length, window) if window else length
     cache = Cache([empty((batch, n, n_kept, width)) for n, width in widths], window)
     tape.caches.append((tape.scope + (".window" if window else ""), cache))

@@ -41,10 +41,10 @@ def parameters(a) -> dict:
     }
 
 
-def program(a: Fields, r: Run, rotary: bool = False, caches: bool = False):
+def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
     """States (batch, length, d_model) to the same shape; `source`: other states to attend.
 
-    With `caches`, inference keeps keys and values, those of a source from the first token on.
+    Inference keeps keys and values of `keeps` tokens, those of a source from the first token on.
     `mask` is added to the scores, (…, length, source length), or true where a query may look.
     """
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
@@ -54,7 +54,8 @@ def program(a: Fields, r: Run, rotary: bool = False, caches: bool = False):
     value = make_linear("value", a.d_model, d_value, bias)
     output = make_linear("output", d_value, a.d_model, bias)
     attend = scaled_dot_product.program(r)
-    cache = kv_cache.declare([(a.n_head, a.d_head), (a.n_head, a.d_value)]) if caches else None
+    widths = [(a.n_head, a.d_head), (a.n_head, a.d_value)]
+    cache = kv_cache.declare(widths, length=keeps) if keeps else None
 
     def forward(x, source=None, causal=False, mask=None):
         if cache is not None:

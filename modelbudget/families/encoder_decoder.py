@@ -11,6 +11,7 @@ from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
+from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.contract import Part, Values
@@ -51,7 +52,7 @@ class EncoderDecoder(
     final_norm: bool = False
 
     has_cache: ClassVar[bool] = True
-    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute",)
+    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute", "target_length")
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     constraints: ClassVar[tuple[Check, ...]] = (*constraints_of("mlps", feed_forward()),)
@@ -73,14 +74,14 @@ class EncoderDecoder(
 
     @staticmethod
     def model_program(a: Fields, r: Run):
-        """Source tokens (batch, length), which are the target too, to logits of that shape."""
+        """Source tokens (batch, length), and a target's or the same, to the target's logits."""
         token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
         encoder = make_part("encoder", _stack, a, r, False) if a.n_encoder_layer else None
         decoder = make_part("decoder", _stack, a, r, True)
         head = make_part("head", embedding.head_program, a, r, token.weight)
 
-        def forward(tokens):
-            return decode(tokens, encode(tokens))
+        def forward(tokens, target=None):
+            return decode(tokens if target is None else target, encode(tokens))
 
         def encode(tokens):
             """Return the encoder's states of a source (batch, length, d_model)."""
@@ -170,7 +171,8 @@ def _stack(a: Fields, r: Run, cross: bool):
 def _layer(a: Fields, r: Run, cross: bool, mlp: str):
     """States (batch, length, d_model) to the same shape; with `cross` they attend others too."""
     names = ("attention", "cross") if cross else ("attention",)
-    keeps = {"attention": cross, "cross": a.n_encoder_layer > 0}  # without a source nothing
+    n_source = r.length if a.n_encoder_layer else 0  # without a source nothing is kept
+    keeps = {"attention": target_tokens(r) if cross else 0, "cross": n_source}
     attention = {
         name: make_part(name, multi_head.program, a, r, False, keeps[name]) for name in names
     }

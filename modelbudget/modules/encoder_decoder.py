@@ -26,7 +26,7 @@ class StackLayer(nn.Module):
         super().__init__()
         scaled = a.position != "buckets"
         make = CachedMultiHead if cross else MultiHead
-        self.attention = make(a, scaled=scaled)
+        self.attention: Any = make(a, scaled=scaled)
         # Without an encoder it has nothing to keep.
         make = CachedMultiHead if a.n_encoder_layer else MultiHead
         self.cross: Any = make(a, scaled=scaled) if cross else None

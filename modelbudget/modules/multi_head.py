@@ -57,10 +57,12 @@ class CachedMultiHead(MultiHead):
     """
 
     cache: Any = None
+    n_kept = 0
+    """Tokens that a cache keeps; 0: as many as it is made for."""
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
         widths = [(self.n_head, self.d_head), (self.n_head, self.value.out_features // self.n_head)]
-        return Cache(widths, batch, length, like)
+        return Cache(widths, batch, self.n_kept or length, like)
 
     def forward(self, x, source=None, causal=False, mask=None):
         if self.cache is None:

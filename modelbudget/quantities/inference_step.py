@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import has_part_of_experts, is_sharded
+from modelbudget.architecture.run_values import has_part_of_experts, is_sharded, target_tokens
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active, Tape, empty, running_on
@@ -49,17 +49,17 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     return of_any_length(compute, a, run, lists_allocations)
 
 
-def _of_source_and_target(result: Inference, tape: Tape, model, tokens) -> None:
-    """Encode a source and decode the first token of a target; then its last, as long as the source.
+def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: RunConfig) -> None:
+    """Encode a source and decode the first token of a target; then its last.
 
     The loop that generates holds the encoder's states to its end.
     """
-    n_before, length = 0, tokens.shape[1]
+    n_before = 0
     tape.restart("forward")
     memory = model.encode(tokens)
     for phase in ("prefill", "decode"):
         if phase == "decode":
-            n_before = length - 1
+            n_before = target_tokens(run) - 1
             for name, cache in tape.caches:
                 if not name.endswith(".cross"):
                     cache.length = n_before
@@ -120,7 +120,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
             result.flops_forward = Counter(tape.flops["forward"])
             return result
         if hasattr(model, "decode"):
-            _of_source_and_target(result, tape, model, tokens)
+            _of_source_and_target(result, tape, model, tokens, run)
             return result
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()

@@ -10,7 +10,7 @@ from functools import partial, reduce
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_divided, is_pipelined, is_sharded
+from modelbudget.architecture.run_values import is_divided, is_pipelined, is_sharded, target_tokens
 from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.components.preference_loss import Preference
 from modelbudget.devices import gradient_buckets
@@ -90,8 +90,8 @@ def _training_step(
         accumulates = run.gradient_casts == "accumulated"
         numbers = sum(p.numel() * p.storage.times for p in trained)
         # Declared in the order in which training allocates them.
-        shape = (run.batch, run.length)
-        tokens, targets = empty((*shape, *a.shape_of_token), "int64"), empty(shape, "int64")
+        tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
+        targets = empty((run.batch, target_tokens(run)), "int64")
         _waiting = [empty((run.n_microbatch - 1, *x.shape), x.dtype) for x in (tokens, targets)]
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
@@ -310,6 +310,8 @@ def loss_of_pass(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, T
     if holds_states and hasattr(model, "states"):
         states = model.states(tokens)  # a class holds them as its last hidden states
         logits = model.head(states)
+    elif run.target_length:  # the decoder reads the labels; else the source
+        logits = model(tokens, targets)
     else:
         logits = model(tokens)
     return loss_of(logits, run, targets), logits if run.outputs == "kept" else None

@@ -34,7 +34,7 @@ from modelbudget.regimes.symbolic_sizes import (
 
 Quantities = Mapping[str, Mapping[str, Any]]
 """By quantity and component: numbers, sizes, and for peaks tuples, of which the largest counts."""
-SIZES_OF_RUN = ("batch", "length")
+SIZES_OF_RUN = ("batch", "length", "target_length")
 """Numeric fields of a run that are symbols; all others are numbers."""
 
 

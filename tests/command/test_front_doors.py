@@ -545,7 +545,7 @@ def test_encoders_are_not_served_for_a_reason(command):
     )
     t5 = command("t5-base", "--fit", "t4", "--inference")
     assert "inference: largest batch" in t5.out
-    assert "inference: length is that of the source and of the target" in t5.err
+    assert "inference: a source of 1,024 tokens, and a target of 1,024 (target_length)" in t5.err
     refused = command("bert-base", "--serve", "t4").err.strip()
     assert refused == (
         "bert-base: encoder keeps no cache to serve from; its inference is one pass over all "

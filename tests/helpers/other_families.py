@@ -166,6 +166,8 @@ def trained(draw, family: type[Architecture] | None = None) -> tuple[Architectur
         run = run.model_copy(update={"attention_kernel": "math"})
     if isinstance(a, Encoder | EncoderDecoder):
         run = run.model_copy(update={"recompute": draw(st.sampled_from(["none", "full"]))})
+    if isinstance(a, EncoderDecoder):
+        run = run.model_copy(update={"target_length": draw(st.integers(0, 6))})
     return a, run
 
 

@@ -10,10 +10,13 @@ from helpers.other_families import TINY_MODELS
 from helpers.project import ROOT
 from helpers.strategies import decoders, decoders_that_run, fitting, runs
 from helpers.tiers import examples
+from helpers.transformers_models import bart, t5
 from hypothesis import HealthCheck, assume, given, settings
 from transformers import (
     BartConfig,
     DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -27,6 +30,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -297,6 +301,42 @@ def test_published_encoder_decoders_keep_keys_of_source_and_target(catalogue):
         if quantity != "request_bytes":
             assert predicted_inference(a, run, quantity) == values, quantity
     assert sum(measured["cache_bytes"].values()) == 4 * 512 * 2 * 24 * 768 * 2
+
+
+@pytest.mark.parametrize(("name", "make"), [("T5", t5), ("BART", bart)])
+@pytest.mark.parametrize("target_length", [2, 4, 9])
+def test_a_target_has_a_length_of_its_own(name, make, target_length):
+    """Of the class too: caches, and products of a step and of the last token; caches by hand."""
+    a, run = TINY_MODELS[name], RunConfig(batch=2, length=5, target_length=target_length)
+    with torch.device("meta"):
+        model = make(a)
+    found = infer(model, run, {"cache_bytes", "flops_decode"})
+    products = ("flops_forward", "flops_backward")
+    found |= {q: values for q, values in train(model, run, {*products}).items() if q in products}
+    measured = measured_inference(a, run)
+    for quantity in measured.keys() - {"request_bytes"}:
+        assert predicted_inference(a, run, quantity) == measured[quantity]
+    for quantity in ("cache_bytes", "flops_decode", *products):
+        total = sum(predicted_inference(a, run, quantity).values())
+        assert total == sum(found[quantity].values()), quantity
+    n_vector = 2 * 2 * 4 * a.n_decoder_layer  # keys and values of two texts in float32
+    assert sum(measured["cache_bytes"].values()) == n_vector * 8 * (5 + target_length)
+
+
+def test_a_target_needs_an_encoder(catalogue):
+    """Whose positions, where they are learned, are as many as those of a source."""
+    run = RunConfig(length=5, target_length=11)
+    assert run_mistake(TINY_MODELS["T5"], run) is None
+    assert run_mistake(TINY_MODELS["BART"], run) == (
+        "target_length = 11: position: learned has n_ctx = 10 places; allowed: at most 10"
+    )
+    for a in (TINY_MODELS["BERT"], named_architecture(catalogue["gpt-2-124m"])):
+        assert run_mistake(a, run).startswith("target_length = 11: the family")
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(GPT2Config(n_layer=1))
+    for measure in (train, infer):
+        with pytest.raises(ValueError, match="GPT2LMHeadModel is no encoder with a decoder"):
+            measure(model, run, {"flops_forward", "flops_decode"})
 
 
 @pytest.mark.parametrize("name", ["T5", "BART", "the first Transformer"])

@@ -38,6 +38,7 @@ NAMED = {
     "modernbert-base": RunConfig(batch=2, length=200, dtype="bfloat16", attention_kernel="flash"),
     "albert-base": RunConfig(length=16, backend="cpu", loss_dtype="float32"),
     "t5-base": RunConfig(batch=3, length=40, dtype="bfloat16", master_weights=True),
+    "t5-v1-1-small": RunConfig(batch=2, length=40, target_length=24, dtype="bfloat16"),
     "transformer-base": RunConfig(batch=2, length=24, attention_kernel="efficient"),
     "roberta-base": RunConfig(batch=2, length=33, dtype="bfloat16", recompute="full"),
     "albert-large": RunConfig(batch=2, length=16, recompute="full", dtype="bfloat16"),

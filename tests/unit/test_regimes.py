@@ -1,6 +1,7 @@
 """Programs read with symbols: each row equals the run of the program with its numbers."""
 
 import re
+from itertools import product
 
 import polars as pl
 import pytest
@@ -13,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbudget.architecture.arithmetic import highest
-from modelbudget.architecture.evaluators import graph, intervals
+from modelbudget.architecture.evaluators import graph, intervals, polars_columns
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime
-from modelbudget.predict.of_program import quantities
+from modelbudget.predict.of_program import quantities, terms_by_program
 from modelbudget.regimes.regime import traced
 from modelbudget.regimes.symbolic_sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture
@@ -71,6 +73,23 @@ def test_a_regime_equals_runs_of_the_program_with_numbers(data):
             continue
         expected = quantities(use, *example)
         assert without_zeros(read) == without_zeros(expected)
+
+
+@pytest.mark.parametrize("quantity", ["peak_training_bytes", "flops_backward", "cache_bytes"])
+def test_lengths_of_targets_are_rows_of_a_regime(quantity):
+    """As is that of a source; a target of 0 has it, too."""
+    a, run = named_architecture(CATALOGUE["t5-small"]), RunConfig(attention_kernel="efficient")
+    lengths, targets = zip(*product((24, 64, 80), (0, 16, 24, 64, 320)), strict=True)
+    rows = {"length": pl.Series(lengths), "target_length": pl.Series(targets)}
+    by_row: dict[int, int] = {}
+    for numbers, terms in by_regime.rows_by_program(
+        type(a), quantity, {**dict(a), **dict(run), **rows}, 15
+    ):
+        values = polars_columns.series(of_model(quantity, terms), len(numbers))
+        by_row |= dict(zip(numbers.tolist(), values.to_list(), strict=True))
+    for i, (length, target) in enumerate(zip(lengths, targets, strict=True)):
+        one = run.model_copy(update={"length": length, "target_length": target})
+        assert by_row[i] == of_model(quantity, terms_by_program(quantity, a, one))
 
 
 @pytest.mark.parametrize(("name", "kernel", "holds"), [("llama-3-8b", "flash", 1),

@@ -8,6 +8,7 @@ from modelbudget.modules.adapters import adapt
 from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding, RotaryPositions
+from modelbudget.modules.encoder_decoder import StackLayer
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
@@ -51,6 +52,8 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.tabulate(run.length if run.rope_tables == "complex" else 0)
             projections = run.projections
             module.pack(projections != "separate", projections == "sliced", projections == "copied")
+        elif isinstance(module, StackLayer):
+            module.attention.n_kept = run.target_length
         elif isinstance(module, ScaledDotProductAttention):
             module.kernel = run.attention_kernel
         elif isinstance(module, MoE):

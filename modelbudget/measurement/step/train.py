@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.build import input_tokens
 from modelbudget.measurement.measured import Values
@@ -71,6 +72,8 @@ def forward(
     if run.targets == "shifted" and casts and isinstance(model, DecoderModel):
         states = model.states(tokens)
         logits = model.head(states)
+    elif run.target_length:  # the decoder reads the labels; else the source
+        logits = model(tokens, labels)
     else:
         logits = logits_of(model(tokens))
     return loss_of(logits, labels, run), logits if run.outputs == "kept" else None
@@ -231,9 +234,9 @@ def _part_of_loss(model: nn.Module, run: RunConfig, tokens, targets) -> tuple[to
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return input tokens and target tokens (batch, length)."""
+    """Return input tokens (batch, length) and target tokens (batch, target length)."""
     tokens = input_tokens(model, run.batch, run.length)
-    return tokens, tokens.new_zeros(run.batch, run.length)
+    return tokens, tokens.new_zeros(run.batch, target_tokens(run))
 
 
 def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import target_tokens
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
 from modelbudget.measurement.trace.module_trace import Trace
 
@@ -62,9 +63,22 @@ def _name_first_token(model: nn.Module) -> None:
     transformers 5 writes it into a model's generation_config.json and not into its config.json.
     """
     config: Any = getattr(model, "config", None)
-    has_decoder = getattr(config, "is_encoder_decoder", False)
-    if has_decoder and getattr(config, "decoder_start_token_id", None) is None:
+    if _has_encoder(model) and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0
+
+
+def _has_encoder(model: nn.Module) -> bool:
+    """Whether a class is an encoder with a decoder."""
+    return getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+
+
+def _check_target(model: nn.Module, run: RunConfig) -> None:
+    """Raise ValueError for a target of its own length where there is no source."""
+    if run.target_length and not _has_encoder(model):
+        raise ValueError(
+            f"target_length = {run.target_length:,}: {type(model).__name__} is no encoder with a "
+            "decoder; allowed: 0"
+        )
 
 
 def _accepts_number_of_labels(model: nn.Module) -> bool:
@@ -76,6 +90,7 @@ def _accepts_number_of_labels(model: nn.Module) -> bool:
 
 def checkpoint(model: nn.Module, run: RunConfig) -> None:
     """Set activation checkpointing of the class. Raises ValueError if it lacks the run's."""
+    _check_target(model, run)
     if run.recompute not in ("none", "full"):
         raise ValueError(
             f"recompute = {run.recompute!r}: {type(model).__name__} has no such option; allowed: "
@@ -102,10 +117,12 @@ def infer_class(
     it chose the next, while that is computed; the loop around other modules is not known.
 
     An encoder runs once, over a source of `length` tokens. Its outputs are held to the end, as in
-    `GenerationMixin.generate`, and the prompt is the first token of a target of the same length.
+    `GenerationMixin.generate`, and the prompt is the first token of a target.
     """
     is_class = is_transformers_class(model)
-    has_encoder = is_class and getattr(cast(Any, model).config, "is_encoder_decoder", False)
+    has_encoder = is_class and _has_encoder(model)
+    if is_class:
+        _check_target(model, run)
     if has_encoder and not cast(Any, model).can_generate():
         raise ValueError("an encoder and a decoder: inference is traced of what generates text")
     device = next(model.parameters()).device
@@ -131,6 +148,8 @@ def infer_class(
         del cache
         with trace.watching("all but the last token"):  # at once, which caches as much
             before = tokens[:, :-1]
+            if has_encoder:
+                before = last.expand(-1, target_tokens(run) - 1)
             cache = _next(model, before, {}, states)[1] if before.numel() else {}
         with trace.watching("decode"):
             cache = _next(model, last, cache, states)[1]
@@ -154,7 +173,7 @@ def generates_no_text(model: nn.Module) -> bool:
     """Whether a class of `transformers` is neither an encoder-decoder nor generates tokens."""
     if not is_transformers_class(model) or cast(Any, model).can_generate():
         return False
-    return not getattr(cast(Any, model).config, "is_encoder_decoder", False)
+    return not _has_encoder(model)
 
 
 def _next(

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.build import input_tokens
 from modelbudget.measurement.measured import Values
@@ -81,7 +82,8 @@ def infer(
         if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
             return values
         if isinstance(model, EncoderDecoderModel):
-            peaks = _of_source_and_target(model, trace, caches, tokens)
+            n_before = target_tokens(run) - 1
+            peaks = _of_source_and_target(model, trace, caches, tokens, n_before)
             of_decode = dict(trace.flops["decode"])
             return values | {"flops_decode": of_decode, "peak_inference_bytes": peaks}
         with trace.watching("prefill"):
@@ -97,13 +99,16 @@ def infer(
 
 
 def _of_source_and_target(
-    model: EncoderDecoderModel, trace: Trace, caches: dict[str, Any], tokens: torch.Tensor
+    model: EncoderDecoderModel,
+    trace: Trace,
+    caches: dict[str, Any],
+    tokens: torch.Tensor,
+    n_before: int,
 ) -> dict[str, int]:
-    """Encode a source and decode the first token of a target, then its last, as long as the source.
+    """Encode a source and decode the first token of a target, then that after `n_before`.
 
     The loop that generates holds the encoder's states to its end. Returns peaks by phase.
     """
-    n_before = tokens.shape[1] - 1
     with trace.watching("prefill"):
         memory = model.encode(tokens)
         model.decode(tokens[:, :1], memory)
