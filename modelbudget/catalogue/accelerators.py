@@ -58,6 +58,13 @@ class Accelerator(Strict):
         reported = {"bytes": int(self.driver_gib * GIB), "source": self.driver_source}
         return self.model_copy(update=reported)
 
+    @property
+    def short_source(self) -> str:
+        """Whose number `bytes` is, in a table's width."""
+        if self.driver_gib is not None:
+            return "driver"
+        return AS_GIVEN if self.source == AS_GIVEN else "data sheet"
+
 
 class AcceleratorsFile(Strict):
     """The file: each name once."""

@@ -70,7 +70,8 @@ NOT_CONVERTED = re.compile(
     r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
     r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
     r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
-    r"(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"
+    r"embedding|(visual|vision_\w+|audio_\w+|multi_modal_projector|modality_projection|merger|"
+    r"mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"
 )
 """Modules that have the dtype in every format, or that are not of the language model.
 

@@ -9,6 +9,9 @@ from modelbudget.huggingface.run_settings import Note
 DTYPES = ("torch_dtype", "dtype")
 OF_WHOLE = ("tie_word_embeddings", *DTYPES, "quantization_config")
 """Keys of a whole model that hold for its language model."""
+ROPE = ("rope_scaling", "rope_parameters")
+MROPE = "mrope"
+"""The type of RoPE with places in images, which is the default one for text (Qwen2-VL)."""
 
 
 class TextPart(NamedTuple):
@@ -40,6 +43,7 @@ def of(config: dict[str, Any]) -> TextPart | None:
         of_text = {key: value for key, value in config.items() if key not in other_parts} | of_text
     else:
         return None
+    of_text |= {key: _of_text(of_text[key]) for key in ROPE if key in of_text}
     text = with_known_names(of_text | {"architectures": []})
     class_name = known_class(text)
     renamed = text["model_type"] != of_text["model_type"]
@@ -56,6 +60,13 @@ def of(config: dict[str, Any]) -> TextPart | None:
         class_name,
         Note(f"{whole_name}: only its language model, {class_name}, is read{left_out}"),
     )
+
+
+def _of_text(rope: Any) -> Any:
+    """Return the parameters of RoPE with the type that those of text have."""
+    if not isinstance(rope, dict):
+        return rope
+    return {key: "default" if value == MROPE else value for key, value in rope.items()}
 
 
 def _gaps(class_name: str, text: dict[str, Any]) -> set[str]:

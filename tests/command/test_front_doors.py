@@ -14,7 +14,8 @@ import transformers
 from helpers.project import ROOT
 
 import modelbudget as mb
-from modelbudget.api.command import app
+from modelbudget.api.command import app, text_table
+from modelbudget.api.command.tables_of_fit import of_fits
 from modelbudget.api.find import find
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.stored_formats import FORMATS
@@ -362,6 +363,16 @@ def test_weights_are_served_as_they_were_released(command):
 @pytest.mark.parametrize("name", ["4090", "RTX 4090", "rtx-4090-24gb"])
 def test_a_card_is_found_by_its_number(name):
     assert mb.model("gpt-2-124m").fit(name).accelerator.name == "RTX 4090"
+
+
+@pytest.mark.parametrize("name", ["dgx-spark", "rtx-pro-6000", "rtx-4090", "24GB"])
+def test_what_fits_a_card_has_a_line_for_each_row(name):
+    """Of cards without a driver's report, the text of the data sheet was in a cell: two tables."""
+    run = {"dtype": "bfloat16"}
+    gpt_2 = mb.model("gpt-2-124m")
+    fits, predicted = [gpt_2.fit(name, run, training=False)], gpt_2.predictions(["parameters"], run)
+    table = of_fits(fits, predicted)
+    assert len(text_table.lines(table, 80)) == 1 + len(table.rows)
 
 
 @pytest.mark.parametrize(

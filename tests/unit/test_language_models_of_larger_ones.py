@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+import modelbudget as mb
 from modelbudget.api.model import model
 from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.construct import config_object, construct
@@ -97,6 +98,17 @@ def test_published_counts(read_file, tmp_path, name):
     assert "only its language model" in found.notes[0].text
     assert ("left out: vision_config" in found.notes[0].text) == ("vision_config" in config)
     assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
+
+
+@pytest.mark.parametrize("key", ["type", "rope_type"])
+def test_places_in_images_are_those_of_text(read_file, tmp_path, key):
+    """huggingface.co/Qwen/Qwen2.5-VL-7B-Instruct: the class of its text refused this type."""
+    rope = {"rope_scaling": {key: "mrope", "mrope_section": [16, 24, 24]}}
+    read_file({"model_type": "qwen2_5_vl"} | QWEN | rope | VISION)
+    run = {"length": 64, "implementation": "transformers"}
+    of_text = mb.model("qwen-2.5-7b").predict("activation_bytes", run)
+    of_whole = model(str(tmp_path / "config.json")).predict("activation_bytes", run)
+    assert of_whole.total == of_text.total
 
 
 def test_settings_of_the_whole_are_those_of_its_language_model(read_file):

@@ -101,11 +101,19 @@ NEMOTRON = SIZES | {  # nvidia/Nemotron-H-8B-Base-8K: Megatron's name of the sam
     "model_type": "nemotron_h", "hybrid_override_pattern": "M-*-", "num_query_groups": 2,
     "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 8,
 }  # fmt: skip
+GLM_FLASH = SIZES | {  # zai-org/GLM-4.7-Flash: RoPE's share, which the class has elsewhere
+    "model_type": "glm4_moe_lite", "partial_rotary_factor": 1.0, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 8, "first_k_dense_replace": 1,
+    "q_lora_rank": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4,
+    "v_head_dim": 16, "num_nextn_predict_layers": 1, "head_dim": 4,
+}  # fmt: skip
 PHI_3 = {k: v for k, v in SIZES.items() if k != "head_dim"} | {"model_type": "phi3"}
 
 
 @pytest.mark.parametrize(
-    "keys", [QWEN, LLAMA_4, MINIMAX, CODER, AFMOE, NEMOTRON], ids=lambda k: k["model_type"]
+    "keys",
+    [QWEN, LLAMA_4, MINIMAX, CODER, AFMOE, NEMOTRON, GLM_FLASH],
+    ids=lambda keys: keys["model_type"],
 )
 def test_keys_of_published_files_that_no_class_writes(tmp_path, keys):
     """Each file was refused, or was counted without a formula; the class is the oracle."""

@@ -173,6 +173,16 @@ def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     assert f"({one_layer}): bytes are refused" in notes
 
 
+def test_names_of_modules_of_other_models_leave_out_nothing(tmp_path):
+    """Unsloth names those of all models in each file, huggingface.co/unsloth/Qwen3-14B-bnb-4bit."""
+    names = ["embed_tokens", "embedding", "lm_head", "multi_modal_projector", "merger",
+             "modality_projection", "router"]  # fmt: skip
+    given = KNOWN["bnb-4bit-double"] | {"llm_int8_skip_modules": names}
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+    run = mb.model(tmp_path).run()
+    assert (run.weights, run.kept_in_dtype) == ("bnb-4bit-double", "none")
+
+
 @pytest.mark.parametrize(
     ("config", "given"),
     [(GPT2, KNOWN["fp8-block"]), (GPT2, KNOWN["torchao-int8"]), (WIDE, {"quant_method": "mxfp4"})],

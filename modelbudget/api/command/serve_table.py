@@ -47,14 +47,13 @@ def of_serving(serving: Serving) -> Table:
     """Return the terms of a device's memory and the requests, in 80 columns."""
     of_device, run = serving.of_device, serving.run
     of = serving.accelerator
-    driver = "driver" if of.driver_gib else AS_GIVEN if of.source == AS_GIVEN else "data sheet"
     rows = (
         [(f"one request of {count(run.length)} tokens", serving.grade, "", "")]
         if serving.file
         else []
     )
     rows += [
-        ("memory of a device", si_bytes(of_device.memory), "read", driver),
+        ("memory of a device", si_bytes(of_device.memory), "read", of.short_source),
         (f"of it, utilisation {run.utilisation} %", si_bytes(of_device.usable), "exact", ""),
     ]
     for term in of_device.terms:
