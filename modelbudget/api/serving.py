@@ -11,6 +11,7 @@ from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
+from modelbudget.architecture.run_values import target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade, memory_margins
 from modelbudget.common.errors import InputError
@@ -92,6 +93,7 @@ class Serving(Frames):
             "request_blocks": device.request_blocks,
             "shared_bytes": device.shared_bytes,
             "length": self.run.length,
+            "target_length": self.run.target_length,
             "requests": self.requests,
             "most_requests": self.most_requests,
             "largest_length": device.largest_length,
@@ -184,6 +186,9 @@ def serve(
     of_format = None if tensors is None else file.format if file else GGUF
     n_replica = devices // tensor_parallel
     notes = line_of_positions({**model.base.fields, **chosen}, run.length)
+    if getattr(architecture, "n_encoder_layer", 0):
+        target = f"a target of {target_tokens(run):,} (target_length)"
+        notes += (f"a request has a source of {run.length:,} tokens, and {target}",)
     if tensors is None and released and "weights" not in chosen:
         notes += (f"weights: {released}, as released; in {run.dtype}: --weights dtype",)
     return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes)

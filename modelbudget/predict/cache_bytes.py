@@ -17,18 +17,12 @@ def is_of_engine(r) -> bool:
 
 def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
-    for_one_token = run.model_copy(update={"batch": 1, "length": 1})
+    for_one_token = run.model_copy(update={"batch": 1, "length": 1, "target_length": 0})
     return list(_layer_caches(a, for_one_token))  # pyright: ignore[reportArgumentType]
 
 
 @lru_cache(maxsize=64)
 def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
-    if "n_encoder_layer" in type(a).model_fields:
-        raise ValueError(
-            f"{a.name()}: how an engine keeps keys and values of a source is not known; allowed: "
-            "--inference, as transformers keeps them"
-        )
-
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
             return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]

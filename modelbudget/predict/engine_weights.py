@@ -12,6 +12,7 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import PLAIN
+from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.weight_formats import converts, format_of
 from modelbudget.predict.prediction_or_reason import predicted
 
@@ -38,26 +39,28 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
         return a
     setting = f"tensor_parallel = {tensor_parallel}"
     whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
-    if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
-        raise ValueError(f"{setting}: {a.name()}: {whole}")
     fields: Any = a
-    parts = {name for name, n in layer.n_layers(fields).items() if n}
-    if unknown := parts - DIVIDED_PARTS:
-        raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
-    if fields.qk_norm in ("separate", "joint"):
+    if not isinstance(a, MultiHeadFields):
+        if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
+            raise ValueError(f"{setting}: {a.name()}: {whole}")
+        parts = {name for name, n in layer.n_layers(fields).items() if n}
+        if unknown := parts - DIVIDED_PARTS:
+            raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
+    if getattr(a, "qk_norm", "none") in ("separate", "joint"):
         raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: {whole}")
     shares = {"vocab_multiple": 1}
     of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
     expert = "n_expert" if expert_parallel > 1 else "d_expert"
     for name, n in (*((size, tensor_parallel) for size in DIVIDED), (expert, of_experts)):
-        size = getattr(fields, name)
+        size = getattr(a, name, 0)
         if size % n:
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it")
-        shares[name] = size // n
-    n_kv = fields.n_kv_head
-    if n_kv % tensor_parallel and tensor_parallel % n_kv:
-        raise ValueError(f"n_kv_head = {n_kv}: {tensor_parallel} devices do not divide it")
-    shares["n_kv_head"] = max(n_kv // tensor_parallel, 1)
+        if size:
+            shares[name] = size // n
+    if n_kv := getattr(a, "n_kv_head", 0):
+        if n_kv % tensor_parallel and tensor_parallel % n_kv:
+            raise ValueError(f"n_kv_head = {n_kv}: {tensor_parallel} devices do not divide it")
+        shares["n_kv_head"] = max(n_kv // tensor_parallel, 1)
     rows = ceil_div(fields.n_vocab, fields.vocab_multiple) * fields.vocab_multiple
     rows = ceil_div(rows, VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     shares["n_vocab"] = ceil_div(rows, tensor_parallel)

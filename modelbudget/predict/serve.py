@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.multi_token_prediction import own_layers
@@ -86,6 +86,8 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     length = run.batched_tokens
     if getattr(rank, "position", "") == "learned":
         length = min(length, fields.n_ctx)
+    if getattr(rank, "n_encoder_layer", 0):  # of whose sources no token sees those of another
+        length = min(length, run.length)
     batch = ceil_div(run.batched_tokens, length)
     if hasattr(rank, "window"):  # kernels of engines keep no scores and no masks in memory
         shown = {"window": fields.window and max(fields.window, length)}
@@ -151,7 +153,7 @@ def served(
     return Served(
         memory, usable, tuple(terms), room_left, most, room.request_bytes(run.length), shared,
         pages and pages.block_bytes, pages and pages.block_tokens,
-        pages and room.blocks(room_left), pages and pages.blocks_of(run.length),
+        pages and room.blocks(room_left), pages and pages.blocks_of(run.length, target_tokens(run)),
         room.requests(room_left), room.requests(most), _longest(room, room_left, a))  # fmt: skip
 
 
@@ -250,7 +252,9 @@ class _Room:
     def __init__(self, of_model: list[LayerCache], run: RunConfig, of_draft: list[LayerCache]):
         self.run, self.caches, self.draft = run, of_model, of_draft
         both = [*of_model, *of_draft]
-        self.is_one_group = not any(cache.state or cache.window for cache in both)
+        self.is_one_group = not any(
+            cache.state or cache.window or cache.of_source for cache in both
+        )
         of_pages = both if self.is_one_group else of_model
         self.pages = pages_of(of_pages, run) if run.cache_layout == "paged" else None
 
@@ -266,6 +270,10 @@ class _Room:
             return 0
         if self.pages is None:
             raise ValueError("shared_prefix: needs cache_layout: paged")
+        if any(group.of_source for group in self.pages.groups):
+            raise ValueError(
+                "shared_prefix: vLLM shares no blocks next to cross-attention; allowed: 0"
+            )
         return self.pages.block_bytes * self.pages.shared_blocks(prefix)
 
     def blocks(self, n_bytes: int) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import INDEX
+from modelbudget.architecture.run_values import INDEX, target_tokens
 from modelbudget.architecture.terms import Term, Terms, merged
 from modelbudget.serving.layers_by_cache import LayerCache
 
@@ -29,7 +29,13 @@ def cache_terms(caches: Sequence[LayerCache], run: RunConfig) -> Terms:
     """
     if run.cache_layout == "paged":
         pages = pages_of(caches, run)
-        return {"blocks": Term(pages.block_bytes, run.batch * pages.blocks_of(run.length))}
+        blocks = pages.blocks_of(run.length, target_tokens(run))
+        return {"blocks": Term(pages.block_bytes, run.batch * blocks)}
+    if run.cache_layout == "cells" and any(cache.of_source for cache in caches):
+        raise ValueError(
+            "cache_layout = cells: llama.cpp computes keys and values of a source again for each "
+            "token, and keeps none; allowed: paged, dynamic, static, contiguous"
+        )
     terms: Terms = {}
     for cache in caches:
         n_bytes = run.batch * (_tokens_bytes(cache, run) + cache.state) + _counts(cache, run)
@@ -41,7 +47,7 @@ def _tokens_bytes(cache: LayerCache, run: RunConfig) -> int:
     """Return the bytes of the tokens that a layer keeps of one sequence."""
     if not cache.vectors:
         return 0
-    n = run.length
+    n = run.length if cache.of_source else target_tokens(run)
     if cache.window:
         n = min(n, _window(cache, run))
     if run.cache_layout == "cells":
@@ -72,11 +78,15 @@ def _counts(cache: LayerCache, run: RunConfig) -> int:
 
 
 class Group(NamedTuple):
-    """Layers whose blocks a request takes together; `n_state`: of states, one block for each."""
+    """Layers whose blocks a request takes together; `n_state`: of states, one block for each.
+
+    `of_source`: of cross-attention, whose tokens are those of a source.
+    """
 
     block: int
     window: int
     n_state: int = 0
+    of_source: bool = False
 
     def blocks_of(self, length: int, batched_tokens: int) -> int:
         """Return the blocks that one request of a length takes."""
@@ -100,9 +110,15 @@ class Pages(NamedTuple):
         """The tokens of a block; None of states alone."""
         return next((group.block for group in self.groups if not group.n_state), None)
 
-    def blocks_of(self, length: int) -> int:
-        """Return the blocks of one request of a length, of all groups."""
-        return sum(group.blocks_of(length, self.batched_tokens) for group in self.groups)
+    def blocks_of(self, length: int, n_target: int = 0) -> int:
+        """Return the blocks of one request of a length, of all groups.
+
+        `n_target`: tokens of the target, where `length` is that of a source.
+        """
+        return sum(
+            group.blocks_of(length if group.of_source else n_target or length, self.batched_tokens)
+            for group in self.groups
+        )
 
     def shared_blocks(self, prefix: int) -> int:
         """Return the blocks of a prefix that several requests share: whole ones, of all tokens."""
@@ -116,8 +132,9 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
 
     Layers that keep all tokens are one group. Others are divided into groups of one size: the
     fewest layers of a cache, or the most if that is less than 1.5 times as many, so that a few are
-    wasted. Pages of a state are as large as those of keys and values, whose blocks grow for it.
-    Drafted tokens have a state of their own (`MambaSpec.max_memory_usage_bytes`).
+    wasted; layers that read a source are groups of their own (`CrossAttentionSpec`). Pages of a
+    state are as large as those of keys and values, whose blocks grow for it. Drafted tokens have a
+    state of their own (`MambaSpec.max_memory_usage_bytes`).
     """
     caches = _with_states_together(caches)
     pages = [cache.token_bytes(run) for cache in caches]
@@ -129,7 +146,7 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
         is_latent = any(is_rotary for cache in caches for *_, is_rotary in cache.vectors)
         multiple = max(block, TOKENS_OF_LATENTS) if is_latent else block
         block = ceil_div(needed, multiple) * multiple
-    if not states and not any(cache.window for cache in caches):
+    if not states and not any(cache.window or cache.of_source for cache in caches):
         n_bytes = sum(cache.n_layer * n for cache, n in zip(caches, pages, strict=True))
         return Pages(block * n_bytes, (Group(block, 0),), run.batched_tokens)
     page = max([block * n for n in of_tokens] or states)
@@ -141,7 +158,9 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
             raise ValueError(f"pages of {cache.name} do not divide those of other layers")
         tokens_of_page = page // n if cache.vectors else block
         n_state = 0 if cache.vectors else 1 + run.drafted_tokens
-        groups += ceil_div(cache.n_layer, size) * [Group(tokens_of_page, cache.window, n_state)]
+        groups += ceil_div(cache.n_layer, size) * [
+            Group(tokens_of_page, cache.window, n_state, cache.of_source)
+        ]
     return Pages(size * page, tuple(groups), run.batched_tokens)
 
 

@@ -27,6 +27,11 @@ class LayerCache(NamedTuple):
     window: int = 0
     state: int = 0
 
+    @property
+    def of_source(self) -> bool:
+        """Whether its tokens are those of a source, which cross-attention reads."""
+        return self.name.endswith(".cross")
+
     def token_bytes(self, run: RunConfig, cache_dtype: str | None = None) -> int:
         """Return the bytes of one token in one layer. Raises ValueError."""
         name = run.cache_dtype if cache_dtype is None else cache_dtype

@@ -161,6 +161,7 @@ class Serve(Printed):
     request_blocks: int | None
     shared_bytes: int
     length: int = Field(description="tokens of a request")
+    target_length: int = Field(description="of its target, where those are a source's; 0: length")
     requests: int = Field(description="of all devices")
     most_requests: int = Field(description="where each bounded term is at its least")
     largest_length: int = Field(description="tokens")

@@ -550,9 +550,17 @@ def test_a_mac_is_offered_what_runs_there(command):
 
 
 def test_encoders_are_not_served_for_a_reason(command):
-    assert command("t5-base", "--serve", "t4").err == (
-        "t5-base: encoder-decoder: how an engine keeps keys and values of a source is not known; "
-        "allowed: --inference, as transformers keeps them\n"
+    of_llama_cpp = command("t5-base", "--serve", "t4", "--set", "cache_layout=cells").err
+    assert of_llama_cpp == (
+        "t5-base: cache_layout = cells: llama.cpp computes keys and values of a source again for "
+        "each token, and keeps none; allowed: paged, dynamic, static, contiguous\n"
+    )
+    served = command("t5-base", "--serve", "t4", "--set", "target_length=64")
+    assert "1,024 + 64 tokens" in served.out
+    assert "a request has a source of 1,024 tokens, and a target of 64" in served.err
+    prefix = command("t5-base", "--serve", "t4", "--set", "shared_prefix=64").err
+    assert prefix.startswith(
+        "t5-base: shared_prefix: vLLM shares no blocks next to cross-attention"
     )
     t5 = command("t5-base", "--fit", "t4", "--inference")
     assert "inference: largest batch" in t5.out

@@ -48,6 +48,31 @@ def test_llama_70b_on_two_devices_by_hand():
     assert small.requests == 25
 
 
+def test_a_source_and_a_target_have_blocks_of_their_own_by_hand():
+    """T5 11B: 24 and 24 layers, d 1024, ff 65536, 128 heads of 128, of which a device has half.
+
+    vLLM's CrossAttentionSpec has blocks for the tokens of a source, next to those of a target, in
+    one pool; of one request both are rounded up to 16 tokens.
+    """
+    settings = {"length": 500, "target_length": 70}
+    found = mb.model("t5-11b").serve("rtx-4090", settings, devices=2)
+    attention, mlp, d = 4 * 1024 * 64 * 128, 2 * 1024 * 32768, 1024
+    encoder = 24 * (attention + mlp + 2 * d) + d + 32 * 64
+    decoder = 24 * (2 * attention + mlp + 3 * d) + d + 32 * 64
+    assert terms(found)["weights"] == 2 * (encoder + decoder + 32128 // 2 * d)
+    one = found.of_device
+    assert one.block_bytes == 24 * 2 * 64 * 128 * 16 * 2
+    assert one.request_blocks == 32 + 5
+    assert one.request_bytes == 37 * one.block_bytes
+    assert found.requests == one.blocks // 37
+    longest = one.largest_length
+    assert one.blocks - 16 < 5 + longest // 16 <= one.blocks
+    as_long = mb.model("t5-11b").serve("rtx-4090", {"length": 500}, devices=2)
+    assert as_long.of_device.request_blocks == 2 * 32
+    static = mb.model("t5-11b").serve("rtx-4090", settings | {"cache_layout": "static"}, devices=2)
+    assert static.of_device.request_bytes == 24 * (2 * 64 * 128 * 2 * (500 + 70) + 2 * 8)
+
+
 def test_groups_of_a_row_are_divided_where_its_columns_are():
     """AWQ of Llama 3 8B on four devices, by hand: 4 bits, and a scale and zero of 128 columns.
 

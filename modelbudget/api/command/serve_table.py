@@ -4,6 +4,7 @@ from modelbudget.api.command import output
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import OF_METAL, Serving
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
@@ -75,10 +76,10 @@ def of_serving(serving: Serving) -> Table:
         size = f"{of_tokens}{count(of_device.block_bytes)} bytes"
         rows.append(("blocks for requests", count(of_device.blocks), "exact", size))
         rows.append(("blocks of a request", count(of_device.request_blocks), "exact",
-                     f"{count(run.length)} tokens"))  # fmt: skip
+                     _tokens(run)))  # fmt: skip
     else:
         rows.append(("cache of a request", si_bytes(of_device.request_bytes), "exact",
-                     f"{count(run.length)} tokens"))  # fmt: skip
+                     _tokens(run)))  # fmt: skip
     if of_device.shared_bytes:
         rows.append(("shared prefix", si_bytes(of_device.shared_bytes), "exact",
                      f"{count(run.shared_prefix)} tokens"))  # fmt: skip
@@ -96,3 +97,9 @@ def of_serving(serving: Serving) -> Table:
     several = f"{count(serving.devices)} × " if serving.devices > 1 else ""
     title = f"{serving.model} on {several}{serving.accelerator.name}, {shared}; {formats}"
     return Table(title, ("a device", "value", "how", "note"), rows, texts=("how", "note"))
+
+
+def _tokens(run: RunConfig) -> str:
+    """Return the tokens of a request: of its text, or of its source and its target."""
+    target = f" + {count(run.target_length)}" if run.target_length else ""
+    return f"{count(run.length)}{target} tokens"
