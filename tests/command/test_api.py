@@ -13,7 +13,7 @@ from helpers.tiers import some
 from torch import nn
 
 import modelbudget as mb
-from modelbudget.api.command.show import as_dict
+from modelbudget.api.command.budget_table import as_dict
 from modelbudget.api.model import Model
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.named_models import find

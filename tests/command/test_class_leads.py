@@ -9,7 +9,7 @@ from helpers.small_classes import COMMON, OTHERS, SMALL
 
 import modelbudget as mb
 from modelbudget.api import class_answers
-from modelbudget.api.command.show import as_dict, of_components, of_totals
+from modelbudget.api.command.budget_table import as_dict, of_components, of_totals
 from modelbudget.api.command.tables_of_fit import class_in_room, of_fits
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import modelbudget as mb
-from modelbudget.api.command import compare, conventions, show, text_table
+from modelbudget.api.command import budget_table, compare, conventions, text_table
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.predictions import QUANTITIES
 
@@ -28,7 +28,7 @@ def numbers(table: Table) -> list[str]:
 
 
 def test_a_narrow_terminal_goes_without_bars_then_shares_then_instances(palm):
-    table = show.of_components(palm)
+    table = budget_table.of_components(palm)
     parts = (BARS, SHARES, INSTANCES, "160,356,630,528", "328 TFLOP")
     shown = {width: [part in text(table, width) for part in parts] for width in range(60, 131)}
     assert shown[130] == [True, True, True, True, True]
@@ -43,7 +43,7 @@ def test_small_counts_are_exact():
     """2,592 FLOPs of a token were printed as 2,590, and as 2,590 (2,592)."""
     sizes = {"n_layer": 1, "d_model": 12, "n_head": 1, "d_ff": 16, "n_vocab": 20}
     small = mb.model("gpt-2-124m", **sizes).predictions(QUANTITIES, {"length": 4})
-    rows = dict(show.of_totals([small]).rows)
+    rows = dict(budget_table.of_totals([small]).rows)
     # By hand: 2 for each weight of a product, and 2 · 2 · length · d_model of attention.
     products = 2 * (4 * 12 * 12 + 2 * 12 * 16 + 12 * 20) + 2 * 2 * 4 * 12
     assert rows["FLOPs per decoded token"] == f"{products:,} FLOP"
@@ -55,8 +55,8 @@ def test_no_number_is_cut_and_no_line_is_too_long(palm, width):
     several = [mb.model(name).predictions(QUANTITIES) for name in ("gpt-2-124m", "llama-3-8b")]
     counts = mb.model("palm-540b").conventions()
     for table in (
-        show.of_totals([palm]),
-        show.of_totals([palm, *several]),
+        budget_table.of_totals([palm]),
+        budget_table.of_totals([palm, *several]),
         compare._of_components([palm, *several]),
         conventions._table(counts, "FLOPs"),
         Table("", ("name", "text"), [("x" * 70, "y" * 70), ("日本" * 40, "1")], texts=("text",)),
@@ -79,7 +79,7 @@ def test_a_formula_and_a_path_are_cut_between_their_names():
 
 
 def test_a_pipe_has_one_line_for_each_row(palm):
-    table = show.of_components(palm)
+    table = budget_table.of_components(palm)
     shown = text_table.lines(table, None)
     assert len(shown) == len(table.rows) + 1
     assert not any(line.bar for line in shown)

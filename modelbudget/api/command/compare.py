@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from modelbudget.api.command import options
-from modelbudget.api.command.show import as_dict, notes, of_totals, quantities
+from modelbudget.api.command.budget_table import as_dict, notes, of_totals, quantities
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from modelbudget.api.command import options, output
+from modelbudget.api.command.budget_table import quantities
 from modelbudget.api.command.output import DIFFERS
-from modelbudget.api.command.show import quantities
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import QUANTITIES

@@ -1,0 +1,163 @@
+"""The answer of `modelbudget MODEL`: its budget and, with --fit, whether that fits a device."""
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+import typer
+
+from modelbudget.api.command import output
+from modelbudget.api.command.budget_table import (
+    as_dict,
+    notes,
+    of_components,
+    of_totals,
+    quantities,
+)
+from modelbudget.api.command.checkpoint_table import of_differences, summary
+from modelbudget.api.command.notes_of_fit import other_than_cuda, served_by_engine
+from modelbudget.api.command.options import Output, repeated
+from modelbudget.api.command.output import DIFFERS
+from modelbudget.api.command.tables_of_fit import (
+    class_in_room,
+    not_solved,
+    of_changes,
+    of_fits,
+    of_layouts,
+)
+from modelbudget.api.command.text_table import Table
+from modelbudget.api.fitting import Fit, accelerator, settings_on, sharing
+from modelbudget.api.fitting import fit as fit_to
+from modelbudget.api.model import Model, model_with
+from modelbudget.api.predictions import Predictions, merged
+from modelbudget.catalogue.implementations import OURS
+from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import count
+
+
+class Purposes(NamedTuple):
+    """For what a model is used: `train` or `inference` alone where one is asked for, else both."""
+
+    train: bool
+    inference: bool
+
+    def has(self, training: bool) -> bool:
+        return not (self.inference if training else self.train)
+
+
+class Room(NamedTuple):
+    """Devices that a model has to fit: an accelerator's `name`, and what --fit is given with it."""
+
+    name: str | None
+    devices: int
+    reserve: str | None
+    accelerators: str | None
+
+
+def show(
+    name: str, settings: dict[str, Any], purposes: Purposes, room: Room, printed: Output
+) -> None:
+    """Print the budget of a model, and below its tables what a reader must know.
+
+    Of adapters on a device that of training is meant. Exit code 1 if a checkpoint differs.
+    """
+    if room.name and not purposes.inference and settings.get("adapter", "none") != "none":
+        purposes = purposes._replace(train=True)
+    model = model_with(name, settings, sharing(room.devices, training=not purposes.inference))
+    by_purpose = _predicted(model, settings, purposes, room)
+    predicted = by_purpose[True]
+    if by_purpose[False] is not predicted:
+        predicted = merged(by_purpose[True], by_purpose[False])
+    fits, refusals = _fitted(model, settings, purposes, room, by_purpose)
+    if refusals and not fits:
+        raise InputError([*dict.fromkeys(refusals)])
+    stored = model.checkpoint()
+    if printed.as_json:
+        rooms = [fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits]
+        of_fit = {"fit": rooms} if room.name else {}
+        of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
+        output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
+    elif printed.as_csv:
+        output.print_csv(predicted.rows())
+    elif not predicted.breakdowns:
+        raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
+    else:
+        tables = [of_components(predicted), of_totals([predicted])]
+        if fits:  # the answer first, in the place of components
+            whose = settings.get("implementation", OURS)
+            tables = [*_of_room(predicted, fits, tables[0].title, whose), tables[1]]
+        tables += of_differences(stored) if stored else []
+        output.print_tables(tables, printed.as_markdown)
+        notes(predicted)
+    if room.devices > 1 and not (room.name or purposes.inference or purposes.train):
+        refusals.append(f"training on {count(room.devices)} devices by zero: 3; also: --inference")
+    for line in (
+        *refusals,
+        *other_than_cuda(model, fits, settings),
+        *(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
+    ):
+        output.print_note(line)
+    if stored:
+        output.print_note(summary(stored))
+        if not stored.agrees:
+            raise typer.Exit(DIFFERS)
+
+
+def _predicted(
+    model: Model, settings: dict[str, Any], purposes: Purposes, room: Room
+) -> dict[bool, Predictions]:
+    """Return what is predicted of training, by True, and of inference.
+
+    That is the same for both, unless torch has other kernels for training than for inference.
+    """
+    device = accelerator(room.name, room.accelerators) if room.name else None
+    trained, used = (
+        settings_on(device, model, settings, training) if device else settings
+        for training in (True, False)
+    )
+    of_training = purposes.train or (room.devices > 1 and not purposes.inference)
+    asked = quantities(of_training, purposes.inference)
+    if trained == used or of_training or purposes.inference:
+        shared = sharing(room.devices, training=not purposes.inference)
+        both = model.predictions(asked, shared | (used if purposes.inference else trained))
+        return {True: both, False: both}
+    of_trained = quantities(True, False)
+    used_alone = [quantity for quantity in asked if quantity not in of_trained]
+    return {
+        False: model.predictions(used_alone, used),
+        True: model.predictions(of_trained, trained),
+    }
+
+
+def _fitted(
+    model: Model, settings: dict[str, Any], purposes: Purposes, room: Room,
+    by_purpose: dict[bool, Predictions],
+) -> tuple[list[Fit], list[str]]:  # fmt: skip
+    """Return how each purpose fits, and why there is no answer about the others."""
+    if room.name is None:
+        return [], []
+    of_device = {"reserve": room.reserve, "accelerators": room.accelerators}
+    fits, refusals = [], []
+    for training in (True, False):
+        if not purposes.has(training):
+            continue
+        known = by_purpose[training] if room.devices == 1 else None
+        try:
+            fits.append(
+                fit_to(
+                    model, room.name, settings, room.devices, training, **of_device, predicted=known
+                )
+            )
+        except InputError as error:
+            served = repeated(settings, serve=room.name, devices=room.devices, **of_device)
+            more = "" if training else f"; of an engine:{served}"
+            refusals += [line + (more if "not known" in line else "") for line in error.mistakes]
+    return fits, refusals + served_by_engine(model, fits, room.name, settings, **of_device)
+
+
+def _of_room(predicted: Predictions, fits: list[Fit], title: str, whose: str) -> list[Table]:
+    """Return whether a model fits, what would make it fit, and the layouts of several devices."""
+    room = of_fits(fits, predicted)
+    tables = [room._replace(title=f"{title}; on {room.title}")]
+    tables += [of_changes(fit) for fit in fits if fit.changes]
+    of_all = [of_layouts(fit.layouts, whose) for fit in fits if fit.layouts]
+    return [*tables, *chain.from_iterable(of_all)]

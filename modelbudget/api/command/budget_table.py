@@ -1,0 +1,122 @@
+"""Predicted quantities of models as tables, as plain values and in notes."""
+
+from modelbudget.api.breakdown import FORMULA
+from modelbudget.api.command import output
+from modelbudget.api.command.text_table import Table
+from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.api.predictions import (
+    OF_INFERENCE,
+    OF_TRAINING,
+    OF_WEIGHTS,
+    QUANTITIES,
+    Predictions,
+)
+from modelbudget.architecture.run_values import division
+from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
+from modelbudget.sweeps.fields_in_words import UNITS
+
+
+def quantities(train: bool, inference: bool) -> list[str]:
+    """Return the quantities of training, of inference, or of both."""
+    wanted = set(OF_WEIGHTS)
+    wanted |= set(OF_TRAINING) if train or not inference else set()
+    wanted |= set(OF_INFERENCE) if inference or not train else set()
+    return [quantity for quantity in QUANTITIES if quantity in wanted]
+
+
+def as_dict(predicted: Predictions) -> dict:
+    """Return plain values with exact numbers, for JSON."""
+    architecture, run = predicted.model.with_run(predicted.run)
+    return {
+        "model": predicted.model.name,
+        "label": predicted.model.label,
+        "family": architecture.name(),
+        "implementation": predicted.whose,
+        "source": "; ".join(
+            dict.fromkeys(breakdown.source for breakdown in predicted.breakdowns.values())
+        ),
+        "architecture": architecture.model_dump(),
+        "run": run.model_dump(),
+        "quantities": {
+            quantity: {
+                "total": breakdown.total,
+                "source": breakdown.source,
+                "components": {part.name: part.value for part in breakdown.components},
+            }
+            for quantity, breakdown in predicted.breakdowns.items()
+        },
+        "missing": predicted.missing,
+        "notes": [*predicted.notes, *predicted.notes_of_file],
+    }
+
+
+def of_components(predicted: Predictions) -> Table:
+    """Return the table of parameters, and of FLOPs where they are known, by component."""
+    title = f"{predicted.model.label}: {line_of_settings(predicted.run)}; {predicted.how}"
+    if "parameters" not in predicted.breakdowns:
+        return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
+    parameters = predicted["parameters"]
+    flops = predicted.breakdowns.get("flops_forward")
+    of_flops = {part.name: part for part in flops.components} if flops else {}
+    names = [part.name for part in parameters.components]
+    known = {part.name: part for part in parameters.components}
+    rows, shares = [], []
+    for name in [*names, *(name for name in of_flops if name not in known)]:
+        part, work = known.get(name), of_flops.get(name)
+        row = [name, "", count(part.value) if part else ""]
+        if part and part.instances > 1:
+            row[1] = f"{count(part.instances)} × {count(part.each)}"
+        row.append(percent(parameters.share(part)) if part else "")
+        if flops:
+            row += [si_flops(work.value), percent(flops.share(work))] if work else ["", ""]
+        rows.append(tuple(row))
+        shares.append(parameters.share(part) if part else 0.0)
+    total = ["total", "", count(parameters.total), "100 %"]
+    rows.append(tuple(total + ([si_flops(flops.total), "100 %"] if flops else [])))
+    columns = ("component", "instances × each", "parameters", "share")
+    columns += ("forward FLOPs", "share") if flops else ()
+    return Table(title, columns, rows, tuple(shares), first_to_go=("share", "instances × each"))
+
+
+def of_totals(several: list[Predictions]) -> Table:
+    """Return the totals of one model or of several, one column each."""
+    wanted = list(
+        dict.fromkeys(
+            q for predictions in several for q in (*predictions.breakdowns, *predictions.missing)
+        )
+    )
+    rows = [
+        (capitalized(UNITS[quantity]), *(_total(predictions, quantity) for predictions in several))
+        for quantity in (q for q in QUANTITIES if q in wanted)
+    ]
+    names = [predictions.model.label for predictions in several] if len(several) > 1 else ["value"]
+    whose = ", ".join(dict.fromkeys(predictions.whose for predictions in several))
+    of_device = (
+        "; bytes and FLOPs of one device"
+        if any(division(predictions.run) for predictions in several)
+        else ""
+    )
+    return Table(f"Totals, for the implementation {whose}{of_device}", ("quantity", *names), rows)
+
+
+def _total(predicted: Predictions, quantity: str) -> str:
+    if quantity in predicted.missing:
+        return "none"
+    value, source = predicted[quantity].total, predicted[quantity].source
+    text = {"bytes": si_bytes, "FLOPs": si_flops}.get(UNITS[quantity].split()[0], short)
+    how = "" if source == FORMULA else ", traced"
+    rounded, whole = text(value), count(value)
+    return f"{rounded if whole in rounded else f'{rounded} ({whole})'}{how}"
+
+
+def notes(*several: Predictions) -> None:
+    """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
+    lines = []
+    for predicted in several:
+        for why in dict.fromkeys(predicted.missing.values()):
+            names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
+            lines.append(f"{', '.join(names)}: {why}")
+        about = (*predicted.notes, *predicted.notes_of_file)
+        lines += [f"{predicted.model.name}: {note}" for note in about]
+    for line in dict.fromkeys(lines):
+        output.print_note(line)
