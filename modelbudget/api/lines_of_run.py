@@ -20,9 +20,9 @@ from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
+from modelbudget.components.mixers import mixers
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
-from modelbudget.quantities.length import tokens_per_step
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
@@ -162,7 +162,9 @@ def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
 def line_of_recurrence(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
     """Say that a recurrence is computed without the kernels that most people train with."""
     in_memory = any(name == "activation_bytes" or is_peak(name) for name in breakdowns)
-    if not in_memory or not tokens_per_step(a):
+    names = {*getattr(a, "mixers", "").split()}
+    parts = [type(a), *(mixers().get(name) for name in names)]
+    if not in_memory or not any(getattr(part, "LOOPS_OVER_TOKENS", False) for part in parts):
         return ()
     return ("recurrence: by operations of torch, with what each token computes in memory; kernels "
             "that do without (mamba-ssm, flash-linear-attention, cuDNN) have no formula, and need "

@@ -64,8 +64,8 @@ class Part(Protocol):
     OF_OWN_TOKENS: bool
     """Each of several devices has the whole part, for its part of the length; missing: all of the
     length, of which the part's output is a term on each device."""
-    TOKENS_PER_STEP: int
-    """Tokens of a step of the program's loop over tokens; missing: it has none."""
+    LOOPS_OVER_TOKENS: bool
+    """Whether its program computes one token, or a few, after the other; missing: it does not."""
     FIELDS: type[Architecture]
     """Its fields, with their checks; they join those of the families that find parts by folder."""
 

@@ -9,17 +9,15 @@ from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplu
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     flatten,
     repeat_interleave,
     split,
-    unbind,
+    steps_over,
     unflatten,
     unsqueeze,
 )
-
-TOKENS_PER_STEP = 1
 
 
 class StateSpaceDualFields(Architecture):
@@ -108,9 +106,7 @@ def _scan(x, step, decay, write, read, state):
     kept = unsqueeze(unsqueeze(exp(mul(step, decay)), -1), -1)
     written = mul(unsqueeze(mul(unsqueeze(step, -1), x), -1), unsqueeze(write, 3))
     outputs = []
-    for keep, new, out in steps(
-        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
-    ):
+    for keep, new, out in steps_over(1, kept, written, read):
         state = add(mul(keep, state), new)
         outputs.append(einsum("bhds,bhs->bhd", to(state, out.dtype), out))
-    return stack(outputs, 1), state
+    return stack(outputs, 1, x.shape[1]), state

@@ -10,10 +10,8 @@ from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import linear
-from modelbudget.operations.tape import Active, empty, steps
-from modelbudget.operations.views import chunk, split, unbind, unsqueeze
-
-TOKENS_PER_STEP = 1
+from modelbudget.operations.tape import Active, empty
+from modelbudget.operations.views import chunk, split, steps_over, unsqueeze
 
 
 class MambaFields(Architecture):
@@ -129,9 +127,7 @@ def _scan(x, step, decay, write, read, state):
     kept = exp(mul(unsqueeze(step, -1), decay))  # (batch, length, d_inner, d_state)
     written = mul(unsqueeze(mul(step, x), -1), unsqueeze(write, 2))
     outputs = []
-    for keep, new, out in steps(
-        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
-    ):
+    for keep, new, out in steps_over(1, kept, written, read):
         state = add(mul(keep, state), new)
         outputs.append(einsum("bds,bs->bd", to(state, out.dtype), out))
-    return stack(outputs, 1), state
+    return stack(outputs, 1, x.shape[1]), state

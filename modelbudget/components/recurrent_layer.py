@@ -10,16 +10,15 @@ from modelbudget.operations.elementwise import add, mul, one_minus, sigmoid, tan
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import Part, make_part
-from modelbudget.operations.tape import empty, steps
-from modelbudget.operations.views import chunk, unbind
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import chunk, steps_over
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 class RecurrentLayerFields(Architecture):
     has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = 1
-    """Tokens in each step of the program's loop."""
+    LOOPS_OVER_TOKENS: ClassVar[bool] = True
     UNLIKE_PERIODS: ClassVar[int] = 2
     """At each end: the first and the last layer are of other widths than those between them."""
 
@@ -73,10 +72,10 @@ def program(a: Fields, r: Run, width_below, n_cell):
         state, cells = cache.tensors if cache else first
         del first
         states = []
-        for below in steps(unbind(input_(x), 1)):
+        for (below,) in steps_over(1, input_(x)):
             state, cells = step(below, state, cells)
             states.append(state)
-        return stack(states, 1)
+        return stack(states, 1, x.shape[1])
 
     def rnn(below, state, cells):
         return tanh(add(below, hidden(state))), cells

@@ -8,6 +8,7 @@ from modelbudget.components.contract import Values
 from modelbudget.components.rwkv_heads import SQUARE, Heads, MatrixRWKVFields, scan
 from modelbudget.operations.elementwise import exp, mul, neg, silu, to
 from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.tape import steps_of
 
 
 class RWKV5Fields(MatrixRWKVFields):
@@ -47,7 +48,7 @@ def time_program(a: Fields, r: Run):
         del blends
         inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value)
         decay = exp(neg(exp(to(log_rate, heads.precise))))
-        decays = [heads.of_sequences(decay, x.shape[0])] * x.shape[1]
+        decays = [heads.of_sequences(decay, x.shape[0])] * len(steps_of(x.shape[1]))
         bonus = heads.of_sequences(heads.bonus, x.shape[0])
         r, k, v = heads.by_token(*inputs)
         read, _state = scan(r, k, v, decays, bonus, heads.before(x))

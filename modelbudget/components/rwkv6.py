@@ -71,7 +71,9 @@ def time_program(a: Fields, r: Run):
         inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value), decay
         r, k, v, w = heads.by_token(*inputs)
         bonus = heads.of_sequences(heads.bonus, x.shape[0])
-        read, _state = scan(r, k, v, unbind(unsqueeze(w, -1)), bonus, heads.before(x))
+        read, _state = scan(
+            r, k, v, unbind(unsqueeze(w, -1), 0, by_step=True), bonus, heads.before(x)
+        )
         return heads.output(mul(heads.normed(read, x), silu(gate(for_gate))))
 
     return forward

@@ -17,8 +17,7 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import parameter
 from modelbudget.operations.products import bmm
 from modelbudget.operations.reductions import normalised, sum_over
-from modelbudget.operations.tape import steps
-from modelbudget.operations.views import flatten, select, squeeze, unbind, unsqueeze
+from modelbudget.operations.views import flatten, select, squeeze, steps_over, unbind, unsqueeze
 
 
 class RWKV7Fields(MatrixRWKVFields):
@@ -97,12 +96,12 @@ def _delta_scan(inputs, state):
     d_head, d_head).
     """
     outputs = []
-    for r, w, k, v, old, step in steps(zip(*(unbind(x) for x in inputs), strict=True)):
+    for r, w, k, v, old, step in steps_over(0, *inputs):
         known = bmm(state, unsqueeze(old, -1))
         written = mul(unsqueeze(v, -1), unsqueeze(k, -2))
         state = add(sub(mul(state, unsqueeze(w, -2)), mul(known, unsqueeze(step, -2))), written)
         outputs.append(squeeze(bmm(state, unsqueeze(r, -1)), -1))
-    return stack(outputs), state
+    return stack(outputs, 0, inputs[0].shape[0]), state
 
 
 def channel(a: Fields) -> Values:

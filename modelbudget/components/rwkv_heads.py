@@ -17,9 +17,6 @@ from modelbudget.operations.views import flatten, squeeze, transpose, unbind, un
 SQUARE = ("receptance", "key", "value", "output")
 
 
-TOKENS_PER_STEP = 1
-
-
 class MatrixRWKVFields(Architecture):
     d_model: Count
     d_ff: Count
@@ -114,8 +111,9 @@ def scan(receptance, key, value, decays, bonus, state):
     """
     written = mul(unsqueeze(key, -1), unsqueeze(value, -2))
     outputs = []
-    each = unbind(receptance), unbind(written), unbind(mul(bonus, written)), decays
-    for r, new, boosted, decay in steps(zip(*each, strict=True)):
+    each = (unbind(x, 0, by_step=True) for x in (receptance, written))
+    each = *each, unbind(mul(bonus, written), 0, by_step=True), decays
+    for r, new, boosted, decay in steps(zip(*each, strict=True), receptance.shape[0]):
         outputs.append(squeeze(bmm(unsqueeze(r, 1), add(state, boosted)), 1))
         state = add(mul(decay, state), new)
-    return stack(outputs), state
+    return stack(outputs, 0, receptance.shape[0]), state

@@ -20,10 +20,8 @@ from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import parameter
-from modelbudget.operations.tape import empty, steps
-from modelbudget.operations.views import narrow, unbind, unsqueeze
-
-TOKENS_PER_STEP = 1
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import narrow, steps_over, unbind, unsqueeze
 
 
 class RWKVFields(Architecture):
@@ -105,7 +103,7 @@ def _wkv(key, value, decay, bonus, before):
     loss = exp(decay)
     weighted, weights, largest = before
     outputs = []
-    for k, v in steps(zip(unbind(key, 1), unbind(value, 1), strict=True)):
+    for k, v in steps_over(1, key, value):
         top = maximum(largest, add(k, bonus))
         past, present = exp(sub(largest, top)), exp(sub(add(k, bonus), top))
         outputs.append(
@@ -118,7 +116,7 @@ def _wkv(key, value, decay, bonus, before):
             add(mul(past, weights), present),
         )
         largest = top
-    return to(stack(outputs, 1), key.dtype), (weighted, weights, largest)
+    return to(stack(outputs, 1, key.shape[1]), key.dtype), (weighted, weights, largest)
 
 
 def channel_program(a, r: Run):

@@ -12,7 +12,6 @@ from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.language_model import in_a_row, make_layers
-from modelbudget.components.mixers import channel_rnn
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
@@ -27,7 +26,7 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
     """
 
     has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = channel_rnn.TOKENS_PER_STEP
+    LOOPS_OVER_TOKENS: ClassVar[bool] = True
 
     n_layer: Depth
     d_hidden: Count = Field()

@@ -20,7 +20,7 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
     has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = rwkv_mixers.TOKENS_PER_STEP
+    LOOPS_OVER_TOKENS: ClassVar[bool] = True
 
     n_layer: Depth
 

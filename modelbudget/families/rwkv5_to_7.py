@@ -6,7 +6,7 @@ from typing import ClassVar
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import norm, rwkv5, rwkv6, rwkv7, rwkv_heads
+from modelbudget.components import norm, rwkv5, rwkv6, rwkv7
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv5 import RWKV5Fields
@@ -21,7 +21,7 @@ class _MatrixRWKV(NormFields, HeadFields, VocabularyFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
     has_cache: ClassVar[bool] = True
-    TOKENS_PER_STEP: ClassVar[int] = rwkv_heads.TOKENS_PER_STEP
+    LOOPS_OVER_TOKENS: ClassVar[bool] = True
     mixers: ClassVar[ModuleType]
     """The component with both mixers."""
 

@@ -22,6 +22,7 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
 
     switches_of_run: ClassVar[tuple[str, ...]] = ("state_dtype",)
     has_cache: ClassVar[bool] = True
+    LOOPS_OVER_TOKENS: ClassVar[bool] = True
     mixer: ClassVar[ModuleType]
     """The component."""
 

@@ -92,7 +92,7 @@ class Checkpoint:
     def run_again(self) -> None:
         tape = Active.tape
         self.n_results.clear()
-        before = tape.checkpoint, tape.records_graph, tape.autocast, tape.token
+        before = tape.checkpoint, tape.records_graph, tape.autocast, tape.step
         tape.checkpoint, tape.records_graph, self.n_saved_again = self, True, 0
         tape.autocast = None if self.autocast_dtype is None else Autocast(self.autocast_dtype)
         try:
@@ -100,7 +100,7 @@ class Checkpoint:
         except StopRecomputationError:
             pass
         finally:
-            tape.checkpoint, tape.records_graph, tape.autocast, tape.token = before
+            tape.checkpoint, tape.records_graph, tape.autocast, tape.step = before
 
 
 class Promise:

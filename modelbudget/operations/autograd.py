@@ -25,7 +25,7 @@ class Node:
 
     __slots__ = (
         "__weakref__", "before", "component", "edges", "gradients", "is_function", "layer", "leaf",
-        "n_outputs", "name", "number", "saved", "token",
+        "n_outputs", "name", "number", "saved", "step",
     )  # fmt: skip
 
     def __init__(self, name: str, inputs: Sequence[Tensor | None], saved: Sequence = ()):
@@ -38,7 +38,7 @@ class Node:
         """Hooks of its outputs, which are called before it runs."""
         self.number: float = tape.n_nodes
         tape.n_nodes += 1
-        self.component, self.layer, self.token = tape.components[-1], tape.layer, tape.token
+        self.component, self.layer, self.step = tape.components[-1], tape.layer, tape.step
         self.edges = [
             None if x is None or x.node is None else (x.node, x.output, x.shape, x.dtype)
             for x in inputs

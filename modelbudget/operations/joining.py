@@ -34,15 +34,18 @@ def cat(tensors: Sequence[Tensor], dim: int = -1) -> Tensor:
 
 
 @operation
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Concatenate tensors along a new dimension; their gradients are views of the result's."""
-    first, n = tensors[0], len(tensors)
-    dim = dim % (len(first.shape) + 1)
-    y = empty((*first.shape[:dim], n, *first.shape[dim:]), first.dtype)
+def stack(tensors: Sequence[Tensor], dim: int = 0, n=None) -> Tensor:
+    """Concatenate tensors along a new dimension; their gradients are views of the result's.
+
+    `n`: how many there are, if these are of a loop that runs few of its steps.
+    """
+    first = tensors[0]
+    dim, n = dim % (len(first.shape) + 1), len(tensors) if n is None else n
+    y, n_pieces = empty((*first.shape[:dim], n, *first.shape[dim:]), first.dtype), len(tensors)
 
     def gradients(_, g):
         shape, strides = g.shape[:dim] + g.shape[dim + 1 :], g.strides[:dim] + g.strides[dim + 1 :]
-        return [view_of(g, shape, strides) for _ in range(n)]
+        return [view_of(g, shape, strides) for _ in range(n_pieces)]
 
     return with_node("stack", y, list(tensors), gradients)
 

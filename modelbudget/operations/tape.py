@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ class Allocation(NamedTuple):
     operation: str
     n_bytes: Any
     live: Any
-    token: int | None = None
-    """In a loop over tokens: the first of those of the step."""
 
 
 class Repeat(NamedTuple):
@@ -69,6 +68,19 @@ def times_of_layers(repeats: Sequence[Repeat]) -> dict[int | None, Any]:
         for layer in repeat.layers:
             times[layer] = times.get(layer, 1) * repeat.times
     return times
+
+
+class Step:
+    """A step of a loop that runs, and for how many steps in a row it stands."""
+
+    __slots__ = ("times",)
+
+    def __init__(self, times):
+        self.times = times
+
+
+ONCE = Step(1)
+"""Any step that stands for itself alone."""
 
 
 _make_tuple = tuple.__new__
@@ -98,18 +110,18 @@ class Tape:
         self.flops: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
 
         self.repeats, self.times = Active.repeats, times_of_layers(Active.repeats)
-        self.repeating: list[tuple[Repeat, Any, Any, int]] = []
+        self.repeating: list[tuple[Repeat | Step, Any, Any, int]] = []
         """The repeats that run, the innermost last: what was live, and the peak, before."""
-        self.running: int | None = None
-        """The layer of the last allocation."""
+        self.running: tuple[int | None, Step | None] = None, None
+        """The layer and the step of the last allocation."""
 
         self.leaves: list[Tensor] = []
         """Tensors of a pass that are no parameters and keep a gradient until it ends."""
 
         self.phase, self.operation = "forward", ""
         self.layer: int | None = None
-        self.token: int | None = None
-        """The first token of the step that runs, in a loop over tokens (`steps`)."""
+        self.step: Step | None = None
+        """The step that runs, in a loop over tokens (`steps`)."""
         self.scope = ""
         """The component whose parameters are declared."""
         self.components: list[str] = ["loss"]
@@ -146,29 +158,35 @@ class Tape:
     def layer_that_runs(self) -> int | None:
         return self.layer if self.node is None else self.node.layer
 
+    def step_that_runs(self) -> Step | None:
+        return self.step if self.step is not None or self.node is None else self.node.step
+
     def allocated(self, n_bytes) -> None:
         node = self.node
         layer = self.layer if node is None else node.layer
-        if layer != self.running and self.repeats:
-            self._go_to(layer)
+        step = self.step if self.step is not None or node is None else node.step
+        if layer != self.running[0] or step is not self.running[1]:
+            self._go_to(layer, step)
         self.live = self.live + n_bytes
         if self.allocations is not None:
-            token = self.token if self.token is not None or node is None else node.token
             components = self.components
             component = components[-1] if len(components) > 1 or node is None else node.component
-            step = self.phase, layer, component, self.operation, n_bytes, self.live, token
-            self.allocations.append(_make_tuple(Allocation, step))
+            fields = self.phase, layer, component, self.operation, n_bytes, self.live
+            self.allocations.append(_make_tuple(Allocation, fields))
         elif self.live > self.peak:
             self.peak = self.live
 
-    def _go_to(self, layer: int | None) -> None:
-        """Leave the repeats that a layer is not in, and begin those that it is in.
+    def _go_to(self, layer: int | None, step: Step | None) -> None:
+        """Leave the repeats that do not run any more, and begin those that run now.
 
         All of a repeat leave what one leaves, and so live bytes at a moment are a line from the
         first of them to the last.
         """
-        self.running = layer
-        while self.repeating and layer not in self.repeating[-1][0].layers:
+        self.running = layer, step
+        repeats: list[Repeat | Step] = [x for x in self.repeats if layer in x.layers]
+        if step is not None and step is not ONCE:
+            repeats.append(step)
+        while self.repeating and not any(self.repeating[-1][0] is x for x in repeats):
             repeat, live, peak, n_allocated = self.repeating.pop()
             more = (self.live - live) * (repeat.times - 1)
             if self.allocations is not None and Active.zero is int:
@@ -180,17 +198,15 @@ class Tape:
             else:
                 self.peak = max(peak, self.peak, self.peak + more)
             self.live = self.live + more
-        begun = [repeat for repeat, *_ in self.repeating]
-        for repeat in self.repeats:
-            if layer in repeat.layers and repeat not in begun:
-                n_allocated = len(self.allocations or ())
-                self.repeating.append((repeat, self.live, self.peak, n_allocated))
-                if self.allocations is None:
-                    self.peak = self.live
+        for repeat in repeats[len(self.repeating) :]:
+            n_allocated = len(self.allocations or ())
+            self.repeating.append((repeat, self.live, self.peak, n_allocated))
+            if self.allocations is None:
+                self.peak = self.live
 
     def restart(self, phase: str) -> None:
         """Begin a phase, whose peak is at least what is live now."""
-        self._go_to(None)
+        self._go_to(None, None)
         self.phase, self.peak = phase, self.live
         if self.allocations is not None:
             self.allocations = [Allocation(phase, None, "", "", 0, self.live)]
@@ -200,6 +216,8 @@ class Tape:
         of_phase, component = self.flops[self.phase], self.component()
         if self.repeats:
             n = n * self.times.get(self.layer_that_runs(), 1)
+        if (step := self.step_that_runs()) is not None:
+            n = n * step.times
         of_phase[component] = of_phase.get(component, 0) + n
 
     @contextmanager
@@ -322,6 +340,8 @@ class Active:
     """What makes its live bytes: 0."""
     repeats: Sequence[Repeat] = ()
     """Layers that stand for more of them; one inside of another is after it."""
+    few_steps = True
+    """Let a step of a loop stand for more of them."""
     tape: Tape
 
 
@@ -356,37 +376,59 @@ def repeating(repeats: Sequence[Repeat]) -> Iterator[None]:
         Active.repeats = before
 
 
-def steps(loop: Iterable[Item], n_token: int = 1) -> Iterator[Item]:
-    """Run a loop whose steps take n_token tokens each, and name the step on the tape."""
+def steps_of(n) -> list[Step]:
+    """Return the steps of a loop of n that are run: two at each end, and one for all between them.
+
+    From one of those to the next live bytes are affine.
+    """
+    if Active.few_steps and n > 5:
+        return [ONCE, ONCE, Step(n - 4), ONCE, ONCE]
+    return [ONCE] * index(n)
+
+
+def steps(loop: Iterable[Item], n) -> Iterator[Item]:
+    """Run a loop of n steps, which has those of `steps_of`, and name each on the tape."""
     tape = Active.tape
-    before, token = tape.token, 0
+    before = tape.step
     try:
-        for step in loop:
-            tape.token, token = token, token + n_token
-            yield step
+        for item, tape.step in zip(loop, steps_of(n), strict=True):
+            yield item
     finally:
-        tape.token = before
+        tape.step = before
+
+
+@contextmanager
+def all_steps() -> Iterator[None]:
+    """Run all steps of loops."""
+    before, Active.few_steps = Active.few_steps, False
+    try:
+        yield
+    finally:
+        Active.few_steps = before
 
 
 class Storage:
     """Bytes that are live until no tensor and no node holds them.
 
-    In a layer that stands for more of them, it stands for as many (`times`). What happens to it
-    outside of layers happens to all.
+    In a layer or step that stands for more of them, it stands for as many (`times`). What happens
+    to it outside of layers, or of steps, happens to all.
     """
 
-    __slots__ = ("__weakref__", "is_of_trained_parameter", "layer", "n_bytes", "tape")
+    __slots__ = ("__weakref__", "is_of_trained_parameter", "layer", "n_bytes", "step", "tape")
 
     def __init__(self, n_bytes):
         tape = Active.tape
         self.n_bytes, self.tape, self.is_of_trained_parameter = n_bytes, tape, False
         tape.allocated(n_bytes)
-        self.layer = tape.running if tape.running in tape.times else None
-        """The layer that has allocated it, if that stands for more."""
+        layer, step = tape.running
+        self.layer = layer if layer in tape.times else None
+        """The layer that has allocated it, if that stands for more; the step likewise."""
+        self.step = None if step is ONCE else step
 
     @property
     def times(self):
-        return self.tape.times.get(self.layer, 1)
+        times = self.tape.times.get(self.layer, 1)
+        return times if self.step is None else times * self.step.times
 
     def resize(self, n_bytes) -> None:
         """Free the bytes and allocate others, for the same tensors (`UntypedStorage.resize_`)."""
@@ -397,10 +439,17 @@ class Storage:
     def __del__(self):
         tape = self.tape
         n_bytes = self.n_bytes
-        tape.live = tape.live - (n_bytes if self.layer is None else n_bytes * self._times_here())
+        if self.layer is not None or self.step is not None:
+            n_bytes = n_bytes * self._times_here()
+        tape.live = tape.live - n_bytes
 
     def _times_here(self):
-        return self.times if self.tape.layer_that_runs() is None else 1
+        tape = self.tape
+        is_outside = self.layer is not None and tape.layer_that_runs() is None
+        times = tape.times[self.layer] if is_outside else 1
+        if self.step is not None and tape.step_that_runs() is None:
+            times = times * self.step.times
+        return times
 
 
 class Tensor:

@@ -5,6 +5,8 @@ Source: aten/src/ATen/native/TensorShape.cpp, aten/src/ATen/TensorUtils.cpp (`co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import clone_contiguous, contiguous
 from modelbudget.operations.memory_layout import is_contiguous, is_unit
@@ -17,6 +19,8 @@ from modelbudget.operations.tape import (
     empty,
     product,
     real_of,
+    steps,
+    steps_of,
     view_of,
 )
 
@@ -236,16 +240,26 @@ def chunk(x: Tensor, n: int, dim: int = -1) -> list[Tensor]:
     return split(x, sizes, dim)
 
 
-def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
-    """Return views of each number of a dimension, whose gradients are stacked."""
+def unbind(x: Tensor, dim: int = 0, by_step: bool = False) -> list[Tensor]:
+    """Return views of each number of a dimension, whose gradients are stacked.
+
+    `by_step`: for a loop over them, as many as it runs (`steps`).
+    """
     dim = dim % len(x.shape)
-    parts = [_without_dimension(x, dim) for _ in range(x.shape[dim])]
+    n = x.shape[dim]
+    parts = [_without_dimension(x, dim) for _ in (steps_of(n) if by_step else range(n))]
     shape, dtype = parts[0].shape, x.dtype
 
     def gradients(_, *of_parts):
         from modelbudget.operations.joining import stack
 
         zeros = (view_of(empty((), dtype), shape, (0,) * len(shape)) for g in of_parts if g is None)
-        return stack([next(zeros) if g is None else g for g in of_parts], dim)
+        return stack([next(zeros) if g is None else g for g in of_parts], dim, n)
 
     return with_node("unbind", parts, [x], gradients)
+
+
+def steps_over(dim: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Run a loop over a dimension: the views of each step."""
+    views = (unbind(x, dim, by_step=True) for x in tensors)
+    return steps(zip(*views, strict=True), tensors[0].shape[dim])

@@ -13,13 +13,24 @@ several are not. A model of which two at each end are too few runs as deep as it
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain, count, cycle, groupby, islice
 from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
-from modelbudget.operations.tape import Active, Repeat, repeating
-from modelbudget.quantities.length import OfPhases
+from modelbudget.operations.tape import Active, Allocation, Repeat, repeating
+
+
+@dataclass(kw_only=True)
+class OfPhases:
+    """What a run of a program gives of its phases: its peaks, and its allocations if listed."""
+
+    peaks: dict[Any, Any] = field(default_factory=dict)
+    allocations: dict[Any, list[Allocation]] = field(default_factory=dict)
+    remainder: int = field(default=0, compare=False)
+    """Bytes that are live at the end and should not be, of a run with numbers."""
+
 
 Result = TypeVar("Result", bound=OfPhases)
 

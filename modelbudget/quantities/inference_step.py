@@ -10,7 +10,7 @@ from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active, Tape, empty, running_on
 from modelbudget.operations.views import narrow
-from modelbudget.quantities.length import OfPhases, of_any_length
+from modelbudget.quantities.depth import OfPhases
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
 from modelbudget.quantities.training_step import check_devices
 
@@ -42,11 +42,7 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
     if run.context_parallel > 1:
         raise NoProgramError(f"context_parallel: {run.context_parallel} in inference")
-
-    def compute(run, lists_allocations):
-        return _inference(program, a, run, lists_allocations)
-
-    return of_any_length(compute, a, run, lists_allocations)
+    return _inference(program, a, run, lists_allocations)
 
 
 def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: RunConfig) -> None:

@@ -33,8 +33,7 @@ from modelbudget.operations.tape import (
     empty,
     running_on,
 )
-from modelbudget.quantities.depth import of_any_depth
-from modelbudget.quantities.length import OfPhases, of_any_length
+from modelbudget.quantities.depth import OfPhases, of_any_depth
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -102,8 +101,6 @@ class Passes(OfPhases):
         """
         if key not in self.peaks:
             self.peaks[key] = peak_of(tape)
-            if tape.allocations is not None:
-                self.allocations[key] = tape.allocations
             self.live[key, "before"], self.live[key, "after"] = before, tape.live
             self.results[key] = 0 if result is None else result.storage.n_bytes
             if leaf is not None and leaf.grad is not None:
@@ -157,13 +154,15 @@ def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig)
 
     def of_depth(layers) -> Steps:
         depth = {"n_layer": layers.n_layer}
-        shallow = (
+        shallow = [
             stage._replace(architecture=stage.architecture.model_copy(update=depth))
             for stage in stages
-        )
+        ]
+        if len(stages) == 1:  # as its passes
+            shallow = [stages[0]._replace(architecture=layers)]
         return _run_optimizer(tuple(shallow), letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
 
-    return of_any_depth(of_depth, deepest.architecture, keeps_pattern=True)
+    return of_any_depth(of_depth, deepest.architecture, keeps_pattern=len(stages) > 1)
 
 
 def stages_of(a, run: RunConfig) -> tuple[Layers, ...]:
@@ -266,19 +265,11 @@ def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
 @lru_cache(maxsize=128)
 def _run_passes(stage: Layers, letters: str, run: RunConfig, repeats: Repeats) -> Passes:
     """Run the passes of a stage; `repeats`: those that are active."""
-
-    def compute(run: RunConfig, lists_allocations: bool) -> Passes:
-        return _passes_of_text(stage, letters, run, lists_allocations)
-
-    return of_any_length(compute, stage.architecture, run, False)
-
-
-def _passes_of_text(stage: Layers, letters: str, run: RunConfig, lists_allocations: bool) -> Passes:
     passes = Passes()
     shape = run.batch, run.length // parts_of_length(run), stage.architecture.d_model
     order = Stage({}, Saved(Counter(), Counter()), run)
     pending: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
-    with running_on(tape_of(run, lists_allocations)) as tape:
+    with running_on(tape_of(run)) as tape:
         model = _make(tape, stage, run)
         _declare(passes, stage, run, tape)
         if tape.adapter is not None:

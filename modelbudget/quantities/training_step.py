@@ -25,7 +25,7 @@ from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.operations.tape import BYTES, Active, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
-from modelbudget.quantities.length import OfPhases, of_any_length
+from modelbudget.quantities.depth import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
 from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
@@ -62,26 +62,14 @@ def training_step(
     """Run training steps of a program; without any, one forward and backward pass.
 
     In the second step the states of the optimizer are resident. `preference`: the loss of a
-    trainer in place of the run's, of whose texts none is shortened. Raises NoProgramError for a
-    part or a setting that has no program.
+    trainer in place of the run's. Raises NoProgramError for a part or a setting that has no
+    program.
     """
     check_devices(run)
     check_heads(a, run)
     run = of_microbatch(of_own_tokens(run))
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
-
-    def compute(run, lists_allocations):
-        return _training_step(program, a, run, lists_allocations, n_steps, preference)
-
-    if preference is not None:
-        return compute(run, lists_allocations)
-    return of_any_length(compute, a, run, lists_allocations)
-
-
-def _training_step(
-    program, a, run: RunConfig, lists_allocations: bool, n_steps, preference=None
-) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations)) as tape:
         model = make_model(tape, program, a, run)
         if tape.adapter is not None:
@@ -111,10 +99,7 @@ def _training_step(
                 _forward_backward(tape, step, model, run, (tokens, targets), preference)
                 _finish(tape, step, "second.forward_backward")
             elif number:  # the same, over the states of the optimizer
-                first, second = PHASES[0], PHASES[2]
-                more = tape.live - before
-                step.peaks[second] = step.peaks[first] + more
-                step.repeats[second] = first, more
+                step.peaks[PHASES[2]] = step.peaks[PHASES[0]] + (tape.live - before)
                 tape.restart("backward")
                 again(trained)
             tape.restart("optimizer")
@@ -129,7 +114,7 @@ def _training_step(
             more = optimizer.n_bytes_of_states() - n_kept + sum(kept)
             step.remainder = tape.live - before - more
     if n_steps and is_divided(run) and not has_parts_of_gradients(run):
-        step.peaks, step.allocations, step.repeats = {}, {}, {}  # are not known
+        step.peaks, step.allocations = {}, {}  # are not known
     return step
 
 
@@ -360,31 +345,23 @@ def pass_alone(
     check_devices(run)
     if is_sharded(run):
         raise NoProgramError(f"zero: {run.zero} in a pass alone")
-
-    def compute(run: RunConfig, lists_allocations: bool) -> TrainingStep:
-        step = TrainingStep()
-        with running_on(tape_of(run, lists_allocations)) as tape:
-            model = make_model(tape, program, a, run)
-            tape.live = tape.live - sum(
-                p.storage.n_bytes * p.storage.times for p in tape.parameters
-            )
-            before = tape.live
-            tokens, mask = (empty((run.batch, run.length), "int64") for _ in range(2))
-            inputs = tape.live - before
-            tape.restart(PHASE)
-            tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
-            with nullcontext() if leaves_graph else tape.without_graph():
-                if preference is not None:
-                    _left = preference.log_probabilities(model, tokens, mask)
-                elif hasattr(model, "states"):
-                    _left = model.states(tokens)
-                else:
-                    raise NoProgramError(f"{a.name()}: states without logits")
-            step.peaks[PHASE] = peak_of(tape)
-            step.saved[MODEL] = tape.live - inputs
-            step.allocations[PHASE] = tape.allocations or []
-        return step
-
-    if preference is not None:
-        return compute(run, False)
-    return of_any_length(compute, a, run, lists_allocations=False)
+    step = TrainingStep()
+    with running_on(tape_of(run)) as tape:
+        model = make_model(tape, program, a, run)
+        tape.live = tape.live - sum(p.storage.n_bytes * p.storage.times for p in tape.parameters)
+        before = tape.live
+        tokens, mask = (empty((run.batch, run.length), "int64") for _ in range(2))
+        inputs = tape.live - before
+        tape.restart(PHASE)
+        tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
+        with nullcontext() if leaves_graph else tape.without_graph():
+            if preference is not None:
+                _left = preference.log_probabilities(model, tokens, mask)
+            elif hasattr(model, "states"):
+                _left = model.states(tokens)
+            else:
+                raise NoProgramError(f"{a.name()}: states without logits")
+        step.peaks[PHASE] = peak_of(tape)
+        step.saved[MODEL] = tape.live - inputs
+        step.allocations[PHASE] = tape.allocations or []
+    return step

@@ -1,8 +1,7 @@
 """A regime: the quantities of a program as polynomials, and the rows in which they hold.
 
 One run with symbols (`symbolic_sizes.py`) gives them; nothing in a program knows whether its sizes
-are numbers or symbols. Deep models and long texts follow from short ones, as in
-`quantities/depth.py` and `quantities/length.py`.
+are numbers or symbols. Deep models follow from shallow ones, as in `quantities/depth.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from modelbudget.architecture.record import Record
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active
 from modelbudget.quantities.depth import shallow
-from modelbudget.quantities.length import short
 from modelbudget.regimes.moments import Largest, nothing
 from modelbudget.regimes.symbolic_sizes import (
     LEAST,
@@ -62,15 +60,13 @@ class Regime:
             # No field is negative.
             is_number = _is_zero(fields[name] - number) if number else 1 - positive(fields[name])
             holds = holds * is_number
-        for name, (of_record, (base, factors, _)) in self.symbols.fields.items():
+        for name, (of_record, (base, factors)) in self.symbols.fields.items():
             whole = values.step(factors) * values.monomial((name,)) + base
             if name not in LEAST_OF:
                 least = self.least.get(name, LEAST)
                 holds = holds * positive(values.monomial((name,)) + (1 - least))
             if factors:
-                holds = holds * _is_zero(values.without_remainder(of_record) - whole)
-        for name in self.symbols.remainders:
-            holds = holds * positive(values.monomial((name,)) + (1 - LEAST))
+                holds = holds * _is_zero(fields[of_record] - whole)
         for (terms, sign), answer in self.symbols.answers.items():
             value = values.polynomial(dict(terms))
             is_so = positive(value) if sign == ">" else _is_zero(value)
@@ -126,20 +122,10 @@ class Values:
         if not names:
             return 1
         if names[0] in self.symbols.fields:
-            field, (base, factors, _) = self.symbols.fields[names[0]]
-            value = self.without_remainder(field)
-            value = value - base if base else value
+            field, (base, factors) = self.symbols.fields[names[0]]
+            value = self.fields[field] - base if base else self.fields[field]
             return value // self.step(factors) if factors else value
-        if names[0] in self.symbols.remainders:
-            field, modulus = self.symbols.remainders[names[0]]
-            return self.fields[field] - modulus * (ceil_div(self.fields[field] + 1, modulus) - 1)
         return ceil_div(*map(self.of, self.symbols.quotients[names[0]]))
-
-    def without_remainder(self, field: str):
-        """Return a field, less its remainder if that is a symbol."""
-        name = f"{field}%"
-        is_symbol = name in self.symbols.remainders
-        return self.fields[field] - self.monomial((name,)) if is_symbol else self.fields[field]
 
     def step(self, factors):
         step: Any = 1
@@ -166,7 +152,7 @@ def traced(
 
     `like`: regimes of similar models, whose fields were divided by the same numbers.
     """
-    forms = _forms(a, run, varying)
+    forms = _forms(a, varying)
     numbers = dict(a) | dict(run)
     for name, form in (
         form_of_field
@@ -212,26 +198,14 @@ def _simplest(value):
     return value.kept[0] if len(value.kept) == 1 else tuple(value.kept)
 
 
-def _forms(a, run, varying: set[str]) -> dict[str, Form]:
-    """Return the fields that are symbols.
-
-    Depth is one where few layers stand for more of them, and the length of a text that is computed
-    token by token where few tokens do.
-    """
+def _forms(a, varying: set[str]) -> dict[str, Form]:
+    """Return the fields that are symbols: depth is one where few layers stand for more of them."""
     fields = type(a).model_fields
     sizes = {name for name in varying if name in fields and fields[name].annotation is int}
     forms = {name: Form() for name in sorted(sizes | varying & {*SIZES_OF_RUN})}
-    layers, tokens = forms.pop("n_layer", None) and shallow(a), short(a, run)
-    if layers:
+    if layers := forms.pop("n_layer", None) and shallow(a):
         base = a.n_layer - layers.n_left_out * layers.period
         forms["n_layer"] = Form(base, (layers.period,))
-    if tokens and "length" in forms:
-        least = run.length - tokens.n_left_out * tokens.period
-        remainder = run.length % tokens.period
-        is_symbol = remainder >= LEAST
-        forms["length"] = Form(
-            least - remainder * is_symbol, (tokens.period,), tokens.period * is_symbol
-        )
     return forms
 
 
@@ -244,9 +218,8 @@ def _sizes(a, run, forms: Mapping[str, Form]) -> dict[str, Any]:
         if name not in forms:
             return fields[name]
         if name not in sizes:
-            base, factors, modulus = forms[name]
-            remainder = fields[name] % modulus if modulus else 0
-            step, value = 1, fields[name] - base - remainder
+            base, factors = forms[name]
+            step, value = 1, fields[name] - base
             for factor in factors:
                 is_field = isinstance(factor, str)
                 step = (size(factor) if is_field else factor) * step
@@ -257,9 +230,6 @@ def _sizes(a, run, forms: Mapping[str, Form]) -> dict[str, Any]:
             else:
                 Symbols.active.fields[symbol_name] = name, forms[name]
                 sizes[name] = step * symbol(symbol_name, value) + base
-                if modulus:
-                    Symbols.active.remainders[f"{name}%"] = name, modulus
-                    sizes[name] = sizes[name] + symbol(f"{name}%", remainder)
         return sizes[name]
 
     for name in forms:

@@ -29,14 +29,10 @@ LEAST_OF = {"batch": 1}
 
 
 class Form(NamedTuple):
-    """A field as base + factors · symbol, and a remainder, which is another symbol.
-
-    A factor is a number or another field. A remainder is that of the field modulo `modulus`.
-    """
+    """A field as base + factors · symbol. A factor is a number or another field."""
 
     base: int = 0
     factors: tuple[int | str, ...] = ()
-    modulus: int = 0
 
 
 class Question(NamedTuple):
@@ -61,8 +57,6 @@ class Symbols:
     values: dict[str, int] = field(default_factory=dict)
     fields: dict[str, tuple[str, Form]] = field(default_factory=dict)
     """The field of each symbol that stands for one, and its form."""
-    remainders: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The field and the modulus of each symbol that is a remainder: less than the modulus."""
     answers: dict[Question, bool] = field(default_factory=dict)
     quotients: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Symbols that are a quotient, rounded up: numerator and denominator."""
@@ -333,8 +327,6 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
             return _divided(whole, y) + _rounded(broken.get((), 0), y, is_rounded_up)
         if len(broken) == 1:
             ((names, c),) = broken.items()
-            if c == len(names) == 1 and Symbols.active.remainders.get(names[0], ("", 0))[1] == y:
-                return _divided(whole, y) + int(is_rounded_up)
             factor = y // gcd(c, y)
             for name in names:
                 if name in Symbols.active.fields and Symbols.active.values[name] % factor == 0:

@@ -160,7 +160,7 @@ def test_a_step_in_the_backward_pass_equals_its_trace(mixed, name, settings):
 
 
 def test_a_step_in_the_backward_pass_of_tokens_one_by_one():
-    """Only this sees three short runs read as one of 9 tokens: updates follow the last token."""
+    """Nine tokens, of which one stands for five: an update follows the last of its gradients."""
     a = TINY_MODELS["Zamba2"]
     run = RunConfig(length=9, optimizer_in_backward=True)
     with uninitialised():

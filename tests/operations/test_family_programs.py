@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.encoder import Encoder
-from modelbudget.quantities import length
-from modelbudget.quantities.depth import of_any_depth, shallow
-from modelbudget.quantities.inference_step import _inference, inference
-from modelbudget.quantities.length import short
-from modelbudget.quantities.training_step import _training_step, training_step
+from modelbudget.operations.tape import all_steps
+from modelbudget.quantities.depth import of_any_depth
+from modelbudget.quantities.inference_step import inference
+from modelbudget.quantities.training_step import training_step
 
 few_examples = settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 DEEP = {  # ALBERT's layers are few ones, passed again and again
@@ -58,17 +57,17 @@ def test_an_encoder_reads_all_tokens_in_one_pass(model, has_head):
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_shallow_and_short_runs_are_a_deep_and_long_one(name, monkeypatch):
+def test_few_layers_and_steps_are_all_of_them(name):
     """Only this sees a family whose layers, or tokens, do not repeat as these runs assume."""
-    monkeypatch.setattr(length, "FEWER", 0)  # three runs however short the long one is
     a, run = deep(DEEP[name]), RunConfig(batch=2, length=12)
     program = type(a).program()
-    assert shallow(a) or short(a, run)
     step = of_any_depth(lambda a: training_step(program, a, run), a)
-    assert step == _training_step(program, a, run, False, 2)
+    with all_steps():
+        assert step == training_step(program, a, run)
     if type(a).has_cache or type(a).reads_all_at_once:
         step = of_any_depth(lambda a: inference(program, a, run), a, 1)
-        assert step == _inference(program, a, run, False)
+        with all_steps():
+            assert step == inference(program, a, run)
 
 
 @pytest.mark.parametrize(("name", "n_layers"), [("RoBERTa", [3]), ("Transformer-XL", [3, 5])])
@@ -86,7 +85,7 @@ def test_one_period_at_each_end_is_enough_unless_layers_share_a_tensor(name, n_l
         return training_step(type(a).program(), a, run)
 
     of_few = of_any_depth(step, a)
-    assert of_few.peaks == _training_step(type(a).program(), a, run, False, 2).peaks
+    assert of_few.peaks == training_step(type(a).program(), a, run).peaks
     assert depths == n_layers
 
 

@@ -15,7 +15,7 @@ from modelbudget.operations.part import NoProgramError, make_part
 __all__ = ["FIELDS", "SIZES"]
 
 GROUP = "attention"
-TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
+LOOPS_OVER_TOKENS = True
 
 
 def tensors(a: Fields) -> list[Tensor]:

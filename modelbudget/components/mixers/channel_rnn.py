@@ -9,12 +9,12 @@ from modelbudget.operations.elementwise import add, mul, tanh
 from modelbudget.operations.joining import stack
 from modelbudget.operations.part import parameter
 from modelbudget.operations.reductions import mean, sum_over
-from modelbudget.operations.tape import empty, steps
-from modelbudget.operations.views import unbind, unsqueeze
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import steps_over, unsqueeze
 
 GROUP = "recurrence"
+LOOPS_OVER_TOKENS = True
 SIZES = ("d_hidden",)
-TOKENS_PER_STEP = 1
 
 
 class ChannelRNNFields(Architecture):
@@ -48,10 +48,10 @@ def program(a: Fields, r: Run):
         state = cache.tensors[0] if cache else empty((x.shape[0], *cells), x.dtype)
         bias = sum_over(biases, [0])
         outputs = []
-        for step in steps(unbind(x, 1)):
+        for (step,) in steps_over(1, x):
             carried = einsum("bdj,dij->bdi", state, hidden)
             state = tanh(add(add(mul(unsqueeze(step, -1), input_), carried), bias))
             outputs.append(mean(state, [-1]))
-        return stack(outputs, 1)
+        return stack(outputs, 1, x.shape[1])
 
     return forward

@@ -29,7 +29,7 @@ from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over
-from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.tape import empty, steps, steps_of
 from modelbudget.operations.views import (
     expand,
     flatten,
@@ -42,13 +42,13 @@ from modelbudget.operations.views import (
 )
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = (
     "n_linear_head", "n_linear_key_head", "d_linear_key", "d_linear_value", "d_linear_convolution",
 )  # fmt: skip
 
 CHUNK = 64
 """Tokens of a chunk; a shorter one is padded."""
-TOKENS_PER_STEP = CHUNK
 
 
 class GatedDeltaNetFields(Architecture):
@@ -180,8 +180,8 @@ def _delta_rule(query, key, value, beta, decay, keeps_state):
     new_values = solve_triangular(system, mul(value, unsqueeze(beta, -1)))
     old_values = solve_triangular(system, mul(scaled, unsqueeze(from_start, -1)))
     del system, scaled, between
-    outputs, state = [], None
-    for number in steps(range(n_chunk), CHUNK):
+    outputs, state, n_step = [], None, len(steps_of(n_chunk))
+    for number in steps(range(n_step), n_chunk):
         values = select(new_values, 2)
         if state is None:
             outputs.append(matmul(select(within, 2), values))
@@ -189,12 +189,12 @@ def _delta_rule(query, key, value, beta, decay, keeps_state):
             values = sub(values, matmul(select(old_values, 2), state))
             reading = mul(select(query, 2), unsqueeze(select(from_start, 2), -1))
             outputs.append(add(matmul(reading, state), matmul(select(within, 2), values)))
-        if number + 1 < n_chunk or keeps_state:
+        if number + 1 < n_step or keeps_state:
             last = narrow(select(decay, 2), -1, 1, is_first=False)
             writing = mul(select(key, 2), unsqueeze(exp(sub(last, select(decay, 2))), -1))
             written = matmul(transpose(writing, -1, -2), values)
             state = written if state is None else add(mul(state, unsqueeze(exp(last), -1)), written)
-    return flatten(stack([transpose(y, 1, 2) for y in outputs], 1), 1, 2)
+    return flatten(stack([transpose(y, 1, 2) for y in outputs], 1, n_chunk), 1, 2)
 
 
 def _delta_rule_of_token(query, key, value, beta, decay, state):

@@ -20,13 +20,13 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import matmul
-from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     chunk,
     flatten,
     squeeze,
+    steps_over,
     transpose,
-    unbind,
     unflatten,
     unsqueeze,
 )
@@ -34,8 +34,8 @@ from modelbudget.operations.views import (
 __all__ = ["FIELDS"]
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = ("n_linear_head", "d_linear_key", "d_linear_convolution")
-TOKENS_PER_STEP = 1
 
 
 def matrices(a: Fields) -> list[Matrix]:
@@ -119,12 +119,11 @@ def _scan(query, key, value, beta, decay, state):
     n_head, d, d).
     """
     outputs = []
-    each = (unbind(x, 2) for x in (query, key, value, beta, decay))
-    for q, k, v, b, kept in steps(zip(*each, strict=True)):
+    for q, k, v, b, kept in steps_over(2, query, key, value, beta, decay):
         state = mul(unsqueeze(kept, -1), state)
         known = squeeze(matmul(unsqueeze(k, -2), state), -2)
         state = add(
             state, mul(unsqueeze(k, -1), unsqueeze(mul(sub(v, known), unsqueeze(b, -1)), -2))
         )
         outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
-    return stack(outputs, 1), state
+    return stack(outputs, 1, query.shape[2]), state

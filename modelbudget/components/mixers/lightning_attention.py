@@ -14,12 +14,12 @@ from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
 from modelbudget.operations.products import matmul
-from modelbudget.operations.tape import empty, steps
-from modelbudget.operations.views import flatten, split, squeeze, unbind, unflatten, unsqueeze
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import flatten, split, squeeze, steps_over, unflatten, unsqueeze
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = ()
-TOKENS_PER_STEP = 1
 FIELDS = AttentionFields
 
 
@@ -52,10 +52,10 @@ def program(a: Fields, r: Run):
         query, key, value = split(mixed, [a.d_head] * 3)
         state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
         decay, outputs = _decay(a.n_head, x.dtype), []
-        for q, k, v in steps(zip(unbind(query, 1), unbind(key, 1), unbind(value, 1), strict=True)):
+        for q, k, v in steps_over(1, query, key, value):
             state = add(mul(decay, state), mul(unsqueeze(k, -1), unsqueeze(v, -2)))
             outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
-        y = norm(flatten(stack(outputs, 1), 2))
+        y = norm(flatten(stack(outputs, 1, x.shape[1]), 2))
         return output(mul(sigmoid(gate(x)), y))
 
     return forward

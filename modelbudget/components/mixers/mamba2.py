@@ -8,8 +8,8 @@ from modelbudget.components import mamba2_block
 from modelbudget.memory.parameter_tensors import Tensor, counted
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_mamba_convolution")
-TOKENS_PER_STEP = mamba2_block.TOKENS_PER_STEP
 
 
 class Mamba2Fields(Architecture):

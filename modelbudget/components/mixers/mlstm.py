@@ -24,12 +24,12 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.reductions import sum_over
-from modelbudget.operations.tape import empty, steps
-from modelbudget.operations.views import flatten, unbind, unflatten, unsqueeze
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import flatten, steps_over, unflatten, unsqueeze
 
 GROUP = "recurrence"
+LOOPS_OVER_TOKENS = True
 SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
-TOKENS_PER_STEP = 1
 
 
 class MLSTMFields(Architecture):
@@ -114,8 +114,7 @@ def _scan(query, key, value, write, keep, state):
     """
     matrix, normaliser, m = state
     outputs = []
-    each = (unbind(x, 1) for x in (query, key, value, write, keep))
-    for q, k, v, i, f in steps(zip(*each, strict=True)):
+    for q, k, v, i, f in steps_over(1, query, key, value, write, keep):
         largest = maximum(add(f, m), i)
         kept, written = exp(sub(add(f, m), largest)), exp(sub(i, largest))
         k = mul(unsqueeze(written, -1), k)
@@ -127,4 +126,4 @@ def _scan(query, key, value, write, keep, state):
         read = einsum("bhk,bhkv->bhv", q, to(matrix, q.dtype))
         size = absolute(sum_over(mul(q, normaliser), [-1]))
         outputs.append(div(read, to(unsqueeze(maximum(size, exp(neg(m))), -1), q.dtype)))
-    return stack(outputs, 1), (matrix, normaliser, m)
+    return stack(outputs, 1, query.shape[1]), (matrix, normaliser, m)

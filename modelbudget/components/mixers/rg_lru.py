@@ -24,12 +24,12 @@ from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import baddbmm
-from modelbudget.operations.tape import empty, product, steps
-from modelbudget.operations.views import reshape, transpose, unbind, unsqueeze, view
+from modelbudget.operations.tape import empty, product
+from modelbudget.operations.views import reshape, steps_over, transpose, unsqueeze, view
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
-TOKENS_PER_STEP = 1
 
 
 class RGLRUFields(Architecture):
@@ -116,7 +116,7 @@ def _scan(kept, written, state):
     kept (a) and written (batch, length, d_lru), state (batch, d_lru).
     """
     states = []
-    for keep, new in steps(zip(unbind(kept, 1), unbind(written, 1), strict=True)):
+    for keep, new in steps_over(1, kept, written):
         state = add(mul(keep, state), new)
         states.append(to(state, new.dtype))
-    return stack(states, 1), state
+    return stack(states, 1, kept.shape[1]), state

@@ -11,8 +11,8 @@ from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.part import make_part
 
 GROUP = "state space"
+LOOPS_OVER_TOKENS = True
 SIZES = ("d_scan", "d_scan_state", "d_scan_step", "d_scan_convolution")
-TOKENS_PER_STEP = mamba_block.TOKENS_PER_STEP
 
 
 class SelectiveScanFields(Architecture):

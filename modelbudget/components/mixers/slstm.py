@@ -21,11 +21,12 @@ from modelbudget.operations.elementwise import (
 from modelbudget.operations.joining import stack
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import bmm
-from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     flatten,
     permute,
     reshape,
+    steps_over,
     transpose,
     unbind,
     unflatten,
@@ -33,8 +34,8 @@ from modelbudget.operations.views import (
 )
 
 GROUP = "recurrence"
+LOOPS_OVER_TOKENS = True
 SIZES = ("n_slstm_head", "d_slstm_head", "d_slstm_convolution")
-TOKENS_PER_STEP = 1
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 
@@ -97,10 +98,10 @@ def program(a: Fields, r: Run):
         of_tokens = stack([reshape(transpose(y, 0, 1), (batch, length, width)) for y in made])
         states = cache.tensors if cache else [empty((batch, width), convolved.dtype)] * 4
         outputs = []
-        for new in steps(unbind(add(of_tokens, unsqueeze(unsqueeze(biases, 1), 2)), 2)):
+        for (new,) in steps_over(2, add(of_tokens, unsqueeze(unsqueeze(biases, 1), 2))):
             states = _step(add(new, of_state(to(states[0], new.dtype))), *states)
             outputs.append(to(states[0], new.dtype))
-        return norm(unflatten(stack(outputs, 1), 2, heads))
+        return norm(unflatten(stack(outputs, 1, length), 2, heads))
 
     def by_head(x):
         """(batch, length, d_model) to (n_head, batch · length, d_head)."""
