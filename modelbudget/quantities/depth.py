@@ -12,9 +12,10 @@ read the same tensor, whose first gradient may be a view of something larger, wh
 several are not. A model of which two at each end are too few runs as deep as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, cycle, groupby, islice
+from functools import lru_cache
+from itertools import chain, cycle, groupby, islice
 from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
@@ -79,10 +80,7 @@ def of_any_depth(
     With numbers, whose live bytes can be compared, one layer at each end is tried first.
     `keeps_pattern`: only the number of layers may change.
     """
-    for of_few in [shallow(a, 1, of_layers=True)] * (Active.zero is int) + [shallow(a, n_end)]:
-        if of_few is None:
-            continue
-        few, repeats = with_few_layers(a, of_few, keeps_pattern)
+    for few, repeats in _with_few_layers(a, n_end, keeps_pattern):
         with repeating(repeats):
             result = run(few)
         if not result.remainder:
@@ -91,32 +89,76 @@ def of_any_depth(
     return run(a)
 
 
-def with_few_layers(a, of_few: Shallow, keeps_pattern: bool) -> tuple[Any, list[Repeat]]:
-    """Return the model of a run, and which of its layers stand for more.
-
-    Of numbers, equal layers in a row are three: the first, one for those between, and the last.
-    """
+def _with_few_layers(
+    a, n_end: int, keeps_pattern: bool
+) -> Iterator[tuple[Any, tuple[Repeat, ...]]]:
+    """Yield models of fewer layers, and which of them stand for more."""
     fields = type(a).model_fields
-    n_layer, first = of_few.n_layer + of_few.period, of_few.first
-    period = range(first, first + of_few.period)
-    names = {"n_layer", "n_distinct"} & fields.keys()
-    few = a.model_copy(update=dict.fromkeys(names, n_layer))
     has_pattern = {"mixers", "mlps", "n_dense_layer"} <= fields.keys() and not a.n_mtp_layer
-    if keeps_pattern or Active.zero is not int or not has_pattern:
-        return few, [Repeat(period, of_few.n_left_out)]
-    mixers, mlps = (islice(cycle(x.split()), n_layer) for x in (a.mixers, a.mlps))
-    of_layers = zip(mixers, chain(["mlp"] * a.n_dense_layer, mlps), count(), strict=False)
-    kept, repeats, starts = [], [], {}
-    for _, in_a_row in groupby(of_layers, lambda x: (*x[:2], x[2] in period, x[2] < first)):
-        equal = list(in_a_row)
-        starts[equal[0][2]] = len(kept)
-        if len(equal) > 3:
-            repeats.append(Repeat(range(len(kept) + 1, len(kept) + 2), len(equal) - 2))
-            equal = [equal[0], equal[1], equal[-1]]
-        kept += equal
-    if len(kept) == n_layer:  # so that all have the same model, which is run once
-        return few, [Repeat(period, of_few.n_left_out)]
-    outer = Repeat(range(starts[first], starts[period.stop]), of_few.n_left_out)
-    mixers, mlps, _ = (" ".join(map(str, names)) for names in zip(*kept, strict=True))
-    pattern = {"n_layer": len(kept), "n_dense_layer": 0, "mixers": mixers, "mlps": mlps}
-    return a.model_copy(update=pattern), [outer, *repeats]
+    few = []
+    if Active.zero is int and has_pattern and not keeps_pattern:
+        if of_pattern := _fewer(a.n_layer, a.n_dense_layer, a.mixers, a.mlps):
+            changed, repeats = of_pattern
+            yield a.model_copy(update=changed), repeats
+    elif Active.zero is int:
+        few.append(shallow(a, 1, of_layers=True))
+    for of_few in filter(None, [*few, shallow(a, n_end)]):
+        names = {"n_layer", "n_distinct"} & fields.keys()
+        first, period = of_few.first, of_few.period
+        repeat = Repeat(range(first, first + period), of_few.n_left_out)
+        yield a.model_copy(update=dict.fromkeys(names, of_few.n_layer + period)), (repeat,)
+
+
+@lru_cache(maxsize=256)
+def _fewer(
+    n_layer: int, n_dense_layer: int, mixers: str, mlps: str
+) -> tuple[dict[str, Any], tuple[Repeat, ...]] | None:
+    """Return the fields of a model of fewer layers, and which of them stand for more.
+
+    One of equal periods in a row stands for all, wherever they begin; next to them are layers like
+    theirs. Of more than three equal layers in a row, the second stands for those between the ends.
+    """
+    of_mlps = chain(["mlp"] * n_dense_layer, cycle(mlps.split()))
+    layers = list(islice(zip(cycle(mixers.split()), of_mlps, strict=False), n_layer))
+    if not (periods := _most_periods(layers)):
+        return None
+    start, end, period = periods
+    n = (end - start) // period
+    kept, repeats = min(
+        (_kept(layers, first, period, n) for first in range(start, end - n * period + 1)),
+        key=lambda few: len(few[0]),
+    )
+    if kept == layers[: len(kept)]:
+        return {"n_layer": len(kept)}, repeats
+    names = zip(("mixers", "mlps"), map(" ".join, zip(*kept, strict=True)), strict=True)
+    return {"n_layer": len(kept), "n_dense_layer": 0, **dict(names)}, repeats
+
+
+def _most_periods(layers: Sequence) -> tuple[int, int, int] | None:
+    """Return where equal periods may begin and end, and how long one is, so that most are equal.
+
+    None if there are no two.
+    """
+    most, best = 0, None
+    for period in range(1, len(layers) // 2 + 1):
+        start = 0
+        for end in range(period, len(layers) + 1):
+            if end == len(layers) or layers[end] != layers[end - period]:
+                n_left_out = (end - start - 2) // period * period - period
+                if n_left_out > most:
+                    most, best = n_left_out, (start + 1, end - 1, period)
+                start = end - period + 1
+    return best
+
+
+def _kept(layers: Sequence, first: int, period: int, n: int) -> tuple[list, tuple[Repeat, ...]]:
+    """Return the layers of a run: those of one of n periods, and those before and behind them."""
+    kept, repeats, starts = [], [], []
+    for part in layers[:first], layers[first : first + period], layers[first + n * period :]:
+        starts.append(len(kept))
+        for layer, in_a_row in groupby(part):
+            n_equal = len(list(in_a_row))
+            if n_equal > 3:
+                repeats.append(Repeat(range(len(kept) + 1, len(kept) + 2), n_equal - 2))
+            kept += [layer] * min(n_equal, 3)
+    return kept, (Repeat(range(starts[1], starts[2]), n), *repeats)

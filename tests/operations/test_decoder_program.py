@@ -56,9 +56,19 @@ def test_a_shallow_run_is_a_deep_one(decoder_and_run, n_layer):
 
 
 @settings(max_examples=examples(6), deadline=None)
-@given(lists(sampled_from(LAYERS), min_size=1, max_size=8), integers(0, 5), integers(12, 24), RUNS)
-def test_layers_in_any_order_are_few_of_them(layers, n_dense, n_layer, changes):
-    """Catches equal layers in a row of which three do not stand for all, inside of a period too."""
+@given(
+    lists(sampled_from(LAYERS), min_size=1, max_size=8),
+    lists(sampled_from(LAYERS), max_size=3),
+    integers(0, 5),
+    integers(12, 24),
+    RUNS,
+)
+def test_layers_in_any_order_are_few_of_them(layers, last, n_dense, n_layer, changes):
+    """Catches equal layers in a row of which three do not stand for all, inside of a period too.
+
+    `last`: layers at the end, which may be none of a period.
+    """
+    period, layers = len(layers), (n_layer * layers)[: n_layer - len(last)] + last
     mixers, mlps = (" ".join(names) for names in zip(*layers, strict=True))
     sizes = {"n_vocab": 9, "d_model": 8, "n_head": 2, "n_kv_head": 1, "d_head": 4, "d_ff": 24}
     if "moe" in mlps:
@@ -74,9 +84,8 @@ def test_layers_in_any_order_are_few_of_them(layers, n_dense, n_layer, changes):
         return training_step(program, a, run)
 
     assert of_any_depth(few, a) == training_step(program, a, run)
-    period = len(layers)
     assert len(n_layers) == 1
-    assert n_layers[0] <= min(n_layer, n_dense + 2 * period + 1)
+    assert n_layers[0] <= min(n_layer, n_dense + 2 * period + 1 + len(last))
 
 
 def test_a_peak_in_a_layer_between_the_first_and_the_last():
