@@ -15,6 +15,7 @@ from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError, needed
 from modelbudget.common.paths import HOME, RESULTS, SWEEPS
+from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     needed("sweeps", "workflow", "snakemake")
     path = Path(file)
     checked = read(path, Catalogue(CATALOGUE))
+    if not (checked.sweep.predicts_alone or checked.sweep.solve):  # whose grids take a second
+        expanded(checked)
     place = Path(folder) if folder else path.with_suffix("")
     _prepare(place, path, checked.files)
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile")]

@@ -277,6 +277,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, about):
     assert len(found.stderr.splitlines()) == 1
 
 
+def test_a_sweep_without_a_size_is_refused_by_its_own_name_before_anything_is_written(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "title: t\nquestion: q\nbase: gpt-2\n"
+        "grid: {n_vocab: [8, 9]}\nfixed: {d_model: 64, n_head: 1}\n"
+    )
+    found = command("sweep", "mine.yaml", cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith("mine.yaml: n_layer: missing; it must be given (at n_vocab = 8")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
 def test_a_prediction_imports_neither_torch_nor_tables(llama):
     code = (
         "import sys; from modelbudget.api.command.app import main\n"
