@@ -41,6 +41,7 @@ class Provenance(Strict):
     stand_in: str | None = None
     remark: str | None = None
     same_shape_source: str | None = None
+    contexts: dict[str, Size] | None = None
 
 
 class Model(Provenance):
@@ -109,7 +110,7 @@ class Base(NamedTuple):
 
 def as_spelled(name: str) -> str:
     """Return a name without what people spell differently; dots stay, so that 1.7b is not 17b."""
-    return re.sub(r"[\s:_-]", "", name.casefold())
+    return re.sub(r"[\s:_/-]", "", name.casefold())
 
 
 class Catalogue:
@@ -167,11 +168,22 @@ def find(folder: Path, name: str) -> Base:
     if base := of_same_shape(folder, name):
         return base
     catalogue = Catalogue(folder)
-    for base in catalogue.bases.values():
-        for known in (base.name, *base.model.same_shape) if base.model else ():
-            if as_spelled(name) in (as_spelled(known), as_spelled(_without_owner(known))):
-                return catalogue[known]
+    copied = re.sub("-gguf$", "", _without_owner(name), flags=re.IGNORECASE)
+    for spelled in dict.fromkeys((name, copied)):
+        for base in catalogue.bases.values():
+            for known in (base.name, *base.model.same_shape) if base.model else ():
+                if as_spelled(spelled) in (as_spelled(known), as_spelled(_without_owner(known))):
+                    of_name = catalogue[known]
+                    return of_name if spelled == name else _copy(of_name, name)
     return catalogue[name]
+
+
+def _copy(base: Base, name: str) -> Base:
+    """Return a model under the name of another owner's copy of it, as a page of GGUF files is."""
+    line = f"taken for {base.name}, by its name; its own config.json was not read"
+    has_name = base.label.startswith(base.name)
+    label = f"{name}{base.label.removeprefix(base.name)}" if has_name else f"{name} ({base.label})"
+    return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
 
 
 def of_same_shape(folder: Path, name: str) -> Base | None:
@@ -193,10 +205,13 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
     whole = {n: base for n, base in named.items() if n.casefold() == name.casefold()} or named
     if len({base.name for base in whole.values()}) > 1:
         raise InputError([f"MODEL = {show(name)}: of several owners; allowed: {', '.join(whole)}"])
-    for base in whole.values():
-        line = f"has the shape of {base.name} ({cast(Model, base.model).same_shape_source})"
+    for shape_name, base in whole.items():
+        model = cast(Model, base.model)
+        line = f"has the shape of {base.name} ({model.same_shape_source})"
         label = f"{name} (shape of {base.label})"
-        return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
+        contexts = [n for part, n in (model.contexts or {}).items() if part in shape_name]
+        fields = base.fields | ({"n_ctx": contexts[0]} if contexts else {})
+        return base._replace(name=name, label=label, fields=fields, notes=(*base.notes, Note(line)))
     return None
 
 

@@ -64,7 +64,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("lock gpt-2-124m -o .", ".: a folder; allowed: a file to write"),
         ("measure gpt-2-124m --device tpu", "'meta', 'auto', 'cpu', 'cuda'"),
         ("llama-5-8b", "did you mean llama-3-8b?"),
-        ("google/gemma-3-4b-it", "no published model here; the nearest is gemma-3-4b; if "),
+        ("google/gemma-3-4b-it-AWQ", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
         ("llama-3-8b --trainer --fit h100", "--trainer: no value; write --trainer dpo|grpo"),
         ("llama-3-8b --trainer dpo --fit", "--fit: no value; write --fit ACCELERATOR"),
@@ -276,6 +276,41 @@ def test_a_name_of_two_owners_is_read_in_full(tmp_path):
         assert named_models.find(tmp_path, name).fields["n_layer"] == n_layer
     with pytest.raises(mb.InputError, match="'tiny-1': of several owners; allowed: A/Tiny-1, b/T"):
         named_models.find(tmp_path, "tiny-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "as_model", "n_ctx"),
+    [
+        ("unsloth/Meta-Llama-3.1-8B-Instruct", "llama-3-8b", 131072),
+        ("bartowski/Qwen_Qwen3-32B-GGUF", "qwen-3-32b", 32768),
+        ("unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF", "qwen-3-30b-a3b", 262144),
+        ("lmstudio-community/gpt-oss-20b-GGUF", "gpt-oss-20b", 131072),
+    ],
+)
+def test_a_copy_of_a_model_is_taken_for_it_by_name(name, as_model, n_ctx):
+    """Pages of GGUF files have no config.json, which the answer named instead."""
+    base = find(name)
+    assert base.label.startswith(f"{name} (")
+    assert base.fields == find(as_model).fields | {"n_ctx": n_ctx}
+    assert "by its name; its own config.json was not read" in base.notes[-1].text
+    with pytest.raises(mb.InputError, match="nearest is qwen-3-8b"):
+        find("Qwen/Qwen3-8B-AWQ")  # whose config.json has the format
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ctx"),
+    [
+        ("llama-3.1-8b", 131072),
+        ("Llama-3.3-70B-Instruct", 131072),
+        ("meta-llama/Meta-Llama-3-8B", 8192),
+        ("mistral-small-3.2", 131072),
+        ("Qwen/Qwen3-4B-Instruct-2507", 262144),
+        ("qwen2.5-coder-7b", 32768),
+    ],
+)
+def test_a_model_of_the_same_shape_has_its_own_context(name, n_ctx):
+    """By config.json: a line said that vLLM refuses 32,768 tokens of Llama 3.1, as of Llama 3."""
+    assert find(name).fields["n_ctx"] == n_ctx
 
 
 @pytest.mark.parametrize(
