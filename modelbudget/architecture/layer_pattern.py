@@ -4,6 +4,8 @@
 formula can take it apart.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -12,11 +14,14 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.common.suggestions import did_you_mean
 
 
-def pattern(*allowed: str):
-    """Return the type of a layer-pattern field: allowed names, separated by spaces."""
+def pattern(*allowed: str, also: Mapping[str, str] = MappingProxyType({})):
+    """Return the type of a layer-pattern field: allowed names, separated by spaces or commas.
+
+    `also`: names elsewhere → those here.
+    """
 
     def check(text: str) -> str:
-        names = text.split()
+        names = [also.get(name, name) for name in text.replace(",", " ").split()]
         wrong = [name for name in names if name not in allowed]
         if wrong or not names:
             hints = "".join(did_you_mean(name, allowed) for name in wrong)

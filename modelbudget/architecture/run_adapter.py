@@ -13,6 +13,11 @@ TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
 )  # fmt: skip
+NAMES_OF_CLASSES = {
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
+    "up_proj": "up", "down_proj": "down", "qkv_proj": "query_key_value", "gate_up_proj": "gate_up",
+}  # fmt: skip
+"""Linear layers of classes with the names of Llama or Phi 3, as in PEFT's `target_modules`."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
 OF_ADAPTER = (
@@ -31,7 +36,7 @@ class Adapter(Record):
     adapter_block: Count = 32
     adapter_frequencies: Count = 1000
     virtual_tokens: Count = 20
-    adapter_targets: pattern(*TARGETS) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
+    adapter_targets: pattern(*TARGETS, also=NAMES_OF_CLASSES) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
     adapter_dtype: Literal["float32", "dtype"] = "float32"
     adapter_dropout: bool = False
     trained: pattern("default", *PARTS) = "default"  # pyright: ignore[reportInvalidTypeForm]

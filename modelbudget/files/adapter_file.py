@@ -10,6 +10,7 @@ from math import prod
 
 from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import NAMES_OF_CLASSES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.operations.part import NoProgramError
@@ -22,8 +23,7 @@ CLASSES = (
 )  # fmt: skip
 """Classes whose layers have these names."""
 PARTS = {"attention": "self_attn", "mlp": "mlp"}
-ROLES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj",
-         "gate": "gate_proj", "up": "up_proj", "down": "down_proj"}  # fmt: skip
+ROLES = {role: name for name, role in NAMES_OF_CLASSES.items()}
 AS_LAYER = ("lora_A", "lora_B", "oft_R")
 """Tensors that are the weight of a layer of their own; not those of AdaLoRA."""
 NOT_SAVED = "ranknum"

@@ -132,6 +132,10 @@ PEFT_TABLE = [
     ({"adapter": "pvera", "adapter_rank": 64}, 121_856),
     ({"adapter": "loha", "adapter_rank": 32}, 18_350_080),
     ({"adapter": "lokr", "adapter_rank": 32, "adapter_block": 4}, 2_294_656),
+    (
+        {"adapter": "lora", "adapter_rank": 10, "adapter_targets": "gate_proj,up_proj, down_proj"},
+        9_461_760,
+    ),
     ({"adapter": "ia3", "adapter_targets": "key value down"}, 286_720),
     ({"adapter": "boft", "adapter_block": 4}, 802_816),
     ({"adapter": "c3a", "adapter_block": 64}, 5_505_024),

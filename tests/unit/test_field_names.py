@@ -4,7 +4,9 @@ from typing import get_args
 
 import pytest
 
+from modelbudget.architecture.optimizers import NAMES
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common import suggestions
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import did_you_mean, field_names
@@ -19,6 +21,7 @@ TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 def test_every_field_and_quantity_exists():
     known = {field for one in (RunConfig, *families().values()) for field in one.model_fields}
     known |= {"devices"}  # an option of the command alone
+    known |= {*NAMES, *FORMATS}  # values that trainers have other names for
     assert field_names().keys() <= known | set(get_args(Quantity)) | all_parts().keys()
     assert {tool for tools in field_names().values() for tool in tools} == TOOLS
 
@@ -26,6 +29,25 @@ def test_every_field_and_quantity_exists():
 def test_keys_that_mean_a_field_in_every_class_are_its_names():
     for key, field in shared_keys().sizes.items():
         assert key in field_names()[field]["huggingface"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("gradient_accumulation_steps", "n_microbatch"), ("per_device_train_batch_size", "batch"),
+     ("cutoff_len", "length"), ("fsdp", "zero"), ("use_liger_kernel", "loss_kernel")],
+)  # fmt: skip
+def test_keys_of_trainers_are_names_of_settings(name, ours):
+    """Typed after --set, each had no suggestion, or fused, of other letters alone."""
+    assert did_you_mean(name, RunConfig.model_fields) == f"; did you mean {ours}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("adamw_torch_fused", "adamw"), ("adamw_bnb_8bit", "adamw-8bit"),
+     ("paged_adamw_8bit", "paged-adamw-8bit")],
+)  # fmt: skip
+def test_optimizers_of_trainer_are_ours(name, ours):
+    assert did_you_mean(name, NAMES) == f"; did you mean {ours}?"
 
 
 @pytest.mark.parametrize(
