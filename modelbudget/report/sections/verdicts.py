@@ -15,6 +15,7 @@ from modelbudget.report.predicted_readings import readings_of
 from modelbudget.report.ratios import ratios
 from modelbudget.report.section import Page, Section
 from modelbudget.report.zoo_tables import tallies
+from modelbudget.sweeps.quantity_names import OF_RUN
 
 MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20
@@ -45,6 +46,9 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "more_failures": len(failures) - MOST_FAILURES,
         "trust": trust_section(ordered(results.sweeps)),
         "devices": sorted(sum((Counter(v.models) for v in verdicts), Counter()).items()),
+        "has_runs": any(
+            OF_RUN & {*sweep.summary["measure"]["quantities"]} for sweep in results.sweeps
+        ),
         "most": most_of_classes(ordered(results.sweeps)),
         "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
         "on_request": [(name, title) for name, title in results.on_request if name not in shown],
