@@ -39,6 +39,7 @@ class Step(Record):
     batch: Count = 1
     length: Count = 1024
     target_length: Size = 0
+    padding: bool = False
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     weights: Literal[WEIGHTS] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
     weight_group: Size = Field(

@@ -11,9 +11,13 @@ SWITCHES = {
     "dropout": "not dropout",
     "gradient_accumulation_fusion": "not gradient_accumulation_fusion",
     "attention_kernel": "attention_kernel != 'written_out'",
+    "padding": "not padding",
 }
 """For some switches, what holds where they are off; for others, their default."""
-OTHERS = {"attention_kernel": "flash, efficient or math"}
+OTHERS = {
+    "attention_kernel": "flash, efficient or math",
+    "padding": "false, or true with implementation: transformers, without an adapter",
+}
 """What is allowed besides the default."""
 
 

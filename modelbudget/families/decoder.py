@@ -92,8 +92,8 @@ Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 OF_KIND_OF_PRODUCTS = (*OF_ONE_DEVICE[1:], "peak_inference_bytes")
 """Quantities that the kind of products and of embedding decides."""
 OF_PRODUCTS = ("flops_forward", "flops_backward")
-OF_ENCODERS = {"target_length"}
-"""Settings of a run that need an encoder."""
+OF_OTHERS = {"target_length", "padding"}
+"""Settings of a run that need an encoder, or a class of `transformers`."""
 
 
 class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFields, InputFields):
@@ -102,7 +102,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.
     """
 
-    switches_of_run: ClassVar[tuple[str, ...]] = (*sorted({*content()["switches"]} - OF_ENCODERS),)
+    switches_of_run: ClassVar[tuple[str, ...]] = (*sorted({*content()["switches"]} - OF_OTHERS),)
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (*constraints_of_run(),)
     has_cache: ClassVar[bool] = True
 

@@ -10,7 +10,12 @@ from modelbudget.architecture.without_formula import WithoutFormula
 class HuggingFace(WithoutFormula):
     """A class that our formulas do not know, under the config of a model page."""
 
-    switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute", "target_length")
+    switches_of_run: ClassVar[tuple[str, ...]] = (
+        "dropout",
+        "recompute",
+        "target_length",
+        "padding",
+    )
     """For a class that lacks one of them the measurement fails with that reason."""
 
     kind: str

@@ -5,7 +5,9 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed._tools.mem_tracker import MemTracker
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.huggingface.config_of_fields import config_of
@@ -34,7 +36,25 @@ TRAINING = {"activation_bytes", "peak_training_bytes", "gradient_bytes"}
 INFERENCE = {"cache_bytes", "peak_inference_bytes"}
 
 
+WITH_ENCODERS = {
+    "BertForMaskedLM": COMMON | {
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    },
+    "T5ForConditionalGeneration": {
+        "vocab_size": 97, "d_model": 64, "d_kv": 16, "num_layers": 3, "num_decoder_layers": 2,
+        "num_heads": 4, "d_ff": 96, "decoder_start_token_id": 0, "dropout_rate": 0.0,
+    },
+    "BartForConditionalGeneration": {
+        "vocab_size": 97, "d_model": 64, "encoder_layers": 3, "decoder_layers": 2,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 96,
+        "decoder_ffn_dim": 96, "max_position_embeddings": 64, "dropout": 0.0,
+    },
+}  # fmt: skip
+
+
 def small(kind: str) -> dict:
+    if kind in WITH_ENCODERS:
+        return WITH_ENCODERS[kind] | {"attention_dropout": 0.0}
     return SMALL[kind] if kind == "GPT2LMHeadModel" else COMMON | SMALL[kind]
 
 
@@ -60,10 +80,70 @@ def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
 
     The loop is written out as a user writes it; nothing of the package is replaced.
     """
+    assert_those_of_a_loop(kind)
+
+
+@pytest.mark.filterwarnings("ignore:Module is None")  # of MemTracker, in encoders
+@pytest.mark.parametrize("kind", [*SMALL, *WITH_ENCODERS])
+def test_a_mask_of_padding_has_the_bytes_of_a_training_loop_by_hand(kind):
+    """Of a mask that hides tokens of one text, of which nothing but its size is in a trace."""
+    assert_those_of_a_loop(kind, padding=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_masked"), [("BertForMaskedLM", 3), ("BartForConditionalGeneration", 3 + 2)]
+)
+@pytest.mark.parametrize("length", [32, 33])
+def test_each_layer_saves_its_mask_by_hand(kind, n_masked, length):
+    """In the dtype, (batch, 1, length, length), with rows of a multiple of 8 numbers.
+
+    Of an encoder with a decoder, in layers of the encoder and in cross-attention.
+    """
+    run = RunConfig(batch=2, length=length, dtype="bfloat16", attention_kernel="efficient")
+    plain, padded = (
+        trace_class(kind, small(kind), run.model_copy(update={"padding": has_mask}), TRAINING)
+        for has_mask in (False, True)
+    )
+    more = [sum(x.values["activation_bytes"].values()) for x in (padded, plain)]
+    assert more[0] - more[1] == n_masked * 2 * length * (length + -length % 8) * 2
+
+
+def test_a_mask_of_padding_copies_grouped_heads_by_hand():
+    """Of Llama, of whose heads 4 share 2 of keys and values; the kernel with a mask has none."""
+    run = RunConfig(batch=2, length=32, dtype="bfloat16", attention_kernel="flash", padding=True)
+    plain, padded = (
+        trace_class("LlamaForCausalLM", small("LlamaForCausalLM"), x, TRAINING).values
+        for x in (run.model_copy(update={"padding": False}), run)
+    )
+    of_mask, of_heads = 2 * 32 * 32 * 2, 2 * (2 * (4 - 2) * 32 * 16 * 2)
+    of_seeds = 8  # of flash: its second seed
+    more = sum(padded["activation_bytes"].values()) - sum(plain["activation_bytes"].values())
+    assert more == 3 * (of_mask + of_heads - of_seeds)
+
+
+def test_padding_is_of_classes_alone(catalogue):
+    run = RunConfig(length=8, padding=True)
+    assert run_mistake(named_architecture(catalogue["gpt-2-124m"]), run).endswith(
+        "allowed: false, or true with implementation: transformers, without an adapter"
+    )
+    settings = {"implementation": "transformers", "length": 64, "dtype": "bfloat16"}
+    plain, padded = (
+        mb.model("gpt-2-124m", n_layer=2).predictions(["activation_bytes"], settings | more)
+        for more in ({}, {"padding": True})
+    )
+    assert "traced" not in plain.how
+    assert padded.how == "traced"
+
+
+def assert_those_of_a_loop(kind: str, padding: bool = False) -> None:
     model = getattr(transformers, kind)(config_object(kind, small(kind))).train()
-    run = of_cpu(attention_kernel="math", optimizer="sgd")
+    run = of_cpu(attention_kernel="math", optimizer="sgd", padding=padding)
     tokens = torch.zeros(2, 48, dtype=torch.long)
     targets, n = torch.zeros_like(tokens), tokens.numel()
+    no_cache = {} if kind.startswith("Bert") else {"use_cache": False}
+    mask = {"attention_mask": torch.ones_like(tokens)} if padding else {}
+    for hidden in mask.values():
+        hidden[1, 40:] = 0
     own = {p.untyped_storage()._cdata for p in model.parameters()}
     saved = {}
 
@@ -73,7 +153,8 @@ def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
         return tensor
 
     def forward():
-        return model(tokens, labels=targets, use_cache=False, num_items_in_batch=n).loss
+        n_items = {"num_items_in_batch": n} if kind in SMALL else {}
+        return model(tokens, labels=targets, **no_cache, **n_items, **mask).loss
 
     with backend("cpu", "math"):
         with saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -81,7 +162,7 @@ def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
         n_saved = sum(storage.nbytes() for storage in saved.values())
         saved.clear()
         tracker = MemTracker()
-        tracker.track_external(model, tokens, targets)
+        tracker.track_external(model, tokens, targets, *mask.values())
         with tracker:
             forward().backward()
     peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]

@@ -52,7 +52,7 @@ def make_pass(width: int, mesh: DeviceMesh, trace: Trace, stage: nn.Module, run:
     for part in parts:
         part.register_forward_hook(look)
     schedule = _schedule(parts, run, width, mesh, loss_fn)
-    tokens, targets = texts(stage, run)
+    tokens, targets, *_ = texts(stage, run)
     inputs = (tokens,) if is_first else ()
     wanted = targets if is_last else None
     del tokens, targets  # what a stage has no use for is freed

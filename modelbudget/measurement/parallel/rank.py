@@ -206,4 +206,4 @@ def _pass_in_buckets(mesh: DeviceMesh, trace: Trace, model: nn.Module, run: RunC
     )
     if is_meta:
         reduce_on_meta(wrapped, lambda bucket: trace.mark(BUFFERS, [bucket]))
-    return partial(one_pass, trace, model, run, *texts(model, run), wrapped)
+    return partial(one_pass, trace, model, run, *texts(model, run), wrapped=wrapped)

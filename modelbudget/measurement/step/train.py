@@ -46,7 +46,11 @@ NO_TARGET = -100
 
 
 def forward(
-    model: nn.Module, run: RunConfig, tokens: torch.Tensor, labels: torch.Tensor
+    model: nn.Module,
+    run: RunConfig,
+    tokens: torch.Tensor,
+    labels: torch.Tensor,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Any]:
     """Return the loss, and what the run keeps of the outputs through the backward pass.
 
@@ -54,7 +58,7 @@ def forward(
     own module whose `forward` takes them.
     """
     if is_transformers_class(model):
-        return transformers_step.loss_of(model, tokens, labels), None
+        return transformers_step.loss_of(model, tokens, labels, mask), None
     if takes_targets(model):
         loss, outputs = loss_and_outputs(model, tokens, labels)
         return loss, outputs if run.outputs == "kept" else None
@@ -176,8 +180,8 @@ def train(
 def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
     saved = []
     with operations(model, run), trace.watching("forward"):
-        for tokens, targets in microbatches(model, run):
-            loss, outputs = _part_of_loss(model, run, tokens, targets)
+        for of_microbatch in microbatches(model, run):
+            loss, outputs = _part_of_loss(model, run, *of_microbatch)
             saved.append(dict(trace.saved()))
             del loss, outputs
     return {
@@ -212,35 +216,41 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     optimizer = make_optimizer(model, run)
     of_step = microbatches(model, run)
     for name in ("first", "second"):
-        for tokens, targets in of_step:
-            _forward_backward(model, run, tokens, targets)
+        for of_microbatch in of_step:
+            _forward_backward(model, run, *of_microbatch)
         yield f"{name}.forward_backward"
         optimizer.step()
         yield f"{name}.optimizer"
 
 
-def _forward_backward(model: nn.Module, run: RunConfig, tokens, targets) -> None:
+def _forward_backward(model: nn.Module, run: RunConfig, *texts: torch.Tensor) -> None:
     """Loss and outputs are freed at the end, as after a pass that is traced."""
     with operations_of_device(model, run):
-        loss, _outputs = _part_of_loss(model, run, tokens, targets)
+        loss, _outputs = _part_of_loss(model, run, *texts)
     with operations_of_device(model, run, is_forward=False):
         loss.backward()
 
 
-def _part_of_loss(model: nn.Module, run: RunConfig, tokens, targets) -> tuple[torch.Tensor, Any]:
+def _part_of_loss(
+    model: nn.Module, run: RunConfig, *texts: torch.Tensor
+) -> tuple[torch.Tensor, Any]:
     """Return the part that a microbatch has of the mean loss of its batch, and its outputs."""
-    loss, outputs = forward(model, run, tokens, targets)
+    loss, outputs = forward(model, run, *texts)
     return loss / run.n_microbatch if run.n_microbatch > 1 else loss, outputs
 
 
-def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return input tokens (batch, length) and target tokens (batch, target length)."""
+def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, ...]:
+    """Return input tokens (batch, length) and target tokens (batch, target length).
+
+    With padding also the mask of a class, which is 0 where a token is hidden (batch, length).
+    """
     tokens = input_tokens(model, run.batch, run.length)
-    return tokens, tokens.new_zeros(run.batch, target_tokens(run))
+    targets = tokens.new_zeros(run.batch, target_tokens(run))
+    return tokens, targets, *((torch.ones_like(tokens),) if run.padding else ())
 
 
-def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return input tokens and target tokens of each microbatch."""
+def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, ...]]:
+    """Return the texts of each microbatch."""
     one_microbatch = run.model_copy(update={"batch": run.batch // run.n_microbatch})
     return [texts(model, one_microbatch) for _ in range(run.n_microbatch)]
 
@@ -290,8 +300,7 @@ def one_pass(
     trace: Trace,
     model: nn.Module,
     run: RunConfig,
-    tokens,
-    targets,
+    *texts: torch.Tensor,
     wrapped: nn.Module | None = None,
 ) -> tuple[Values, int]:
     """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes.
@@ -299,7 +308,7 @@ def one_pass(
     `wrapped`: the module that is called, if it is not the model itself.
     """
     with operations(model, run), trace.watching("forward"):
-        loss, _outputs = _part_of_loss(wrapped or model, run, tokens, targets)
+        loss, _outputs = _part_of_loss(wrapped or model, run, *texts)
     saved, peak = dict(trace.saved()), trace.peak
     # Backward may recompute parts of forward.
     with operations(model, run, caches=False), trace.watching("backward"):

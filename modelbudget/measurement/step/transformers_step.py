@@ -32,9 +32,16 @@ REPLACED = {
 nothing stand in for them, and nothing hidden in a mask (BART's decoder makes one of ones);
 `operations` replaces functions of torch.
 """
+BIDIRECTIONAL = "masking_utils._ignore_bidirectional_mask_sdpa"
+"""Another one, of which `_is_whole` has what remains where a mask hides tokens."""
 
 
-def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def loss_of(
+    model: nn.Module,
+    tokens: torch.Tensor,
+    targets: torch.Tensor,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Return the loss that the class computes from labels, as `Trainer.compute_loss` does.
 
     There is no cache (`TrainingArguments.use_cache`), the number of labels is an argument (a number
@@ -47,7 +54,9 @@ def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> to
             "logits (batch, length, n_vocab)"
         )
     _name_first_token(model)
-    arguments = {"labels": targets, "use_cache": False}
+    arguments: dict[str, Any] = {"labels": targets, "use_cache": False}
+    if mask is not None:
+        arguments["attention_mask"] = mask
     if _accepts_number_of_labels(model):
         arguments["num_items_in_batch"] = targets.numel()
     output = output_of(model, tokens, **arguments)
@@ -132,13 +141,15 @@ def infer_class(
             last = tokens[:, -1:]
             if has_encoder:
                 last = torch.zeros(run.batch, 1, dtype=torch.long, device=device)
+            mask = torch.ones_like(tokens) if run.padding else None
             peaks = {"setup": trace.peak}
         with trace.watching("prefill"):
             states = None
             if has_encoder:
-                with _without_checks():
-                    states = cast(Any, model).get_encoder()(tokens, return_dict=True)
-            logits, cache = _next(model, last if has_encoder else tokens, {}, states)
+                source = {} if mask is None else {"attention_mask": mask}
+                with _without_checks(has_encoder, **source):
+                    states = cast(Any, model).get_encoder()(tokens, return_dict=True, **source)
+            logits, cache = _next(model, last if has_encoder else tokens, {}, states, mask)
         peaks["prefill"] = trace.peak
         n_bytes = _bytes_of(cache)
         if quantities <= {"cache_bytes"} and not has_encoder:
@@ -150,9 +161,10 @@ def infer_class(
             before = tokens[:, :-1]
             if has_encoder:
                 before = last.expand(-1, target_tokens(run) - 1)
-            cache = _next(model, before, {}, states)[1] if before.numel() else {}
+            seen = mask if mask is None or has_encoder else mask[:, :-1]
+            cache = _next(model, before, {}, states, seen)[1] if before.numel() else {}
         with trace.watching("decode"):
-            cache = _next(model, last, cache, states)[1]
+            cache = _next(model, last, cache, states, mask)[1]
         peaks["decode"] = trace.peak
         if has_encoder:
             n_bytes = _bytes_of(cache)
@@ -177,15 +189,21 @@ def generates_no_text(model: nn.Module) -> bool:
 
 
 def _next(
-    model: nn.Module, tokens: torch.Tensor, cache: dict, states: Any = None
+    model: nn.Module,
+    tokens: torch.Tensor,
+    cache: dict,
+    states: Any = None,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict]:
     """Return the last token's logits in float32, and the cache of all tokens by argument name.
 
     As `GenerationMixin._sample`: a class that can compute only the last logits does so, and they
     are copied before its outputs are freed. `states`: outputs of an encoder, if there is one.
+    `mask`: of padding, of all tokens so far or of the source.
     """
-    of_encoder = {} if states is None else {"encoder_outputs": states}
-    output = output_of(model, tokens, use_cache=True, logits_to_keep=1, **cache, **of_encoder)
+    more = {} if states is None else {"encoder_outputs": states}
+    more |= {} if mask is None else {"attention_mask": mask}
+    output = output_of(model, tokens, use_cache=True, logits_to_keep=1, **cache, **more)
     caches = {name: getattr(output, name, None) for name in CACHES}
     caches = {name: cache for name, cache in caches.items() if cache is not None}
     if not caches:
@@ -206,7 +224,8 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
         )
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
-    with _without_checks() if is_transformers_class(model) else nullcontext():
+    is_class = is_transformers_class(model)
+    with _without_checks(_has_encoder(model), **accepted) if is_class else nullcontext():
         if "encoder_outputs" in accepted:
             return model(decoder_input_ids=tokens, **accepted)
         return model(tokens, **accepted)
@@ -223,12 +242,26 @@ def _logits(output) -> torch.Tensor:
 
 
 @contextmanager
-def _without_checks() -> Iterator[None]:
+def _without_checks(has_encoder: bool, **arguments: Any) -> Iterator[None]:
+    """Replace checks of values; a mask among the arguments of a call hides tokens of its text.
+
+    Of an encoder with a decoder that is the source, which both stacks attend without causal mask.
+    """
+    has_padding = arguments.get("attention_mask") is not None
     with ExitStack() as stack:
         for path in REPLACED.values():
-            hides_nothing = True if path.endswith("fast_all") else None
-            stack.enter_context(patch(f"transformers.{path}", lambda *_, r=hides_nothing, **__: r))
+            result = has_encoder or not has_padding if path.endswith("fast_all") else None
+            stack.enter_context(patch(f"transformers.{path}", lambda *_, r=result, **__: r))
+        if has_padding:
+            stack.enter_context(patch(f"transformers.{BIDIRECTIONAL}", _is_whole))
         yield
+
+
+def _is_whole(
+    mask: torch.Tensor | None, kv_length: int, local_attention_size: int | None = None
+) -> bool:
+    """Return whether attention in both directions needs no mask: not of padding or a window."""
+    return mask is None and (local_attention_size is None or kv_length < local_attention_size)
 
 
 def _tensors(value) -> Iterator[torch.Tensor]:

@@ -128,8 +128,9 @@ def _one_pass(
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
             tokens = input_tokens(model, run.batch, run.length)
+            mask = {"attention_mask": torch.ones_like(tokens)} if run.padding else {}
         with trace.watching("forward"):
-            output_of(model, tokens)
+            output_of(model, tokens, **mask)
     values = {
         "peak_inference_bytes": {"forward": trace.peak},
         "flops_forward": dict(trace.flops["forward"]),
