@@ -162,7 +162,7 @@ def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
 def line_of_recurrence(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
     """Say that a recurrence is computed without the kernels that most people train with."""
     in_memory = any(name == "activation_bytes" or is_peak(name) for name in breakdowns)
-    names = {*getattr(a, "mixers", "").split()}
+    names = {*vars(a).get("mixers", "").split()}
     parts = [type(a), *(mixers().get(name) for name in names)]
     if not in_memory or not any(getattr(part, "LOOPS_OVER_TOKENS", False) for part in parts):
         return ()

@@ -231,7 +231,7 @@ def compute_buffer(a: Any, run: RunConfig) -> Term:
     it is larger (tests/unit/test_serve.py).
     """
     name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
-    mixers = getattr(a, "mixers", a.name())
+    mixers = vars(a).get("mixers", a.name())
     if not {*mixers.split()} <= {*PLAIN}:
         return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
     logits, state = size * a.n_vocab, size * a.d_model

@@ -209,6 +209,7 @@ def test_an_answer_says_why_scores_are_in_memory(name, chosen, notes):
         ("mamba-2-130m", True),
         ("qwen3-next-80b-a3b", True),
         ("rwkv-4-169m", True),
+        ("rwkv-7-0.4b", True),
         ("gpt-2-124m", False),
     ],
 )

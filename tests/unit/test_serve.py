@@ -143,6 +143,8 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
 def test_compute_buffers_of_other_layers_are_not_guessed():
     a, run = mb.model("deepseek-v2-lite").architecture, RunConfig(cache_layout="cells")
     assert compute_buffer(a, run).note == f"{NOT_KNOWN}: llama.cpp's of mla"
+    rwkv = mb.model("rwkv-7-0.4b").architecture  # whose class names a module so
+    assert compute_buffer(rwkv, run).note == f"{NOT_KNOWN}: llama.cpp's of rwkv7"
 
 
 def test_a_file_of_llama_cpp_on_a_mac():
