@@ -54,10 +54,13 @@ def pytest_configure(config):
     The process that distributes the tests runs none.
     """
     sys.dont_write_bytecode = False
+    gc.set_threshold(1_000_000)  # imports and cases leave little; files are collected one by one
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import torch._dynamo  # noqa: F401
 
-        gc.set_threshold(100_000)  # as in jobs and their workers
+
+def pytest_collection_finish():
+    gc.freeze()  # modules and cases, which stay: the first collections take a second otherwise
 
 
 @pytest.fixture(scope="module", autouse=True)
