@@ -5,9 +5,7 @@ axes: it is evaluated once for each combination of those, as fields are (`predic
 looked up where an operation combines it with a node of other axes.
 """
 
-import operator
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -137,51 +135,47 @@ class Rows:
         nodes = list(read.nodes)
         last = _last_uses(nodes, roots)
         results: dict[int, _Value] = {}
-        for number, node in enumerate(nodes):
+        for number, (operation, left, right) in enumerate(nodes):
             if number not in last:
                 continue
-            if node.operation == graph.FIELD:
-                results[number] = self._field(read.fields[node.left])
-            elif node.operation == graph.CONSTANT:
-                results[number] = _Value(0, node.left)
+            if operation == graph.FIELD:
+                results[number] = self._field(read.fields[left])
+                continue
+            if operation == graph.CONSTANT:
+                results[number] = 0, left
+                continue
+            axes, x = results[left]
+            if operation == graph.POSITIVE:
+                results[number] = axes, (x > 0) * 1
             else:
-                results[number] = self._result(node, results)
-            for operand in _operands(node):
-                if last[operand] == number:
-                    results.pop(operand, None)
+                axes_of_y, y = results[right]
+                if axes != axes_of_y:
+                    both = axes | axes_of_y
+                    x, y = self._at(axes, x, both), self._at(axes_of_y, y, both)
+                    axes = both
+                results[number] = axes, _OPERATIONS[operation](x, y)
+                if last[right] == number and right != left:
+                    del results[right]
+            if last[left] == number:
+                del results[left]
         every = sum(self.bits.values())
-        values = (self._at(results[root], every) for root in roots)
+        values = (self._at(*results[root], every) for root in roots)
         return [np.broadcast_to(np.asarray(x, np.int64), self.chunk.rows) for x in values]
 
     def _field(self, name: str) -> "_Value":
         axes = sum(self.bits.get(axis, 0) for axis in self.grid.fields[name].axes)
-        return _Value(axes, self.values[name].to_numpy()[self.combinations(axes).row])
+        return axes, self.values[name].to_numpy()[self.combinations(axes).row]
 
-    def _result(self, node: Node, results: dict[int, "_Value"]) -> "_Value":
-        operands = [results[operand] for operand in _operands(node)]
-        axes = reduce(operator.or_, (operand.axes for operand in operands))
-        operation = _OPERATIONS[node.operation]
-        return _Value(axes, operation(*(self._at(operand, axes) for operand in operands)))
-
-    def _at(self, value: "_Value", wanted: int) -> np.ndarray | int:
-        """Return a value for each combination of `wanted`, which has its axes."""
-        if isinstance(value.of, int) or value.axes in (0, wanted):
-            return value.of
-        index = self.lookup(value.axes, wanted)
-        return value.of if index is None else value.of[index]
+    def _at(self, axes: int, value: Any, wanted: int) -> Any:
+        """Return a value of some axes for each combination of `wanted`, which has them."""
+        if axes in (0, wanted):
+            return value
+        index = self.lookup(axes, wanted)
+        return value if index is None else value[index]
 
 
-class _Value(NamedTuple):
-    """A number, or one for each combination of some axes."""
-
-    axes: int
-    of: np.ndarray | int
-
-
-def _operands(node: Node) -> tuple[int, ...]:
-    if node.operation in (graph.FIELD, graph.CONSTANT):
-        return ()
-    return (node.left,) if node.operation == graph.POSITIVE else (node.left, node.right)
+_Value = tuple[int, Any]
+"""Axes, and an array with a number for each of their combinations; without axes a number."""
 
 
 def _last_uses(nodes: list[Node], roots: list[int]) -> dict[int, int]:
@@ -189,6 +183,9 @@ def _last_uses(nodes: list[Node], roots: list[int]) -> dict[int, int]:
     last = dict.fromkeys(roots, len(nodes))
     for number in range(len(nodes) - 1, -1, -1):
         if number in last:
-            for operand in _operands(nodes[number]):
-                last.setdefault(operand, number)
+            operation, left, right = nodes[number]
+            if operation not in (graph.FIELD, graph.CONSTANT):
+                last.setdefault(left, number)
+                if operation != graph.POSITIVE:
+                    last.setdefault(right, number)
     return last

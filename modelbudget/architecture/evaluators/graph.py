@@ -106,19 +106,17 @@ class Graph:
         """Return the number of the node that holds a value, an expression or a number."""
         if not isinstance(value, Expression):
             return self._add(Node(CONSTANT, int(value)))
-        waiting = [value]
+        numbers, waiting = self._numbers, [value]
         while waiting:  # not recursive: a peak is a sum of hundreds of sums
             last = waiting[-1]
-            missing = [
-                operand
-                for operand in last.operands
-                if isinstance(operand, Expression) and operand not in self._numbers
-            ]
-            if last in self._numbers or not missing:
+            if last in numbers:
                 waiting.pop()
-                if last not in self._numbers:
-                    self._numbers[last] = self._number(last)
-            waiting += missing
+                continue
+            missing = [x for x in last.operands if x.__class__ is Expression and x not in numbers]
+            if missing:
+                waiting += missing
+            else:
+                numbers[waiting.pop()] = self._number(last)
         return self._numbers[value]
 
     def constant(self, number: int) -> int | None:
@@ -170,8 +168,8 @@ class Graph:
                 self.fields.append(operands[0])
             return self._add(Node(FIELD, self.fields.index(operands[0])))
         numbers = [
-            self._numbers[operand] if isinstance(operand, Expression) else self.node(operand)
-            for operand in operands
+            self._numbers[x] if x.__class__ is Expression else self._add(Node(CONSTANT, int(x)))
+            for x in operands
         ]
         if operation != LARGEST:
             return self._simplest(operation, *numbers)
