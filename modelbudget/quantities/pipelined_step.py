@@ -131,20 +131,23 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
         # Replicas need as much each.
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
     check_devices(of_microbatch)
-    passes = [_passes(*of_stage, of_microbatch) for of_stage in zip(stages, letters, strict=True)]  # pyright: ignore[reportArgumentType]
+    passes = [
+        _passes(*of_stage, of_microbatch, len(stages) > 1)  # pyright: ignore[reportArgumentType]
+        for of_stage in zip(stages, letters, strict=True)
+    ]
     steps = _steps(stages, letters, of_microbatch)  # pyright: ignore[reportArgumentType]
     return _in_order(passes, steps, a, of_microbatch, run)
 
 
 @lru_cache(maxsize=1024)
-def _passes(stage: Layers, letters: str, run: RunConfig) -> Passes:
-    """Return the passes of a stage, which many devices have."""
+def _passes(stage: Layers, letters: str, run: RunConfig, is_one_of_several: bool) -> Passes:
+    """Return the passes of a stage, which many devices have: of the layers of `_steps`."""
 
     def of_depth(layers) -> Passes:
         of_stage = stage._replace(architecture=layers)
         return _run_passes(of_stage, letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
 
-    passes = of_any_depth(of_depth, stage.architecture)
+    passes = of_any_depth(of_depth, stage.architecture, keeps_pattern=is_one_of_several)
     return replace(passes, gradients=None)
 
 
