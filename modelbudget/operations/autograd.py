@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -141,7 +140,7 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         assert output.node is not None
         buffers.setdefault(output.node, [None] * output.node.n_outputs)[output.output] = gradient
     del output, gradient  # the caller of loss.backward() holds them
-    missing = _count_readers(list(buffers))
+    missing = readers_from(list(buffers))  # edges that must have been delivered before it runs
     turn = itertools.count()  # among parameters, those whose gradients came first
     ready = [(-node.number, next(turn), node) for node in buffers if not missing[node]]
     heapq.heapify(ready)
@@ -172,14 +171,16 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
                 continue
             reader, place, *_ = edge
             if outputs[i] is not None:
-                buffer = buffers.setdefault(reader, [None] * reader.n_outputs)
+                buffer = buffers.get(reader)
+                if buffer is None:
+                    buffer = buffers[reader] = [None] * reader.n_outputs
                 if buffer[place] is None:
                     buffer[place], outputs[i] = outputs[i], None
                 else:  # the summand is live until all outputs have been delivered
                     buffer[place] = _accumulated(buffer[place], outputs[i])
                 buffer = None
-            missing[reader] -= 1
-            if not missing[reader]:
+            missing[reader] = n_missing = missing[reader] - 1
+            if not n_missing:
                 heapq.heappush(ready, (-reader.number, next(turn), reader))
             reader = edge = None
         node = outputs = None
@@ -189,20 +190,20 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
     tape.phase, tape.records_graph, tape.node, tape.autocast = outside
 
 
-def nodes_from(roots: Sequence[Node]) -> set[Node]:
-    """Return all nodes of the graph that lead to some."""
-    nodes, stack = set(roots), list(roots)
+def readers_from(roots: Sequence[Node]) -> dict[Node, int]:
+    """Return all nodes of the graph that lead to some, and how many edges lead to each."""
+    n_readers, stack = dict.fromkeys(roots, 0), list(roots)
     while stack:
         for edge in stack.pop().edges:
-            if edge is not None and edge[0] not in nodes:
-                nodes.add(edge[0])
-                stack.append(edge[0])
-    return nodes
-
-
-def _count_readers(roots: list[Node]) -> Counter[Node]:
-    """Count the edges to each node, which must have been delivered before it runs."""
-    return Counter(edge[0] for node in nodes_from(roots) for edge in node.edges if edge is not None)
+            if edge is None:
+                continue
+            node = edge[0]
+            if node in n_readers:
+                n_readers[node] += 1
+            else:
+                n_readers[node] = 1
+                stack.append(node)
+    return n_readers
 
 
 def _accumulated(x: Tensor, y: Tensor) -> Tensor:

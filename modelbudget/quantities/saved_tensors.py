@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from modelbudget.operations.activation_checkpoint import Promise
-from modelbudget.operations.autograd import Node, nodes_from
+from modelbudget.operations.autograd import Node, readers_from
 from modelbudget.operations.tape import Tensor
 
 
@@ -15,13 +15,13 @@ def saved_by_component(root: Node | None, parameters: Sequence[Tensor]) -> Count
     """
     if root is None:
         return Counter()
-    nodes = nodes_from([root])
+    nodes = readers_from([root])
     calls = {x.call for node in nodes for x in node.saved or () if isinstance(x, Promise)}
     n_bytes: Counter[str] = Counter()
     seen = {parameter.storage for parameter in parameters}
     saved = [
         (node.component, x)
-        for node in sorted(nodes | {call.inputs for call in calls}, key=lambda node: node.number)
+        for node in sorted({*nodes, *(call.inputs for call in calls)}, key=lambda node: node.number)
         for x in node.saved or ()
     ]
     saved += [(name, x) for call in calls for name, kept in call.kept.values() for x in kept]

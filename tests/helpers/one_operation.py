@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.operations.activation_checkpoint import Promise
-from modelbudget.operations.autograd import NEWEST, Node, backward, nodes_from
+from modelbudget.operations.autograd import NEWEST, Node, backward, readers_from
 from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, running_on
 
 FLOPS = flop_registry | {
@@ -224,7 +224,7 @@ def record_program(function: Callable, operands: Sequence[Operand], of_results: 
         outputs = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
         forward = _taken(tape, baseline)
         results = [_described(x, owners) for x in outputs]
-        nodes = nodes_from([x.node for x in outputs if x.node is not None])
+        nodes = readers_from([x.node for x in outputs if x.node is not None])
         saved = {x.storage for node in nodes for x in node.saved or () if isinstance(x, Tensor)}
         saved |= {
             x.storage
