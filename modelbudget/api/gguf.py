@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from modelbudget.api.checkpoint_tensors import Checkpoint, Part, describe
 from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions
+from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import gguf_formats, types_of
 from modelbudget.files.gguf_header import header_bytes, read_header
 from modelbudget.files.gguf_model import stored_components
@@ -80,6 +81,10 @@ def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
     """
     known = gguf_formats().format_named(name)
     architecture = architecture_of_class(model.base.transformers)
+    allowed = gguf_formats().architectures[architecture].formats
+    if allowed and known not in allowed:
+        line = f"--format {known}: not known of {architecture}; allowed: {', '.join(allowed)}"
+        raise InputError([line])
     a = model.architecture
     shapes = shapes_of(a, architecture)
     types = types_of(known, shapes, quantised(a, architecture, imatrix))

@@ -53,10 +53,15 @@ class SeventyBillion(Strict):
 
 
 class FileArchitecture(Strict):
-    """An architecture of llama.cpp: the classes that it runs, and how its tensors are called."""
+    """An architecture of llama.cpp: the classes that it runs, and how its tensors are called.
+
+    `formats`: those of its files whose types of tensors are known; all if empty.
+    """
 
     classes: list[str]
     names: dict[str, str] = Field(default_factory=dict)
+    biases: dict[str, str] = Field(default_factory=dict)
+    formats: list[str] = Field(default_factory=list)
     packed: dict[str, list[str]] = Field(default_factory=dict)
 
 
@@ -149,7 +154,8 @@ def types_of(
         if len(shape) < 2:
             types[tensor] = "F32"
         elif not tensor.endswith("weight") or any(text in tensor for text in data.kept):
-            types[tensor] = "F32" if "ffn_gate_inp" in tensor else source
+            is_wide = "ffn_gate_inp" in tensor or not tensor.endswith("weight")
+            types[tensor] = "F32" if is_wide else source
         elif name in FLOATS:
             types[tensor] = name
         else:

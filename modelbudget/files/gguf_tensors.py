@@ -35,14 +35,15 @@ def shapes_of(a: Architecture, architecture: str) -> Shapes:
 
     Raises InputError for a part that has no name here.
     """
-    names = _names(architecture)
+    names, biases = _names(architecture), gguf_formats().architectures[architecture].biases
     shapes: Shapes = {}
     for component, layer, shape in _parameters(a):
         if component not in names:
             raise InputError([f"--file gguf: {component} has no name in {architecture} files here"])
-        name = names[component] if layer is None else f"blk.{layer}.{names[component]}"
-        ending = "bias" if f"{name}.weight" in shapes else "weight"
-        shapes[f"{name}.{ending}"] = shape
+        prefix = "" if layer is None else f"blk.{layer}."
+        ending = "bias" if f"{prefix}{names[component]}.weight" in shapes else "weight"
+        name = biases.get(component, names[component]) if ending == "bias" else names[component]
+        shapes[f"{prefix}{name}.{ending}"] = shape
     return _packed(shapes, gguf_formats().architectures[architecture])
 
 
@@ -67,9 +68,10 @@ def component_of(name: str, architecture: str, components: Collection[str]) -> s
     stem = name.removesuffix(".weight").removesuffix(".bias")
     if of_layer := _OF_LAYER.fullmatch(stem):
         stem = of_layer[2]
-    packed = gguf_formats().architectures[architecture].packed
-    stem = packed.get(stem, [stem])[0]
-    of_name = (component for component, name in _names(architecture).items() if name == stem)
+    listed = gguf_formats().architectures[architecture]
+    stem = listed.packed.get(stem, [stem])[0]
+    names = (*_names(architecture).items(), *listed.biases.items())
+    of_name = (component for component, name in names if name == stem)
     return next((component for component in of_name if component in components), None)
 
 

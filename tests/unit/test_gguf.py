@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import modelbudget as mb
 from modelbudget.api.command.app import app, main
+from modelbudget.api.gguf import gguf_file
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import Quantised, gguf_formats, types_of
 from modelbudget.files.gguf_header import read_header
@@ -130,6 +131,11 @@ KEYS = {
     "Qwen3MoeForCausalLM": SIZES | {"num_experts": 4, "moe_intermediate_size": 32,
                                     "num_experts_per_tok": 2},
     "Phi3ForCausalLM": SIZES | {"pad_token_id": 0},
+    "GptOssForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
+    "MiniMaxM2ForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                     "head_dim": 16},
+    "OlmoeForCausalLM": SIZES | {"num_experts": 4, "num_experts_per_tok": 2},
+    "SmolLM3ForCausalLM": SIZES | {"pad_token_id": 0},
 }  # fmt: skip
 CLASSES = [
     (name, kind, {}) for name, one in gguf_formats().architectures.items() for kind in one.classes
@@ -166,24 +172,48 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
     arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(arch, 2)
     theirs = {}
-    for name, parameter in module.named_parameters():
+    selections = [(n, b) for n, b in module.named_buffers() if n.endswith("correction_bias")]
+    for name, parameter in (*module.named_parameters(), *selections):
         shape = tuple(parameter.shape)
         if kind == "GPT2LMHeadModel" and ".c_" in name:  # Conv1D, turned when it is converted
             shape = shape[::-1]
         if "experts." in name:  # two in one, and without `.weight`
             layer = int(name.split(".")[2])
-            n_expert, rows, row = shape
+            ending = "bias" if name.endswith("_bias") else "weight"
+            if kind == "GptOssForCausalLM" and ending == "weight":  # turned when it is converted
+                shape = (shape[0], *shape[:0:-1])
+            n_expert, rows, *row = shape
             parts = ("gate", "up") if "gate_up" in name else ("down",)
             for part in parts:
-                theirs[f"blk.{layer}.ffn_{part}_exps.weight"] = (n_expert, rows // len(parts), row)
+                stem = f"blk.{layer}.ffn_{part}_exps.{ending}"
+                theirs[stem] = (n_expert, rows // len(parts), *row)
             continue
-        theirs[names.get_name(name, try_suffixes=(".weight", ".bias")) or name] = shape
+        of_file = names.get_name(name, try_suffixes=(".weight", ".bias", "_bias")) or name
+        of_file += ".weight" * of_file.endswith("attn_sinks")
+        theirs[of_file.replace("exp_probs_b_bias", "exp_probs_b.bias")] = shape
     assert shapes_of(mb.model(path).architecture, architecture) == theirs
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"intermediate_size": keys.get("n_inner", 4 * 64)} | keys
     model = mb.model(written_as(architecture, tmp_path / "small.gguf", sizes, theirs, {}))
     assert model.checkpoint().agrees
     assert model.parameters().total == sum(map(prod, theirs.values()))
+
+
+def test_gpt_oss_has_the_bytes_of_the_published_file():
+    """bartowski/openai_gpt-oss-20b-GGUF: 12.1 GB; other formats keep its experts in MXFP4.
+
+    ggml-org/gpt-oss-20b-GGUF: 12,109,566,560 bytes, 13 MB of them for the tokenizer. By hand:
+    17 bytes for 32 numbers of experts, 34 of other matrices, 4 a number of all else.
+    """
+    file = gguf_file(mb.model("gpt-oss-20b"), "MXFP4_MOE")
+    d, d_query, d_key, n_layer, n_expert = 2880, 4096, 512, 24, 32
+    experts = n_layer * n_expert * 3 * d * d * 17 // 32
+    matrices = 2 * 201_088 * d + n_layer * 2 * d * (d_query + d_key)
+    floats = n_layer * (n_expert * (4 * d + 1) + 3 * d + d_query + 2 * d_key + 64) + d
+    assert file.tensor_bytes == experts + matrices * 34 // 32 + 4 * floats
+    assert 12_109_566_560 - file.tensor_bytes - file.header_bytes < 13 * 10**6
+    with pytest.raises(InputError, match="Q4_K_M: not known of gpt-oss; allowed: MXFP4_MOE"):
+        gguf_file(mb.model("gpt-oss-20b"), "Q4_K_M")
 
 
 QUANTISED = {"token_embd.weight": "Q8_0", "blk.0.ffn_up.weight": "Q4_0", "output.weight": "F16"}
