@@ -72,6 +72,7 @@ class Formats(Strict):
     checked: str
     types: dict[str, BlockType]
     formats: dict[str, str]
+    with_imatrix: list[str]
     roles: list[Annotated[tuple[str, str], Field(strict=False)]]
     kept: list[str]
     conditions: dict[str, str]

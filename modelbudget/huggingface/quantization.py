@@ -26,6 +26,8 @@ CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
 TORCHAO = "torchao"
 MODELOPT = "modelopt"
+OF_MLX = {"group_size", "bits"}, {"group_size", "bits", "mode"}
+"""Keys of MLX, whose files name no method; those of single layers are nested."""
 BY_NAMES = ("FqnToConfig", "ModuleFqnToConfig")
 """Configs of torchao by the names of modules."""
 INCLUDED = ("include_input_output_embeddings", "include_embedding")
@@ -79,8 +81,10 @@ def of_modelopt(content: Any) -> dict[str, Any]:
 def _without_name(quantization: dict[str, Any]) -> str:
     """Return the method of a config that does not name it: that of early files."""
     producer = quantization.get("producer")
-    is_modelopt = isinstance(producer, dict) and producer.get("name") == MODELOPT
-    return MODELOPT if is_modelopt else "bitsandbytes"
+    if isinstance(producer, dict) and producer.get("name") == MODELOPT:
+        return MODELOPT
+    keys = {key for key, value in quantization.items() if not isinstance(value, dict)}
+    return "MLX" if keys in OF_MLX else "bitsandbytes"
 
 
 def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

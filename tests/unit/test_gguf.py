@@ -112,6 +112,19 @@ def test_files_differ_by_the_bytes_of_their_tensors(name):
     assert all(len(sizes) == 1 for sizes in headers.values()), headers
 
 
+def test_formats_without_a_matrix_are_those_that_were_written_so(monkeypatch, capsys):
+    """Of the files that were recorded, each format in both ways where llama.cpp writes it so."""
+    rows = [row for of_model in rows_of("gguf_files.csv").values() for row in of_model]
+    without = {row["format"] for row in rows if row["imatrix"] == "0"}
+    assert {*gguf_formats().with_imatrix} == {row["format"] for row in rows} - without
+    words = ["modelbudget", "qwen-3-8b", "--file", "gguf", "--format", "IQ2_XXS"]
+    for more, is_said in (([], True), (["--imatrix"], False)):
+        monkeypatch.setattr("sys.argv", words + more)
+        with pytest.raises(SystemExit):
+            main()
+        assert ("with an importance matrix alone" in capsys.readouterr().err) == is_said
+
+
 def test_blocks_are_those_of_the_package():
     for name, one in gguf_formats().types.items():
         known = gguf.GGMLQuantizationType[name]

@@ -173,6 +173,18 @@ def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     assert f"({one_layer}): bytes are refused" in notes
 
 
+def test_a_file_of_mlx_is_named(tmp_path):
+    """mlx-community's files name no method: they were called bitsandbytes'."""
+    given = {"group_size": 64, "bits": 4, "model.layers.0.mlp.down_proj": {"bits": 8}}
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+    notes = " ".join(note.text for note in mb.model(tmp_path).base.notes)
+    assert "quantization_config: MLX: no formula covers it" in notes
+    (tmp_path / "config.json").write_text(
+        json.dumps(WIDE | {"quantization_config": {"load_in_8bit": True}})
+    )
+    assert mb.model(tmp_path).run().weights == "bnb-8bit"
+
+
 def test_names_of_modules_of_other_models_leave_out_nothing(tmp_path):
     """Unsloth names those of all models in each file, huggingface.co/unsloth/Qwen3-14B-bnb-4bit."""
     names = ["embed_tokens", "embedding", "lm_head", "multi_modal_projector", "merger",

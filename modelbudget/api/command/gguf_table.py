@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
 from modelbudget.common.number_format import count
+from modelbudget.files.gguf_formats import gguf_formats
 
 if TYPE_CHECKING:
     from modelbudget.api.command.options import Output
@@ -41,6 +42,10 @@ def show(model: Model, format_name: str, imatrix: bool, printed: Output) -> None
             f"{count(file.header_bytes)} of their descriptions; {file.bits:.2f} bits a parameter."
         )
         output.print_note("Rules of llama.cpp as in llama-cpp-python 0.3.36 (configs/gguf.yaml).")
+        if file.format in gguf_formats().with_imatrix and not imatrix:
+            output.print_note(
+                f"{file.format}: llama.cpp writes it with an importance matrix alone: --imatrix."
+            )
 
 
 def of_tensors(file: GgufFile, imatrix: bool) -> Table:
