@@ -50,6 +50,8 @@ class Serving(Frames):
     file: str | None = None
     """The format of a file that llama.cpp serves."""
     notes: tuple[str, ...] = ()
+    n_ctx: int | None = None
+    """Tokens that the model's positions are for, where those are RoPE's."""
 
     @property
     def requests(self) -> int:
@@ -146,8 +148,11 @@ def serve(
     if model.weights is not None and model.weights.name.endswith(GGUF):
         tensors = _tensors_of(model.weights)
     usual: dict[str, Any] = {"cache_layout": "paged"} if tensors is None else OF_LLAMA
-    if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
-        usual = usual | {"dtype": "bfloat16" if device.has_flash else "float16"}
+    stored_dtype = {**model.base.fields, **model.base.derive}.get("dtype")
+    in_half = {"dtype": "bfloat16" if device.has_flash else "float16"}
+    is_cast = stored_dtype == "float32" and tensors is None and "dtype" not in chosen
+    if stored_dtype is None or is_cast:
+        usual = usual | in_half
     released = model.base.model and model.base.model.released_weights
     if tensors is None and released:
         usual = usual | {"weights": released}
@@ -169,7 +174,7 @@ def serve(
     has_mtp = getattr(architecture, "n_mtp_layer", 0)
     if draft == MTP and not has_mtp:
         raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
-                          "the name of a model"])  # fmt: skip
+                          "the name of a model, or --set n_mtp_layer=1"])  # fmt: skip
     if draft == MTP:
         run = run.model_copy(update={"drafted_tokens": run.drafted_tokens or has_mtp})
     if draft != MTP and has_mtp:
@@ -189,9 +194,13 @@ def serve(
     if getattr(architecture, "n_encoder_layer", 0):
         target = f"a target of {target_tokens(run):,} (target_length)"
         notes += (f"a request has a source of {run.length:,} tokens, and {target}",)
+    if is_cast:
+        notes += (f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32",)
     if tensors is None and released and "weights" not in chosen:
         notes += (f"weights: {released}, as released; in {run.dtype}: --weights dtype",)
-    return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes)
+    is_rotary = getattr(architecture, "position", "") == "rotary"
+    n_ctx = getattr(architecture, "n_ctx", None) if is_rotary else None
+    return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes, n_ctx)
 
 
 def _tensors_of(path: Path) -> Sequence[GgufTensor]:

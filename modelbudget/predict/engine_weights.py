@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from modelbudget.architecture.arithmetic import ceil_div
@@ -54,12 +55,15 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     for name, n in (*((size, tensor_parallel) for size in DIVIDED), (expert, of_experts)):
         size = getattr(a, name, 0)
         if size % n:
-            raise ValueError(f"{name} = {size:,}: {n} devices do not divide it")
+            allowed = f"allowed: --set tensor_parallel={gcd(size, n)}"
+            raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
         if size:
             shares[name] = size // n
     if n_kv := getattr(a, "n_kv_head", 0):
         if n_kv % tensor_parallel and tensor_parallel % n_kv:
-            raise ValueError(f"n_kv_head = {n_kv}: {tensor_parallel} devices do not divide it")
+            allowed = f"allowed: --set tensor_parallel={gcd(n_kv, tensor_parallel)}"
+            divided = f"{tensor_parallel} devices do not divide it"
+            raise ValueError(f"n_kv_head = {n_kv}: {divided}; {allowed}")
         shares["n_kv_head"] = max(n_kv // tensor_parallel, 1)
     rows = ceil_div(fields.n_vocab, fields.vocab_multiple) * fields.vocab_multiple
     rows = ceil_div(rows, VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
@@ -110,7 +114,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
 
 def matrices_of(a: Any) -> list:
     """Return the matrices of linear layers, with the number of layers that have each."""
-    if not hasattr(a, "mlps"):
+    if "mixers" not in type(a).model_fields:
         return []
     n_layer = layer.n_layers(a)
     parts = layer.parts(a).items()

@@ -91,7 +91,9 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     batch = ceil_div(run.batched_tokens, length)
     if hasattr(rank, "window"):  # kernels of engines keep no scores and no masks in memory
         shown = {"window": fields.window and max(fields.window, length)}
-        rank = rank.model_copy(update=shown | ({"sinks": False} if hasattr(rank, "sinks") else {}))
+        shown |= {"sinks": False} if hasattr(rank, "sinks") else {}
+        shown |= {"position": "none"} if getattr(rank, "position", "") == "alibi" else {}
+        rank = rank.model_copy(update=shown)
     plain = run.model_copy(
         update=ALONE | {"weights": "dtype", "batch": batch, "length": length, "backend": "gpu"}
     )
@@ -185,14 +187,12 @@ def _without_mtp(a: Architecture) -> Architecture:
 
 def _without_layers(a: Any, run: RunConfig) -> Architecture:
     """Return the model without its layers on the host. Raises ValueError if layers differ."""
-    n = run.host_layers
+    n, has_parts = run.host_layers, "mixers" in type(a).model_fields
+    if not has_parts or sum(count > 0 for count in layer.n_layers(a).values()) > 2:
+        raise ValueError("host_layers: known of decoders whose layers are all alike")
     if n >= a.n_layer:
         raise ValueError(f"host_layers = {n}: allowed: at most {a.n_layer - 1:,}")
-    fewer = a.model_copy(update={"n_layer": a.n_layer - n})
-    kept = {name for name, count in layer.n_layers(a).items() if count}
-    if not hasattr(a, "mlps") or len(kept) > 2:
-        raise ValueError("host_layers: known of decoders whose layers are all alike")
-    return fewer
+    return a.model_copy(update={"n_layer": a.n_layer - n})
 
 
 def _on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:

@@ -590,6 +590,11 @@ def test_encoders_are_not_served_for_a_reason(command):
         "t5-base: cache_layout = cells: llama.cpp computes keys and values of a source again for "
         "each token, and keeps none; allowed: paged, dynamic, static, contiguous\n"
     )
+    short = command("gemma-2-9b", "--serve", "l4", "--length", "8192").err
+    assert "no request fits: the cache of one of 8,192 tokens needs" in short
+    assert "what helps: --devices N, --weights FORMAT, --set cache_dtype=fp8, a shorter" in short
+    longer = command("llama-3-8b", "--serve", "a10g", "--length", "8192").out
+    assert "tokens; n_ctx 8,192" in longer
     served = command("t5-base", "--serve", "t4", "--set", "target_length=64")
     assert "1,024 + 64 tokens" in served.out
     assert "a request has a source of 1,024 tokens, and a target of 64" in served.err

@@ -11,7 +11,7 @@ import modelbudget as mb
 from modelbudget.api.command.app import main
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.predict.serve import NOT_KNOWN, compute_buffer
+from modelbudget.predict.serve import NOT_KNOWN, compute_buffer, forward_bytes
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192}
 H100 = int(79.11 * 2**30)
@@ -163,6 +163,27 @@ def test_a_file_of_llama_cpp_on_a_mac():
     assert model.serve("rtx-4090", settings, gguf="q4_k_m").of_device.terms[0].how == "exact"
 
 
+@pytest.mark.parametrize("name", ["mpt-7b", "bloom-7.1b"])
+def test_kernels_of_engines_add_alibi_without_a_mask(name):
+    """vLLM's take slopes of heads. Only here: a mask of 32 × 8,192 × 8,192 numbers is 4.3 GB."""
+    a, run = mb.model(name).architecture, RunConfig(dtype="bfloat16")
+    assert forward_bytes(a, run) == forward_bytes(a.model_copy(update={"position": "none"}), run)
+    assert mb.model(name).serve("l4", {"length": 2048}).requests == 5
+
+
+def test_a_file_in_float32_is_served_in_half(tmp_path):
+    """`_resolve_auto_dtype` of vLLM's config/model.py; a T4 has no bfloat16."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"torch_dtype": "float32"}))
+    for device, dtype in (("l4", "bfloat16"), ("t4", "float16")):
+        found = mb.model(path).serve(device, {"length": 64})
+        assert found.run.dtype == dtype
+        assert f"dtype: {dtype}, as vLLM serves a file in float32; --dtype float32" in found.notes
+    exact = mb.model(path).serve("l4", {"length": 64, "dtype": "float32"})
+    assert exact.run.dtype == "float32"
+    assert not any("as vLLM serves" in note for note in exact.notes)
+
+
 def test_replicas_serve_as_much_each():
     one = mb.model("qwen-3-8b").serve("h100", {"length": 4096})
     four = mb.model("qwen-3-8b").serve("h100", {"length": 4096, "tensor_parallel": 1}, devices=4)
@@ -251,7 +272,11 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
     ("name", "settings", "devices", "message"),
     [
         ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: --set tensor_parallel=1"),
-        ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it"),
+        ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1$"),
+        ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
+        ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
+        ("t5-base", {"host_layers": 2}, 1, "host_layers: known of decoders"),
+        ("t5-base", {"served_adapters": 2}, 1, "served_adapters: adapter_targets = all-linear"),
         ("llama-3-8b", {"tensor_parallel": 3}, 4, "a tensor_parallel that divides them"),
         (
             "llama-3-8b",

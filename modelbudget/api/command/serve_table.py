@@ -40,8 +40,13 @@ def too_small(serving: Serving) -> str:
     else:
         left, request = si_bytes(of_device.cache_bytes), si_bytes(of_device.request_bytes)
         why = f"the cache of one of {length} tokens needs {request}, and {left} are left"
+        if serving.run.cache_dtype == "dtype" and not serving.file:
+            helps += ", --set cache_dtype=fp8"
         helps += ", a shorter --length"
-    return f"no request fits: {why}; what helps: {helps}"
+    at_least = ""
+    if serving.most_requests:
+        at_least = f", with bounded terms at their least {count(serving.most_requests)}"
+    return f"no request fits{at_least}: {why}; what helps: {helps}"
 
 
 def of_serving(serving: Serving) -> Table:
@@ -87,7 +92,9 @@ def of_serving(serving: Serving) -> Table:
     of_all = f"of {serving.replicas} replicas" if serving.replicas > 1 else ""
     rows.append(("requests at once", count(serving.requests), "", f"{up_to} {of_all}".strip()))
     longest = "any" if of_device.largest_length == ENDLESS else count(of_device.largest_length)
-    rows.append((f"largest length of {count(run.batch)} at once", longest, "", "tokens"))
+    is_longer = serving.n_ctx is not None and of_device.largest_length > serving.n_ctx
+    note = f"tokens; n_ctx {count(serving.n_ctx)}" if is_longer and serving.n_ctx else "tokens"
+    rows.append((f"largest length of {count(run.batch)} at once", longest, "", note))
     shared = f"tensor_parallel {run.tensor_parallel}"
     if run.expert_parallel > 1:
         shared += f", expert_parallel {run.expert_parallel}"
