@@ -18,6 +18,8 @@ EXCLUDED = "-:"
 LIKE_LLAMA = {
     "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "olmo2", "cohere",
     "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe",
+    "gemma3_text", "glm4_moe_lite", "seed_oss", "smollm3", "ministral3", "olmo3", "exaone4",
+    "ernie4_5", "minimax_m2", "hy_v3", "solar_open",
 }  # fmt: skip
 """Model types whose linear layers have the names below, without recurrences."""
 OF_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
@@ -68,7 +70,7 @@ OTHER_MODULES = (
 ROUTED = ("moe.gate", "moe.up", "moe.down")
 NOT_CONVERTED = re.compile(
     r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
-    r"(re:)?(.*\.)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
+    r"(re:)?(.*\.|\.\*)?(lm_head|embed_\w+|e_score_correction_bias|\w*router|\w*norm|"
     r"linear_attn\.(conv1d|A_log|dt_bias)|mtp\.(fc|pre_fc_norm_\w+)|"
     r"embedding|(visual|vision_\w+|audio_\w+|multi_modal_projector|modality_projection|merger|"
     r"mlp1|mtp)(\..*)?)(\.(weight|bias))?\$?"

@@ -173,6 +173,18 @@ def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     assert f"({one_layer}): bytes are refused" in notes
 
 
+def test_a_pattern_that_ends_in_the_head_leaves_out_nothing_else(tmp_path):
+    """Recipes of llm-compressor for models with vision have re:.*lm_head, which was refused."""
+    names = ["re:.*lm_head", "re:vision_tower.*", "re:.*multi_modal_projector.*"]
+    runs = []
+    for ignored in (names, ["lm_head"]):
+        config = WIDE | {"quantization_config": COMPRESSED | {"ignore": ignored}}
+        (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+        runs.append(mb.model(tmp_path).run())
+    assert runs[0] == runs[1]
+    assert (runs[0].weights, runs[0].kept_in_dtype) == ("int4-group", "none")
+
+
 def test_a_file_of_mlx_is_named(tmp_path):
     """mlx-community's files name no method: they were called bitsandbytes'."""
     given = {"group_size": 64, "bits": 4, "model.layers.0.mlp.down_proj": {"bits": 8}}
