@@ -1,7 +1,6 @@
 """Numbers that scaling studies print of their models: reads `configs/published_scaling.yaml`."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
@@ -27,7 +26,6 @@ class Ladder(Strict):
 
     title: str
     source: str
-    checked: Literal["read", "recalled"]
     convention: str
     rounding: Size = 0
     length: Count | None = None

@@ -15,7 +15,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.predict.counts_by_convention import BY_NAME, PARAMETERS, Convention, relative_error
 
 EXACT, ROUNDED, DIFFERS = "exact", "within rounding", "differs"
-NO_COUNT, RECALLED, MISSING = "not a count", "recalled", "not in this run"
+NO_COUNT, MISSING = "not a count", "not in this run"
 
 
 class Row(NamedTuple):
@@ -34,8 +34,6 @@ class Row(NamedTuple):
             return MISSING
         if self.ladder.reason:
             return NO_COUNT
-        if self.ladder.checked == "recalled":
-            return RECALLED
         counts = {self.predicted, self.predicted if self.measured is None else self.measured}
         off = max(abs(counted - self.printed.published) for counted in counts)
         return DIFFERS if off > self.rounding else EXACT if off == 0 else ROUNDED

@@ -82,7 +82,7 @@ NUMBERS_PAGE = f"""# Published numbers of scaling studies
 Each number as printed, and the count of the same shape by its [convention](conventions.md), from
 our formulas; the report compares both with the module. To cite a number, cite its source and this
 page.
-Rounding is half of the last printed digit. Recalled numbers were not read in their source.
+Rounding is half of the last printed digit. Each number was read in its source.
 """
 OPTIMIZERS = f"""# Which optimizer fits?
 

@@ -31,8 +31,7 @@ CHOSEN = SimpleNamespace(**PAGE["counting"])
 MOST_ROWS = 2
 """Rows of a ladder among those that are no counts."""
 VERDICTS = (
-    scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.RECALLED,
-    scaling_studies.MISSING,
+    scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.MISSING,
 )  # fmt: skip
 
 
