@@ -75,6 +75,7 @@ def _marks() -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
+@cache
 def group_of(component: str) -> str:
     """Return the title of the group that a dotted component name belongs to."""
     parts = component.split(".")

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,10 +31,16 @@ _QUOTED = re.compile(r'(?<==)"([\w.#%:,;()+*/-]*[\w.#%:,;()+*-])"(?=[ >])')
 NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
-def render(results: Results, catalogue: Catalogue, calculator: dict | None = None) -> str:
+def render(
+    results: Results,
+    catalogue: Catalogue,
+    calculator: dict | None = None,
+    vega: Callable[[], str] = vega,
+) -> str:
     """Return the page as HTML; equal results give equal bytes.
 
-    `calculator` is the context of its section; without it, it is the page of named sweeps.
+    `calculator` is the context of its section; without it, it is the page of named sweeps. `vega`
+    returns the script that draws charts.
     """
     page = Page.of(results, catalogue, calculator)
     chosen = {
@@ -57,7 +63,8 @@ def render(results: Results, catalogue: Catalogue, calculator: dict | None = Non
     title = titles[0] if titles else NO_TITLE
     later = "\n".join(_texts("js", LATER, chosen))
     page.packed["acts"] = packed(page.acts)
-    page.packed.update(vega=_packed_script(vega()), later=_packed_script(later))
+    drawing = vega()
+    page.packed.update(vega=_packed_script(drawing), later=_packed_script(later))
     # Below a chart that is saved from the page.
     source, provenance = "modelbudget", results.parts.get("provenance.json")
     source += f", commit {provenance['commit']}" if provenance else ""
@@ -65,7 +72,7 @@ def render(results: Results, catalogue: Catalogue, calculator: dict | None = Non
     palette = {"palette": light, "source": source}  # of charts that leave the page
     style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
     scripts = [*_texts("js", SCRIPTS, ())]
-    hashes = " ".join(map(_hash, (vega(), later, *scripts)))
+    hashes = " ".join(map(_hash, (drawing, later, *scripts)))
     template = tables.environment().get_template("page.html.j2")
     return template.render(
         title=title,

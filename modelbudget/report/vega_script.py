@@ -1,5 +1,7 @@
 """The script that draws charts in the page: what it needs of Vega, bundled."""
 
+import multiprocessing
+from collections.abc import Callable
 from functools import cache
 
 import vl_convert
@@ -30,3 +32,20 @@ def vega() -> str:
     address = "https://cdn.jsdelivr.net/npm/{}/+esm"  # the key of a package, which is not fetched
     imports = [f'import {what} from "{address.format(name)}";' for name, what in PARTS.items()]
     return vl_convert.javascript_bundle("\n".join(imports) + _GLOBAL)
+
+
+def bundled_meanwhile() -> Callable[[], str]:
+    """Begin to bundle the script in another process; return what waits for it.
+
+    For a second, vl_convert lets no other thread of its process run.
+    """
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+
+    def bundle() -> None:
+        receiver.close()  # else this process would not end where nothing reads any more
+        sender.send(vega())
+
+    fork.Process(target=bundle, daemon=True).start()
+    sender.close()
+    return receiver.recv

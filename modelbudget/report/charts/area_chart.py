@@ -70,7 +70,7 @@ def stack(rows: pl.DataFrame, axis: str, groups: list[str], panels: int) -> alt.
             x=in_order(axis, rows, _title(axis, panels)),
             y=alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=y_axis),
             color=theme.colour(groups),
-            order="rank:Q",
+            order=alt.Order("rank:Q"),
             tooltip=theme.tooltip({"group": "component", axis: axis}, exact, {"share": "share"}),
         )
     )
@@ -176,7 +176,7 @@ def _lines(
         return [points]
     # The points have no dashes: they would hide those of the legend.
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
-    return [lines.encode(detail="line:N", strokeDash=dashes), points]
+    return [lines.encode(detail=alt.Detail("line:N"), strokeDash=dashes), points]
 
 
 def _amount(rows: pl.DataFrame, quantity: str, reaches: Sequence[float]) -> alt.Y:

@@ -50,9 +50,11 @@ def names_and_totals(models: pl.DataFrame, y: alt.Y) -> list[alt.Chart]:
     limit = alt.ExprRef(f"width - {DIGIT * (max(map(len, models['total'])) + 1)}")
     style: dict[str, Any] = {"baseline": "middle", "yOffset": 3, "fontSize": 12}
     return [
-        base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
+        base.mark_text(align="left", limit=limit, **style).encode(
+            x=alt.value(0), text=alt.Text("label:N")
+        ),
         base.mark_text(align="right", color=theme.SOFT, **style).encode(
-            x=alt.value("width"), text="total:N"
+            x=alt.value("width"), text=alt.Text("total:N")
         ),
     ]
 
@@ -96,7 +98,7 @@ def stacked_bars(
             x=x,
             y=y,
             color=theme.colour(groups, columns=5, offset=ABOVE if marks else 8),
-            order="rank:Q",
+            order=alt.Order("rank:Q"),
             tooltip=theme.tooltip(texts, {"value": UNITS[quantity]}, share),
         )
     )
