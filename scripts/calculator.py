@@ -1,7 +1,10 @@
+import gc
+
 from modelbudget.plan.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()
+gc.disable()  # looking for cycles would take a tenth of the time; those of tapes are 200 MB
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json

@@ -16,9 +16,15 @@ from modelbudget.operations.views import flatten, t
 
 def declare_buffered(weight: Tensor) -> None:
     """Allocate what autograd gets in place of the weight's gradient: one tensor for each shape."""
-    key = weight.shape, weight.dtype
-    if Active.tape.cache_length is None and key not in Active.tape.without_values:
-        Active.tape.without_values[key] = empty(*key)
+    if Active.tape.cache_length is None and _without_values(weight) is None:
+        Active.tape.without_values.append(empty(weight.shape, weight.dtype))
+
+
+def _without_values(weight: Tensor) -> Tensor | None:
+    """Return the tensor that `declare_buffered` has allocated for a weight."""
+    layout = weight.dtype, len(weight.shape), weight.shape
+    equal = (x for x in Active.tape.without_values if (x.dtype, len(x.shape), x.shape) == layout)
+    return next(equal, None)
 
 
 @operation
@@ -47,7 +53,9 @@ def accumulated_linear(
         rows, columns = t(flatten(g, 0, -2)), flatten(states, 0, -2)
         if accumulates:
             tape.count_flops(2 * rows.shape[0] * rows.shape[1] * columns.shape[1])
-            of_weight = tape.without_values[weight.shape, weight.dtype].detach()
+            buffered = _without_values(weight)
+            assert buffered is not None
+            of_weight = buffered.detach()
         else:
             of_weight = mm(rows, columns)
         return of_x, of_weight, sum_over(rows, [1]) if has_bias else None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from modelbudget.operations.tape import Active, Shape, Tensor, empty
+from modelbudget.operations.tape import Shape, Tensor, empty
 
 _WIDTH = {
     "bool": 0, "int32": 1, "int64": 2, "bfloat16": 3, "float16": 3, "float32": 4, "float64": 5,
@@ -43,11 +43,10 @@ def is_unit(size) -> bool:
 
 
 def is_contiguous(x: Tensor, is_unit: Callable[[Any], bool] = lambda size: size == 1) -> bool:
-    if Active.zero is int:
-        return _is_contiguous_of_numbers(x.shape, x.strides)
     return _is_contiguous(x.shape, x.strides, is_unit)
 
 
+@lru_cache(maxsize=4096)
 def _is_contiguous(shape: Shape, strides: Shape, is_unit: Callable[[Any], bool] = is_unit) -> bool:
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -60,10 +59,10 @@ def _is_contiguous(shape: Shape, strides: Shape, is_unit: Callable[[Any], bool] 
 
 def is_dense(x: Tensor) -> bool:
     """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
-    of_shape = _is_dense_of_numbers if Active.zero is int else _is_dense
-    return of_shape(x.shape, x.strides)
+    return _is_dense(x.shape, x.strides)
 
 
+@lru_cache(maxsize=4096)
 def _is_dense(shape: Shape, strides: Shape) -> bool:
     if _is_contiguous(shape, strides):
         return True
@@ -75,11 +74,6 @@ def _is_dense(shape: Shape, strides: Shape) -> bool:
         elif not is_unit(size):
             return False
     return True
-
-
-# Numbers are looked up. Symbols are not: to compare them is a question.
-_is_contiguous_of_numbers = lru_cache(maxsize=4096)(_is_contiguous)
-_is_dense_of_numbers = lru_cache(maxsize=4096)(_is_dense)
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -169,11 +163,11 @@ def expanded_strides(own: Shape, strides: Shape, shape: Shape) -> Shape:
 
 def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
     """Allocate the result of an elementwise operation (TensorIterator)."""
-    of_layouts = _of_layouts_of_numbers if Active.zero is int else _of_layouts
-    shape, strides = of_layouts(*[(x.shape, x.strides) for x in operands])
+    shape, strides = _of_layouts(*[(x.shape, x.strides) for x in operands])
     return empty(shape, dtype, strides)
 
 
+@lru_cache(maxsize=4096)
 def _of_layouts(*layouts: tuple[Shape, Shape]) -> tuple[Shape, Shape | None]:
     """Return the shape and the strides of a result; None if it is contiguous."""
     (shape, strides), *more = layouts
@@ -188,6 +182,3 @@ def _of_layouts(*layouts: tuple[Shape, Shape]) -> tuple[Shape, Shape | None]:
         shape = broadcast(*[of_operand for of_operand, _ in layouts])
     expanded = [expanded_strides(*layout, shape) for layout in layouts]
     return shape, strides_in_order(shape, memory_order(shape, expanded))
-
-
-_of_layouts_of_numbers = lru_cache(maxsize=4096)(_of_layouts)

@@ -145,9 +145,9 @@ class Tape:
         """What is called at the end of a backward pass (`queue_callback`)."""
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
-        self.without_values: dict[tuple[Shape, str], Tensor] = {}
-        """By shape and dtype: what autograd gets in place of a gradient that a product has added to
-        that buffer itself."""
+        self.without_values: list[Tensor] = []
+        """What autograd gets in place of a gradient that a product has added to that buffer itself:
+        one tensor for each shape and dtype."""
 
     def component(self) -> str:
         """Return the innermost component that runs; in backward, that which made the node."""
@@ -494,14 +494,9 @@ def contiguous_strides(shape) -> Shape:
     return _contiguous(tuple(shape))[0]
 
 
-def _contiguous(shape) -> tuple[Shape, Any]:
+@lru_cache(maxsize=4096)
+def _contiguous(shape: Shape) -> tuple[Shape, Any]:
     """Return the strides of a contiguous tensor, and how many numbers it has."""
-    if Active.zero is int:
-        return _contiguous_of_numbers(shape)
-    return _strides_and_numbers(shape)
-
-
-def _strides_and_numbers(shape) -> tuple[Shape, Any]:
     if not shape:
         return (), 1
     strides, n_numbers = [1], shape[-1]
@@ -512,19 +507,11 @@ def _strides_and_numbers(shape) -> tuple[Shape, Any]:
     return tuple(strides), n_numbers
 
 
-_contiguous_of_numbers = lru_cache(maxsize=4096)(_strides_and_numbers)
-"""Symbols are not looked up: to compare them is a question."""
-
-
 def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tensor:
     """Allocate a tensor: contiguous, or with strides that leave out no number."""
     shape, dtype = tuple(shape), dtype or Active.tape.dtype
-    if strides and Active.zero is not int:
-        n_numbers = product(reversed(shape))
-    else:
-        contiguous, n_numbers = _contiguous(shape)
-        strides = strides or contiguous
-    return Tensor(shape, strides, dtype, Storage(BYTES[dtype] * n_numbers))
+    contiguous, n_numbers = _contiguous(shape)
+    return Tensor(shape, strides or contiguous, dtype, Storage(BYTES[dtype] * n_numbers))
 
 
 def stored_in(n_bytes, shape) -> Tensor:

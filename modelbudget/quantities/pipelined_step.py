@@ -330,7 +330,7 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig, repeats: Repeats) -
             tape.sharded.reshard()
         for p in trained:
             p.grad = None
-        kept = [x.storage.n_bytes for x in tape.without_values.values()]
+        kept = [x.storage.n_bytes for x in tape.without_values]
         passes.remainder = tape.live - before_all - sum(kept)
     return passes
 

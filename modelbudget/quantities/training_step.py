@@ -110,7 +110,7 @@ def training_step(
         for p in trained:
             p.grad = None
         if Active.zero is int:
-            kept = [x.storage.n_bytes for x in tape.without_values.values()]
+            kept = [x.storage.n_bytes for x in tape.without_values]
             more = optimizer.n_bytes_of_states() - n_kept + sum(kept)
             step.remainder = tape.live - before - more
     if n_steps and is_divided(run) and not has_parts_of_gradients(run):

@@ -141,9 +141,9 @@ def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _size(row: np.ndarray, monomials: Sequence[Monomial], of_monomials: Sequence[int]):
-    terms = {names: int(c) for names, c in zip(monomials, row, strict=True) if c}
-    value = sum(int(c) * value for c, value in zip(row, of_monomials, strict=True) if c)
-    return size_of(terms, value)
+    columns = zip(monomials, row.tolist(), of_monomials, strict=True)
+    terms = [(names, c, c * value) for names, c, value in columns if c]
+    return size_of({names: c for names, c, _ in terms}, sum(value for *_, value in terms))
 
 
 def _matrix(moments: Sequence[Any]) -> tuple[np.ndarray, list[Monomial]]:

@@ -90,10 +90,9 @@ def _once(number: int) -> Callable:
             results = self.results[number]
             if results is None:
                 results = self.results[number] = {}
-            key = other.mark if other.__class__ is Size else other
-            result = results.get(key)
+            result = results.get(other)
             if result is None:
-                result = results[key] = operation(self, other)
+                result = results[other] = operation(self, other)
             return result
 
         return run
@@ -106,14 +105,12 @@ class Size:
 
     is_symbolic = True
 
-    __slots__ = ("mark", "results", "terms", "value")
+    __slots__ = ("results", "terms", "value")
 
     def __init__(self, terms: Terms, value: int):
         self.terms, self.value = terms, value
         self.results = _no_results()
-        """By the number of an operation: results by the other argument, or its mark."""
-        self.mark = object()
-        """The size as a key; as keys, sizes themselves may be equal."""
+        """By the number of an operation: results by the other argument."""
 
     @_once(0)
     def __add__(self, other):
@@ -201,8 +198,8 @@ class Size:
 
     __int__ = __index__
 
-    def __hash__(self):
-        return 0  # sizes that differ as polynomials may be equal
+    # Whether two sizes are equal is a question; as a key, a polynomial is equal to itself alone.
+    __hash__ = object.__hash__
 
     def __str__(self):
         return " + ".join("·".join((str(c), *names)) for names, c in sorted(self.terms.items()))
