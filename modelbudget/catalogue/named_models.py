@@ -34,7 +34,7 @@ class Provenance(Strict):
 
     source: str | None = None
     published_source: str | None = None
-    published_checked: Literal["read", "partly", "recalled"] | None = None
+    published_checked: Literal["read", "partly"] | None = None
     published_tolerance: Size | None = None
     exact_source: str | None = None
     transformers: str | None = None

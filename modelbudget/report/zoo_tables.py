@@ -29,7 +29,6 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "answer": f"{count(status.count(AGREES))} of {count(zoo.height)} models agree with every "
         f"reference count; {count(status.count(EXPLAINED))} differ from one for a known reason.",
         "unexplained": zoo.filter(status=UNEXPLAINED)["label"].to_list(),
-        "recalled": zoo.filter(published_checked="recalled").height,
         "remarks": [  # each once, with its models
             {"models": rows["label"].to_list(), "remark": remark}
             for (remark,), rows in zoo.drop_nulls("remark").group_by("remark", maintain_order=True)

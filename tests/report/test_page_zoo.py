@@ -52,7 +52,6 @@ ODD = {
     "published": "2.5K",
     "status": UNEXPLAINED,
     "published_value_reason": "unexplained: no reason is known",
-    "published_checked": "recalled",
 }
 EXPERTS = {"predicted": 9_000, "active": 3_000, "active_without_input_embedding": 2_000,
            "published_active": 2_100}  # fmt: skip
@@ -63,7 +62,6 @@ def test_models_are_counted_by_status():
     section = zoo_section(TABLE, "zoo")
     assert section["answer"].startswith("2 of 5 models agree with every reference count; 2 differ")
     assert section["unexplained"] == ["Model 4"]
-    assert section["recalled"] == 1
 
 
 def test_each_count_has_a_tally():
@@ -84,7 +82,6 @@ def test_marks_of_a_row():
     assert [cell["sign"] for cell in tied["cells"]] == ["≠", "–", "–"]
     assert tied["cells"][-1]["mark"] is None
     assert (odd["cells"][-1]["sign"], odd["cells"][-1]["mark"]) == ("≠", "unexplained")
-    assert odd["published_checked"] == "recalled"
     assert odd["differences"][0]["unexplained"]
 
 
