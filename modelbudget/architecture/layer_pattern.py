@@ -14,22 +14,26 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.common.suggestions import did_you_mean
 
 
-def pattern(*allowed: str, also: Mapping[str, str] = MappingProxyType({})):
-    """Return the type of a layer-pattern field: allowed names, separated by spaces or commas.
+def pattern(*allowed: str):
+    """Return the type of a layer-pattern field: allowed names, separated by spaces."""
+    return names_among(*allowed, are=", one for each layer, repeated")
 
-    `also`: names elsewhere → those here.
+
+def names_among(*allowed: str, also: Mapping[str, str] = MappingProxyType({}), are: str = ""):
+    """Return the type of a field of allowed names, separated by spaces or commas.
+
+    `also`: names elsewhere → those here; `are`: what the names are, in a message.
     """
 
     def check(text: str) -> str:
-        names = [also.get(name, name) for name in text.replace(",", " ").split()]
-        wrong = [name for name in names if name not in allowed]
-        if wrong or not names:
+        chosen = [also.get(name, name) for name in text.replace(",", " ").split()]
+        wrong = [name for name in chosen if name not in allowed]
+        if wrong or not chosen:
             hints = "".join(did_you_mean(name, allowed) for name in wrong)
             raise ValueError(
-                f"must be names separated by spaces, one for each layer, repeated; "
-                f"allowed: {', '.join(allowed)}{hints}"
+                f"must be names separated by spaces{are}; allowed: {', '.join(allowed)}{hints}"
             )
-        return " ".join(names)
+        return " ".join(chosen)
 
     return Annotated[str, AfterValidator(check)]
 

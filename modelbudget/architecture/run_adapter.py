@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
 from modelbudget.architecture.constraint import Check
-from modelbudget.architecture.layer_pattern import pattern
+from modelbudget.architecture.layer_pattern import names_among
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
 
@@ -16,10 +16,12 @@ TARGETS = (
 NAMES_OF_CLASSES = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
     "up_proj": "up", "down_proj": "down", "qkv_proj": "query_key_value", "gate_up_proj": "gate_up",
+    "embed_tokens": "embedding", "lm_head": "head",
 }  # fmt: skip
-"""Linear layers of classes with the names of Llama or Phi 3, as in PEFT's `target_modules`."""
+"""Modules of classes with the names of Llama or Phi 3, as in configs of PEFT."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
+SAVED = ("none", "embedding", "head", "norms")
 OF_ADAPTER = (
     "adapter_rank", "adapter_block", "adapter_frequencies", "virtual_tokens", "adapter_targets",
     "adapter_dtype", "adapter_dropout",
@@ -36,12 +38,12 @@ class Adapter(Record):
     adapter_block: Count = 32
     adapter_frequencies: Count = 1000
     virtual_tokens: Count = 20
-    adapter_targets: pattern(*TARGETS, also=NAMES_OF_CLASSES) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
+    adapter_targets: names_among(*TARGETS, also=NAMES_OF_CLASSES) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
     adapter_dtype: Literal["float32", "dtype"] = "float32"
     adapter_dropout: bool = False
-    trained: pattern("default", *PARTS) = "default"  # pyright: ignore[reportInvalidTypeForm]
+    trained: names_among("default", *PARTS) = "default"  # pyright: ignore[reportInvalidTypeForm]
     trained_from_layer: Size = 0
-    modules_to_save: pattern("none", "embedding", "head", "norms") = "none"  # pyright: ignore[reportInvalidTypeForm]
+    modules_to_save: names_among(*SAVED, also=NAMES_OF_CLASSES) = "none"  # pyright: ignore[reportInvalidTypeForm]
     prepare_for_kbit_training: bool = False
     input_gradient: bool = False
 

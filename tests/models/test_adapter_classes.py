@@ -12,6 +12,7 @@ from helpers.tiers import ALL
 
 import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, method_of
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.step.train import train
@@ -120,6 +121,14 @@ def check_step(kind, fields):
     assert sum(step.saved.values()) == sum(values["activation_bytes"].values())
     for name in ("gradient_bytes", "optimizer_bytes"):
         assert sum(getattr(step, name).values()) == sum(values[name].values())
+
+
+def test_modules_have_the_names_that_a_config_of_peft_has():
+    fields = {"adapter_targets": "q_proj,gate_proj", "modules_to_save": "embed_tokens, lm_head"}
+    run = RunConfig.model_validate({"adapter": "lora"} | fields)
+    assert (run.adapter_targets, run.modules_to_save) == ("query gate", "embedding head")
+    with pytest.raises(ValueError, match="separated by spaces; allowed: none, embedding, head"):
+        RunConfig.model_validate({"adapter": "lora", "modules_to_save": "wte"})
 
 
 PEFT_TABLE = [

@@ -29,7 +29,8 @@ def run(
     rows = [_row(base) for base in matching]
     columns = ("name", "parameters", "label", "family")
     cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
-    table = Table(f"{len(matching)} models", columns, cells, (), ("family",), ("label", "family"))
+    n = "1 model" if len(matching) == 1 else f"{len(matching)} models"
+    table = Table(n, columns, cells, (), ("family",), ("label", "family"))
     printed.show({"models": rows}, rows, [table])
 
 
