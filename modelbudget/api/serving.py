@@ -139,7 +139,7 @@ def serve(
     from modelbudget.api.class_answers import run_of
     from modelbudget.predict.serve import Term, served
 
-    device = accelerator(name, accelerators, "--serve")
+    device = accelerator(name, accelerators, "--fit" if file else "--serve")
     is_mapped = device.platform == "mps"
     reserve_bytes = reserve_of(reserve)
     margin = memory_margins().with_reserve(reserve_bytes).reserve

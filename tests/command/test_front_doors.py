@@ -452,6 +452,11 @@ def test_an_engine_with_room_is_named_where_several_devices_have_none(command):
         assert "fewer bits" not in command(*words, *others).err
 
 
+def test_a_device_that_a_file_does_not_fit_is_named_by_its_option(command):
+    words = "gpt-oss-20b", "--file", "gguf", "--format", "MXFP4_MOE", "--fit", "rtx-4060-ti"
+    assert command(*words).err.startswith("--fit rtx-4060-ti: unknown accelerator")
+
+
 def test_sequences_beyond_what_positions_are_for_are_named(command):
     """Only here: an engine refuses them, and --serve said nothing of it."""
     line = "length 9,000: more than n_ctx = 8,192"
