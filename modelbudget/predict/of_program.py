@@ -14,7 +14,6 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
-from modelbudget.quantities.pipelined_step import pipelined_step
 from modelbudget.quantities.training_step import (
     MODEL,
     PHASE,
@@ -187,6 +186,8 @@ def run_program(
         if not has_loss(a):
             raise NoProgramError("lm_head: false; a model without logits has no loss")
         if is_pipelined(run):
+            from modelbudget.quantities.pipelined_step import pipelined_step
+
             return pipelined_step(a, run)
         return _of_depth(lambda a: training_step(program, a, run, preference=preference), a, run)
     if not (type(a).has_cache or (use == "inference" and type(a).reads_all_at_once)):

@@ -1,8 +1,14 @@
 """A checkpoint held against the formula, as a table and as the line that sums it up."""
 
-from modelbudget.api.checkpoint_tensors import Checkpoint
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from modelbudget.api.command.text_table import Table
 from modelbudget.common.number_format import count
+
+if TYPE_CHECKING:
+    from modelbudget.api.checkpoint_tensors import Checkpoint
 
 
 def of_differences(checkpoint: Checkpoint) -> list[Table]:

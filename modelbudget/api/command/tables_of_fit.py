@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.changes import Change
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.fitting import Fit
-from modelbudget.api.layouts_that_fit import Layouts
-from modelbudget.api.predictions import Predictions
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.byte_sizes import AS_GIVEN
@@ -17,6 +13,10 @@ from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.fields_in_words import in_words
 
 if TYPE_CHECKING:
+    from modelbudget.api.changes import Change
+    from modelbudget.api.fitting import Fit
+    from modelbudget.api.layouts_that_fit import Layouts
+    from modelbudget.api.predictions import Predictions
     from modelbudget.api.trainers import Trained
 
 MODULES = "modelbudget's modules"
