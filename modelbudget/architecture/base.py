@@ -4,8 +4,6 @@ A family (`modelbudget/families/`) is a record with its formulas and its torch m
 imports torch.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -159,7 +157,7 @@ class Architecture(Record):
         return cls.model_program
 
     @abstractmethod
-    def build(self) -> nn.Module:
+    def build(self) -> "nn.Module":
         """Build the torch model on the current default device and dtype."""
 
     @property

@@ -1,7 +1,5 @@
 """A strict, frozen record of numbers, booleans and categories: base of architectures and runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
