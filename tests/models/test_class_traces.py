@@ -135,6 +135,22 @@ def test_padding_is_of_classes_alone(catalogue):
     assert padded.how == "traced"
 
 
+def test_a_check_of_finite_numbers_is_traced():
+    """BART clamps states in float16 if some are not: on meta there are none; else it is as wide."""
+    half, brain = (
+        trace_class(
+            "BartForConditionalGeneration",
+            small("BartForConditionalGeneration"),
+            RunConfig(batch=2, length=32, dtype=dtype, attention_kernel="flash"),
+            TRAINING | INFERENCE,
+        )
+        for dtype in ("float16", "bfloat16")
+    )
+    assert not half.missing
+    for quantity in ("activation_bytes", "cache_bytes", "gradient_bytes"):
+        assert half.values[quantity] == brain.values[quantity]
+
+
 def assert_those_of_a_loop(kind: str, padding: bool = False) -> None:
     model = getattr(transformers, kind)(config_object(kind, small(kind))).train()
     run = of_cpu(attention_kernel="math", optimizer="sgd", padding=padding)

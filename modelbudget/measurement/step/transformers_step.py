@@ -32,6 +32,7 @@ REPLACED = {
 nothing stand in for them, and nothing hidden in a mask (BART's decoder makes one of ones);
 `operations` replaces functions of torch.
 """
+ISFINITE = torch.isfinite
 BIDIRECTIONAL = "masking_utils._ignore_bidirectional_mask_sdpa"
 """Another one, of which `_is_whole` has what remains where a mask hides tokens."""
 
@@ -254,7 +255,19 @@ def _without_checks(has_encoder: bool, **arguments: Any) -> Iterator[None]:
             stack.enter_context(patch(f"transformers.{path}", lambda *_, r=result, **__: r))
         if has_padding:
             stack.enter_context(patch(f"transformers.{BIDIRECTIONAL}", _is_whole))
+        stack.enter_context(patch("torch.isfinite", _AllFinite))
         yield
+
+
+class _AllFinite:
+    """Which numbers are finite; a class that asks for all of them (BART in float16) has yes."""
+
+    def __init__(self, x: torch.Tensor):
+        self.of_numbers = ISFINITE(x)
+
+    def all(self) -> bool:
+        self.of_numbers.all()
+        return True
 
 
 def _is_whole(
