@@ -169,7 +169,8 @@ def find(folder: Path, name: str) -> Base:
         return base
     catalogue = Catalogue(folder)
     copied = re.sub("-gguf$", "", _without_owner(name), flags=re.IGNORECASE)
-    for spelled in dict.fromkeys((name, copied)):
+    is_path = "/" in name and Path(name).parent.is_dir()  # of a folder that is missing there
+    for spelled in (name,) if is_path else dict.fromkeys((name, copied)):
         for base in catalogue.bases.values():
             for known in (base.name, *base.model.same_shape) if base.model else ():
                 if as_spelled(spelled) in (as_spelled(known), as_spelled(_without_owner(known))):

@@ -297,6 +297,13 @@ def test_a_copy_of_a_model_is_taken_for_it_by_name(name, as_model, n_ctx):
         find("Qwen/Qwen3-8B-AWQ")  # whose config.json has the format
 
 
+def test_a_folder_that_is_missing_is_no_copy_of_a_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    with pytest.raises(mb.InputError, match="no such folder"):
+        find("models/Meta-Llama-3.1-8B-Instruct")
+
+
 @pytest.mark.parametrize(
     ("name", "n_ctx"),
     [
