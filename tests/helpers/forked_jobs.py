@@ -5,6 +5,7 @@ server forks the job, which imports the project from its own folder as ever.
 """
 
 import atexit
+import gc
 import json
 import multiprocessing
 import os
@@ -14,6 +15,9 @@ import sys
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+
+# First of what the server imports: the other imports and what is forked leave little to collect.
+gc.set_threshold(1_000_000)
 
 FORK = multiprocessing.get_context("fork")
 SCRIPTS = "/.snakemake/scripts/"
