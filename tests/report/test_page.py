@@ -226,7 +226,7 @@ def test_a_page_of_one_sweep_opens_with_its_question_chart_and_table(
     assert tab.inner_text("h1") == one.summary["title"]
     ids = tab.eval_on_selector_all("main > section", "all => all.map((one) => one.id)")
     assert ids == ["sweep", "verdict", "appendix"]
-    heading = tab.get_by_role("heading", level=2).first
+    heading = tab.locator("#sweep").get_by_role("heading", level=2).first
     assert heading.inner_text() == one.summary["question"]
     assert "FLOPs" not in tab.inner_text("#verdict")  # only parameters were compared
     finding = tab.inner_text("#sweep figcaption h3")  # once, and not in the summary too
