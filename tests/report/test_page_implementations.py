@@ -91,7 +91,8 @@ def test_a_value_that_is_not_the_class_s_is_at_the_top(result):
     """Our own module, if it is given as that of transformers."""
     points = result.points.with_columns(implementation=pl.lit("transformers"))
     comparison = with_classes(result.comparison.drop(REFERENCE), points, result.classes)
-    about = {"name": "s", "title": "S", "order": 1}
+    measure = {"quantities": ["activation_bytes"]}
+    about = {"name": "s", "title": "S", "order": 1, "measure": measure}
     false = result._replace(summary=about, points=points, comparison=comparison)
     assert comparison["agrees"].drop_nulls().all()
     results = Results([false])
