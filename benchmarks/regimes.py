@@ -18,9 +18,9 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.predict import by_regime
+from modelbudget.predict.by_program import quantities
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid_rows import ROWS as CHUNK
-from modelbudget.predict.of_program import quantities
 from modelbudget.sweeps.derive import named_architecture
 
 ROWS = 1_000_000

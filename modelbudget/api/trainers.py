@@ -37,7 +37,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import prediction_or_reason
-from modelbudget.predict.of_program import pass_of, peak_of_step
+from modelbudget.predict.by_program import pass_of, peak_of_step
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import Settings

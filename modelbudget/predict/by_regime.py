@@ -17,9 +17,9 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms, of_model
+from modelbudget.predict.by_program import USES, Use, quantities, terms_of
 from modelbudget.predict.cache_bytes import is_of_engine
 from modelbudget.predict.formula import formula
-from modelbudget.predict.of_program import USES, Use, quantities, terms_of
 from modelbudget.regimes.regime import Regime, traced
 
 FEW = 8

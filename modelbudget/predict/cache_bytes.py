@@ -26,7 +26,7 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
             return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]
-        from modelbudget.predict.of_program import terms_by_program  # most models need no program
+        from modelbudget.predict.by_program import terms_by_program  # most models need no program
 
         of_model = terms_by_program("cache_bytes", a, run)
         if of_model is None:

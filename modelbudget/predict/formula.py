@@ -25,7 +25,7 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     holds = family.has_formula_for(quantity, a, r)
     if isinstance(holds, int) and not holds:
         # With the operations of programs, which most models do not need.
-        from modelbudget.predict.of_program import terms_by_program
+        from modelbudget.predict.by_program import terms_by_program
 
         terms = terms_by_program(quantity, a, r) if isinstance(a, Architecture) else None
         return ({}, 0) if terms is None else (terms, 1)

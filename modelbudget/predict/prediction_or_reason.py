@@ -41,7 +41,7 @@ def terms_or_reason(
         return terms, None
     if quantity in OF_CACHE and is_of_engine(run):
         return {}, f"{why_not_of_engine(architecture, run)}"
-    from modelbudget.predict.of_program import without_program  # most models need no program
+    from modelbudget.predict.by_program import without_program  # most models need no program
 
     error = without_program(quantity, architecture, run)
     reason = f" ({error})" if error and f"{error}" else ""

@@ -19,7 +19,7 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import embedding
 from modelbudget.components.layer import all_parts, parts
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.of_program import Quantities, quantities
+from modelbudget.predict.by_program import Quantities, quantities
 from modelbudget.quantities.inference_step import inference
 from modelbudget.regimes.least_values import below, extends
 from modelbudget.regimes.moments import Largest

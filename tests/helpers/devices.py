@@ -5,7 +5,7 @@ from helpers.training import without_zeros
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.predict.of_program import quantities
+from modelbudget.predict.by_program import quantities
 
 COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 

@@ -34,7 +34,7 @@ from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.predict.of_program import terms_by_program
+from modelbudget.predict.by_program import terms_by_program
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantity_names import OF_INFERENCE
 

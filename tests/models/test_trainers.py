@@ -17,7 +17,7 @@ from modelbudget.measurement.step.operations_of_step import operations
 from modelbudget.measurement.step.train import microbatches, of_pass, switch, train
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.of_program import pass_of
+from modelbudget.predict.by_program import pass_of
 from modelbudget.quantities.training_step import training_step
 
 RUN = {"batch": 4, "length": 16, "dtype": "bfloat16", "attention_kernel": "math"}

@@ -28,9 +28,9 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.fields_of_config import fields_of, keys_by_field
+from modelbudget.predict.by_program import terms_by_program
 from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
-from modelbudget.predict.of_program import terms_by_program
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_data import models_of_calculator
 from modelbudget.report.calculator_runs import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.of_program import terms_by_program
+from modelbudget.predict.by_program import terms_by_program
 from modelbudget.report.page_programs import OF_PARAMETERS, Programs
 from modelbudget.sweeps.derive import named_architecture
 

@@ -142,7 +142,7 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chu
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grid_rows, "ROWS", chunk)
     # Closed formulas alone: programs take longer (the next test).
-    monkeypatch.setattr("modelbudget.predict.of_program.terms_by_program", lambda *_: None)
+    monkeypatch.setattr("modelbudget.predict.by_program.terms_by_program", lambda *_: None)
     monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
     for most in ("MAX_SHOWN", "MAX_MISTAKES"):
         monkeypatch.setattr(sweep_mistakes, most, 10**9)

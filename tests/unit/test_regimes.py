@@ -20,7 +20,7 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime
-from modelbudget.predict.of_program import quantities, terms_by_program
+from modelbudget.predict.by_program import quantities, terms_by_program
 from modelbudget.regimes.regime import traced
 from modelbudget.regimes.symbolic_sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture

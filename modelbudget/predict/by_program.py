@@ -1,4 +1,4 @@
-"""Predictions of one model by a run of its program, where no closed formula holds."""
+"""Predictions of one model by programs: a run of its program where no closed formula holds."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
