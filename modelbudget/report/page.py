@@ -17,10 +17,8 @@ from modelbudget.report.sections import sections
 from modelbudget.report.vega_script import vega
 
 STYLES = ("style.css", "acts.css", "memory.css", "steps.css")
-SCRIPTS = (
-    "unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sections.js", "finder.js",
-)  # fmt: skip
-LATER = ("formulas.js", "config_file.js")
+SCRIPTS = ("unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sections.js")
+LATER = ("formulas.js", "config_file.js", "finder.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the
 scripts of sections."""
 _END = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")

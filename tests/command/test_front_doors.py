@@ -282,7 +282,7 @@ def test_a_name_of_two_owners_is_read_in_full(tmp_path):
     ("name", "as_model", "n_ctx"),
     [
         ("unsloth/Meta-Llama-3.1-8B-Instruct", "llama-3-8b", 131072),
-        ("bartowski/Qwen_Qwen3-32B-GGUF", "qwen-3-32b", 32768),
+        ("bartowski/Qwen_Qwen3-32B-GGUF", "qwen-3-32b", 40960),
         ("unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF", "qwen-3-30b-a3b", 262144),
         ("lmstudio-community/gpt-oss-20b-GGUF", "gpt-oss-20b", 131072),
     ],
