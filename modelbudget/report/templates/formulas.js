@@ -1,4 +1,4 @@
-// Values of the graph of formulas (readings/graph.py) and of Vega's expressions.
+// Values of the graph of formulas (architecture/evaluators/graph.py) and of Vega's expressions.
 "use strict";
 
 const OPERATIONS = {
@@ -10,7 +10,7 @@ const OPERATIONS = {
   m: (x, y) => Math.max(x, y),
 };
 
-// A column of rows, some of which are copies of earlier ones (readings/repeats.py).
+// A column of rows, some of which are copies of earlier ones (architecture/evaluators/repeats.py).
 function withRepeats(column, [since, distance, length]) {
   const n = length.reduce((sum, one) => sum + one, column.length);
   const whole = typeof column === "string" ? new Array(n) : new Int32Array(n);
