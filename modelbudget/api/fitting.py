@@ -250,7 +250,7 @@ def fit(
     from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
     device = accelerator(name, accelerators)
-    margins = memory_margins().with_reserve(reserve_of(reserve))
+    margins = memory_margins().on(device.platform, reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = settings_on(device, model, settings, training)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 TOKENS = "token_embd.weight"
 OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 """Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
-OF_METAL = "Metal counts buffers alone"
 QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
@@ -141,8 +140,7 @@ def serve(
 
     device = accelerator(name, accelerators, "--fit" if file else "--serve")
     is_mapped = device.platform == "mps"
-    reserve_bytes = reserve_of(reserve)
-    margin = memory_margins().with_reserve(reserve_bytes).reserve
+    margin = memory_margins().on(device.platform, reserve_of(reserve)).reserve
     chosen = {**model.chosen, **fields_of(settings)}
     tensors = file and file.tensors
     if model.weights is not None and model.weights.name.endswith(GGUF):
@@ -180,8 +178,6 @@ def serve(
     if draft != MTP and has_mtp:
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
     reserved = Term("reserve", margin.bytes, "read", margin.source)
-    if is_mapped and reserve is None:
-        reserved = Term("reserve", 0, "read", OF_METAL)
     try:
         of_file = _of_gguf(tensors, run, is_mapped) if tensors is not None else None
         of_draft = _draft(draft, architecture, run)

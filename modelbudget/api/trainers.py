@@ -172,7 +172,7 @@ def trainer(
     parts = tuple(models.parts(run))
     if room is None:
         return Trained(model.label, models.trainer, run, parts)
-    margins = memory_margins().with_reserve(reserve_of(reserve))
+    margins = memory_margins().on(room.platform, reserve_of(reserve))
     trained = Trained(model.label, models.trainer, run, parts, room, margins)
     solves = _Solves(models, room)
     given = {"implementation": OURS, **fields_of(settings)}

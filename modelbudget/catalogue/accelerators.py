@@ -29,6 +29,9 @@ SEVERAL = (
 )
 
 
+Platform = Literal["cuda", "mps", "xla"]
+
+
 class Accelerator(Strict):
     """One kind of device; `bytes` is its memory."""
 
@@ -39,7 +42,7 @@ class Accelerator(Strict):
     driver_source: str = ""
     in_charts: bool = True
     has_flash: bool = True
-    platform: Literal["cuda", "mps", "xla"] = "cuda"
+    platform: Platform = "cuda"
 
     @model_validator(mode="after")
     def cite(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from modelbudget.architecture.base import Size
+from modelbudget.catalogue.accelerators import Platform
 from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
@@ -32,14 +33,18 @@ class Margins(Strict):
     """What `fit` leaves free."""
 
     reserve: Reserve
+    reserve_by_platform: dict[Platform, Reserve] = {}
     worst_ratio: WorstRatio
     expandable_segments: WorstRatio
 
-    def with_reserve(self, n_bytes: int | None) -> "Margins":
-        """Return the margins with another reserve, if one is given; it may be 0."""
-        if n_bytes is None:
-            return self
-        reserve = Reserve(bytes=n_bytes, source=AS_GIVEN)
+    def on(self, platform: Platform, n_bytes: int | None) -> "Margins":
+        """Return the margins of a platform (`Accelerator.platform`), or with a reserve of `n_bytes`.
+
+        The reserve may be 0.
+        """
+        reserve = self.reserve_by_platform.get(platform, self.reserve)
+        if n_bytes is not None:
+            reserve = Reserve(bytes=n_bytes, source=AS_GIVEN)
         return self.model_copy(update={"reserve": reserve})
 
     def room(self, memory: int) -> int:

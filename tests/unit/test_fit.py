@@ -327,6 +327,10 @@ def test_three_grades_with_a_reserve_and_the_worst_reading():
         found = model.fit(f"{memory}B", settings)
         assert (found.grade, found.fits) == (grade, memory >= n_bytes)
         assert (found.as_dict()["reserve"], found.as_dict()["worst_ratio"]) == (reserve, 1.28)
+    mac = model.fit("apple-16gb", settings)  # 10.66 GiB that Metal recommends for buffers alone
+    assert mac.as_dict()["reserve"] == 0
+    assert mac.margins.room(128) == 100
+    assert model.fit("apple-16gb", settings, reserve=7).as_dict()["reserve"] == 7
     two = model.fit("80GB", settings, reserve="2GB")
     assert two.as_dict()["reserve"] == two.margins.reserve.bytes == 2 * 10**9
     batch = two.largest_with_margins["batch"].value

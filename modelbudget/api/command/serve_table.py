@@ -3,9 +3,9 @@
 from modelbudget.api.command import output
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.serving import OF_METAL, Serving
+from modelbudget.api.serving import Serving
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.common.byte_sizes import AS_GIVEN
+from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 
@@ -69,7 +69,8 @@ def of_serving(serving: Serving) -> Table:
         if term.note.startswith(NOT_KNOWN):
             note = NOT_KNOWN
         if term.name == "reserve":
-            note = term.note if term.note in (AS_GIVEN, OF_METAL) else "a process's context"
+            is_of_process = term.note == memory_margins().reserve.source
+            note = "a process's context" if is_of_process else term.note
         rows.append((f"− {term.name}", si_bytes(term.n_bytes), term.how, note))
     rows.append(("= cache", si_bytes(of_device.cache_bytes), "", ""))
     if (
