@@ -26,7 +26,7 @@ IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementat
 Implementation: Any = Literal[*IMPLEMENTATIONS]
 CACHE_DTYPES = (
     "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
-    "q4_1", "q4_0", "iq4_nl", "int8-group", "int4-group", "int2-group",
+    "q4_1", "q4_0", "iq4_nl", "int8-group", "int4-group", "int2-group", "unknown",
 )  # fmt: skip
 """Formats of caches (`configs/cache_formats.yaml`)."""
 LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")

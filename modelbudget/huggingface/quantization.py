@@ -57,7 +57,8 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     if of_run is None or of_cache is None:
         why = why or _allowed(method_config)
         text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused"
-        return {"weights": "unknown"}, [Note(text, "bytes")]
+        cache, notes = of_cache or ({"cache_dtype": "unknown"}, [])
+        return {"weights": "unknown"} | cache, [Note(text, "bytes"), *notes]
     cache, notes = of_cache
     of_run |= of_table
     if why := _stays(method, of_run, config, fields):

@@ -96,6 +96,8 @@ def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> 
     """Return the bytes of one head of a token, in a format or the dtype. Raises ValueError."""
     if name == "dtype":
         return bytes_of(dtype) * width
+    if name == "unknown":
+        raise ValueError(f"cache_dtype = {name}: its bytes are not known; allowed: a known format")
     cache_format = cache_formats()[name]
     if is_rotary and cache_format.rotary_bits is not None:
         return ceil_div(width * cache_format.rotary_bits, 8)

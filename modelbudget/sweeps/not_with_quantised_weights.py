@@ -47,8 +47,9 @@ def _of_format(
     if run.weights == "unknown":
         unknown = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
         reasons |= dict.fromkeys(unknown, f"{setting}: the bytes are not known")
-        of_cache = f"{setting}: the format of the cache is not known"
-        reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
+        if run.cache_dtype == "unknown":
+            of_cache = f"{setting}: the format of the cache is not known"
+            reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
         if run.vocabulary_dtype == "int8" or run.modules_to_save != "none":

@@ -151,6 +151,23 @@ def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, giv
     assert model.parameters().total > 0
 
 
+MLX = {"group_size": 64, "bits": 4}
+
+
+@pytest.mark.parametrize("given", [MLX, {"quant_method": "exl3"}], ids=["mlx", "exl3"])
+def test_a_cache_is_known_where_weights_are_not(tmp_path, given):
+    """By hand, and measured on the module: a cache depends on no weights. Only here it is asked."""
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+    model = mb.model(tmp_path)
+    settings = {"implementation": "modelbudget", "batch": 2, "length": 16}
+    a = model.architecture
+    by_hand = 2 * 2 * 16 * 2 * a.n_kv_head * a.d_head * a.n_layer
+    assert model.predict("cache_bytes", settings).total == by_hand
+    assert model.measure(settings, ["cache_bytes"]).agrees
+    with pytest.raises(mb.InputError, match="quantised weights: weights = unknown"):
+        model.predict("peak_inference_bytes", settings)
+
+
 def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     """Such a folder was counted in bfloat16; early configs had no method and the cache as text."""
     (tmp_path / "config.json").write_text(json.dumps(WIDE))
