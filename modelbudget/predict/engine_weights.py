@@ -12,7 +12,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
-from modelbudget.components.attention.attention_fields import PLAIN
+from modelbudget.components.attention.attention_fields import ATTEND, PLAIN
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.weight_formats import converts, format_of
 from modelbudget.predict.prediction_or_reason import predicted
@@ -33,8 +33,9 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     """Return the architecture of what one device computes. Raises ValueError.
 
     Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
-    §3; heads of Gated DeltaNet as vLLM's models/qwen3_next.py does); MLA's latent is on each. With
-    expert_parallel whole experts are.
+    §3; heads of Gated DeltaNet as vLLM's models/qwen3_next.py does); MLA's latent is on each. Norms
+    over all heads are divided as in MiniMax (`head_norm_bytes`). With expert_parallel whole experts
+    are.
     """
     if tensor_parallel == 1 and expert_parallel == 1:
         return a
@@ -47,7 +48,7 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
         parts = {name for name, n in layer.n_layers(fields).items() if n}
         if unknown := parts - DIVIDED_PARTS:
             raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
-    if getattr(a, "qk_norm", "none") in ("separate", "joint"):
+    if getattr(a, "qk_norm", "none") == "separate":
         raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: {whole}")
     shares = {"vocab_multiple": 1}
     of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
@@ -83,6 +84,21 @@ def weight_bytes(a: Architecture, run: RunConfig) -> int:
     by_component = totals("parameter_bytes", rank, run.model_copy(update=ALONE))
     copies = run.expert_parallel
     return sum(n * (copies if name.endswith("router") else 1) for name, n in by_component.items())
+
+
+def head_norm_bytes(a: Any, run: RunConfig) -> int:
+    """Return the most that norms over all heads of queries and keys need besides a device's share.
+
+    vLLM's models/olmo2.py and olmoe.py have them whole on each device, which gathers queries and
+    keys: at most two of each are live. models/minimax_m2.py divides them and sums squares alone.
+    """
+    if run.tensor_parallel == 1 or getattr(a, "qk_norm", "none") != "joint":
+        return 0
+    rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    n_layer = sum(n for name, n in layer.n_layers(a).items() if name in ATTEND)
+    heads, share = (x.n_head + x.n_kv_head for x in (a, rank))
+    numbers = n_layer * (heads - share) + 2 * run.batched_tokens * heads
+    return bytes_of(run.dtype) * a.d_head * numbers
 
 
 def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:

@@ -18,6 +18,7 @@ from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.engine_weights import (
     ALONE,
     adapter_bytes,
+    head_norm_bytes,
     largest_matrix,
     rank_of,
     rotary_bytes,
@@ -175,6 +176,9 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
     if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
         terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
+    if of_heads := head_norm_bytes(a, run):
+        note = "heads gathered, as in vLLM's OLMo 2"
+        terms.append(Term("norms over all heads", of_heads, "bounded", note, 0))
     if table := rotary_bytes(a, run):
         n_ctx = getattr(a, "n_ctx", 0)
         terms.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))

@@ -107,6 +107,23 @@ def test_experts_are_divided_in_one_of_two_ways():
     assert terms(whole)["weights"] == alone - divided * 3 // 4
 
 
+def test_norms_over_all_heads_are_whole_or_divided_by_hand():
+    """OLMo 2 7B: 32 layers, d 4096, ff 11008, 32 heads of 128, of which a device has half.
+
+    vLLM's olmo2.py has whole norms and gathers both, its minimax_m2.py half of each norm.
+    """
+    found = mb.model("olmo-2-7b").serve("h100", {"batched_tokens": 1000}, devices=2)
+    matrices = 4 * 4096 * 2048 + 3 * 4096 * 5504
+    weights = 32 * (matrices + 2 * 4096 + 2 * 2048) + 2 * 100_352 // 2 * 4096 + 4096
+    assert terms(found)["weights"] == 2 * weights
+    (norms,) = (term for term in found.of_device.terms if term.name == "norms over all heads")
+    assert norms.n_bytes == 2 * (32 * 2 * 2048 + 2 * 1000 * 2 * 4096)
+    assert norms.least == 0
+    assert "norms over all heads" not in terms(mb.model("olmo-2-7b").serve("h100"))
+    minimax = mb.model("minimax-m2").serve("h200", {"length": 4096}, devices=4)
+    assert minimax.requests > 0
+
+
 def test_a_latent_is_on_each_device():
     model = mb.model("deepseek-v3")
     found = model.serve("h200", {"cache_block": 64, "length": 4096}, devices=16)
@@ -272,6 +289,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
     ("name", "settings", "devices", "message"),
     [
         ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: --set tensor_parallel=1"),
+        ("stablelm-2-12b", {}, 2, "qk_norm = separate: .* allowed: --set tensor_parallel=1"),
         ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1$"),
         ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
         ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
