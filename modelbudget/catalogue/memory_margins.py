@@ -33,12 +33,12 @@ class Margins(Strict):
     """What `fit` leaves free."""
 
     reserve: Reserve
-    reserve_by_platform: dict[Platform, Reserve] = {}
+    reserve_by_platform: dict[Platform, Reserve]
     worst_ratio: WorstRatio
     expandable_segments: WorstRatio
 
     def on(self, platform: Platform, n_bytes: int | None) -> "Margins":
-        """Return the margins of a platform (`Accelerator.platform`), or with a reserve of `n_bytes`.
+        """Return the margins of a platform, with a reserve of `n_bytes` if one is given.
 
         The reserve may be 0.
         """
