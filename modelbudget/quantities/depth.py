@@ -48,6 +48,10 @@ class Shallow(NamedTuple):
     """For how many periods it stands."""
 
 
+UNLIKE = "n_kv_shared_layer", "d_per_layer"
+"""Fields of models whose layers are two halves, or have a table as wide as all of them."""
+
+
 def shallow(a, n_end: int = 2, of_layers: bool = False) -> Shallow | None:
     """Return the run that stands for a model: none if it is not deeper than that.
 
@@ -56,8 +60,7 @@ def shallow(a, n_end: int = 2, of_layers: bool = False) -> Shallow | None:
     """
     fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
     patterns = [getattr(a, name).split() for name in fields]
-    unlike = "n_kv_shared_layer", "d_per_layer"  # two halves; a table as wide as all layers
-    if "n_layer" not in type(a).model_fields or any(getattr(a, name, 0) for name in unlike):
+    if "n_layer" not in type(a).model_fields or any(getattr(a, name, 0) for name in UNLIKE):
         return None
     if getattr(a, "n_distinct", a.n_layer) != a.n_layer:
         return None
@@ -94,11 +97,14 @@ def _with_few_layers(
 ) -> Iterator[tuple[Any, tuple[Repeat, ...]]]:
     """Yield models of fewer layers, and which of them stand for more."""
     fields = type(a).model_fields
-    has_pattern = {"mixers", "mlps", "n_dense_layer"} <= fields.keys() and not a.n_mtp_layer
-    few = []
-    if Active.zero is int and has_pattern and not keeps_pattern:
-        if of_pattern := _fewer(a.n_layer, a.n_dense_layer, a.mixers, a.mlps):
+    is_unlike = any(getattr(a, name, 0) for name in (*UNLIKE, "n_mtp_layer"))
+    few, n_shared = [], getattr(a, "n_shared_block", 0)
+    has_pattern = "mixers" in fields and not (keeps_pattern or is_unlike)
+    if Active.zero is int and has_pattern and n_shared < 2:
+        n_dense_layer, mlps = getattr(a, "n_dense_layer", 0), getattr(a, "mlps", "mlp")
+        if of_pattern := _fewer(a.n_layer, n_dense_layer, a.mixers, mlps, n_end * n_shared):
             changed, repeats = of_pattern
+            changed = {name: changed[name] for name in changed.keys() & fields.keys()}
             yield a.model_copy(update=changed), repeats
     elif Active.zero is int:
         few.append(shallow(a, 1, of_layers=True))
@@ -111,7 +117,7 @@ def _with_few_layers(
 
 @lru_cache(maxsize=256)
 def _fewer(
-    n_layer: int, n_dense_layer: int, mixers: str, mlps: str
+    n_layer: int, n_dense_layer: int, mixers: str, mlps: str, n_end: int
 ) -> tuple[dict[str, Any], tuple[Repeat, ...]] | None:
     """Return the fields of a model of fewer layers, and which of them stand for more.
 
@@ -120,7 +126,7 @@ def _fewer(
     """
     of_mlps = chain(["mlp"] * n_dense_layer, cycle(mlps.split()))
     layers = list(islice(zip(cycle(mixers.split()), of_mlps, strict=False), n_layer))
-    if not (periods := _most_periods(layers)):
+    if not (periods := _most_periods(layers, n_end)):
         return None
     start, end, period = periods
     n = (end - start) // period
@@ -134,19 +140,21 @@ def _fewer(
     return {"n_layer": len(kept), "n_dense_layer": 0, **dict(names)}, repeats
 
 
-def _most_periods(layers: Sequence) -> tuple[int, int, int] | None:
+def _most_periods(layers: Sequence, n_end: int) -> tuple[int, int, int] | None:
     """Return where equal periods may begin and end, and how long one is, so that most are equal.
 
-    None if there are no two.
+    At each end are `n_end` more, of layers that share parameters, or one layer. None if there are
+    no two.
     """
     most, best = 0, None
     for period in range(1, len(layers) // 2 + 1):
         start = 0
         for end in range(period, len(layers) + 1):
             if end == len(layers) or layers[end] != layers[end - period]:
-                n_left_out = (end - start - 2) // period * period - period
+                few = n_end * period or 1
+                n_left_out = (end - start - 2 * few) // period * period - period
                 if n_left_out > most:
-                    most, best = n_left_out, (start + 1, end - 1, period)
+                    most, best = n_left_out, (start + few, end - few, period)
                 start = end - period + 1
     return best
 

@@ -7,6 +7,7 @@ from helpers.other_families import READ_TOKENS, TINY_MODELS, trained
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from modelbudget.api.model import model as named_model
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.encoder import Encoder
 from modelbudget.operations.tape import all_steps
@@ -87,6 +88,23 @@ def test_one_period_at_each_end_is_enough_unless_layers_share_a_tensor(name, n_l
     of_few = of_any_depth(step, a)
     assert of_few.peaks == training_step(type(a).program(), a, run).peaks
     assert depths == n_layers
+
+
+@pytest.mark.parametrize(
+    ("reader", "n_end", "n_layer"), [(training_step, 2, 27), (inference, 1, 19)]
+)
+def test_layers_with_a_shared_block_are_few_of_them(reader, n_end, n_layer):
+    """Zamba 7B names all its 76 layers; the block's gradients add up from the second use on."""
+    a, run = named_model("zamba-7b").architecture, RunConfig(length=12, dtype="bfloat16")
+    depths = []
+
+    def step(a):
+        depths.append(a.n_layer)
+        return reader(type(a).program(), a, run)
+
+    of_few = of_any_depth(step, a, n_end)
+    assert depths == [n_layer]
+    assert of_few == reader(type(a).program(), a, run)
 
 
 def deep(a):
