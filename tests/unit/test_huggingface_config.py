@@ -121,7 +121,7 @@ def left_out(kind: str, a) -> int:
     if kind in ("MT5ForConditionalGeneration", "T5ForConditionalGeneration"):
         return 0 if a.tied else a.n_vocab * a.d_model
     if kind.startswith(("Marian", "Pegasus")):
-        return -a.n_ctx * a.d_model
+        return -a.n_ctx * a.d_model * (2 if a.n_encoder_layer else 1)
     sines = a.n_ctx * a.d_head if kind.startswith("RoFormer") else 0
     if TRANSLATIONS[kind].family == "encoder" and not kind.startswith(("ModernBert", "Electra")):
         return -sines - (0 if a.tied or not a.lm_head else a.n_vocab)
@@ -209,6 +209,7 @@ COMPUTED = {
     "linear_key_head_dim": st.sampled_from([None, 5]),
     "linear_value_head_dim": st.sampled_from([None, 7]), "ffn_dim": st.sampled_from([8, 12]),
     **dict.fromkeys(("decoder_ffn_dim", "decoder_attention_heads"), st.none()),
+    **dict.fromkeys(("encoder_ffn_dim", "encoder_attention_heads"), st.none()),
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
     "decoder_sparse_step": st.none(), "shared_intermediate_size": st.integers(1, 9),
     "mamba_ssm_cache_dtype": st.just("float32"),
@@ -217,6 +218,11 @@ COMPUTED = {
 }  # fmt: skip
 
 
+OF_BART = {
+    "BartForConditionalGeneration", "MBartForConditionalGeneration",
+    "PegasusForConditionalGeneration", "MarianMTModel",
+}  # fmt: skip
+"""Classes of an encoder and a decoder that have keys of their own for the same sizes."""
 LAYERS = {
     "Flint": ["full_attention", "sliding_attention"],
     "KimiLinear": ["full_attention", "linear_attention"],
@@ -290,6 +296,9 @@ def configs(draw, kind: str) -> dict:
     if kind.startswith("NllbMoe"):
         for key in ("ffn_dim", "attention_heads", "sparse_step"):
             config[f"decoder_{key}"] = config[f"encoder_{key}"]
+    if kind in OF_BART:
+        for key in ("ffn_dim", "attention_heads"):
+            config[f"encoder_{key}"] = config[f"decoder_{key}"]
     if kind.startswith("SwitchTransformers"):
         n = config["num_decoder_layers"] = config["num_layers"]
         n_sparse = draw(st.integers(1, n))
