@@ -8,19 +8,19 @@ from modelbudget.operations.tape import Active
 from modelbudget.operations.views import narrow
 
 
-def make_layers(n_layer, make: Callable[[int], Part]) -> list[Part]:
-    """Make layers, each by its number."""
+def make_layers(n_layer, make: Callable[[int], Part], n_before: int = 0) -> list[Part]:
+    """Make layers, each by its number; `n_before`: layers of another stack, for the tape."""
     layers = []
-    for number in range(n_layer):
-        Active.tape.layer = number
+    for place, number in enumerate(range(n_layer), n_before):
+        Active.tape.layer = place
         layers.append(make(number))
     Active.tape.layer = None
     return layers
 
 
-def in_order(layers: Sequence[Part]) -> Iterator[Part]:
+def in_order(layers: Sequence[Part], n_before: int = 0) -> Iterator[Part]:
     """Yield layers; the tape knows which one runs."""
-    for number, layer in enumerate(layers):
+    for number, layer in enumerate(layers, n_before):
         Active.tape.layer = number
         yield layer
     Active.tape.layer = None

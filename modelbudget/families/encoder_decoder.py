@@ -141,7 +141,12 @@ def _stack(a: Fields, r: Run, cross: bool):
         position = make_part("position", embedding.table_program, a.n_bucket, a.n_head)
     n_layer = a.n_decoder_layer if cross else a.n_encoder_layer
     names = list(islice(cycle(a.mlps.split()), n_layer))
-    layers = make_layers(n_layer, lambda i: make_part("layer", _layer, a, r, cross, names[i]))
+    n_before = a.n_encoder_layer if cross else 0
+
+    def make(number):
+        return make_part("layer", _layer, a, r, cross, names[number])
+
+    layers = make_layers(n_layer, make, n_before)
     embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else lambda x: x
     final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
 
@@ -154,7 +159,7 @@ def _stack(a: Fields, r: Run, cross: bool):
             x = add(x, sinusoids(length, a.d_model, x.dtype))
         x = embedding_norm(x)
         mask = bias_of(length, start + length) if a.position == "buckets" else None
-        for layer in in_order(layers):
+        for layer in in_order(layers, n_before):
             x = layer(x, mask, memory)
         return final_norm(x)
 

@@ -98,6 +98,8 @@ def _with_few_layers(
     """Yield models of fewer layers, and which of them stand for more."""
     fields = type(a).model_fields
     is_unlike = any(getattr(a, name, 0) for name in (*UNLIKE, "n_mtp_layer"))
+    if Active.zero is int and "n_encoder_layer" in fields:
+        yield from _of_two_stacks(a, n_end)
     few, n_shared = [], getattr(a, "n_shared_block", 0)
     has_pattern = "mixers" in fields and not (keeps_pattern or is_unlike)
     if Active.zero is int and has_pattern and n_shared < 2:
@@ -113,6 +115,19 @@ def _with_few_layers(
         first, period = of_few.first, of_few.period
         repeat = Repeat(range(first, first + period), of_few.n_left_out)
         yield a.model_copy(update=dict.fromkeys(names, of_few.n_layer + period)), (repeat,)
+
+
+def _of_two_stacks(a, n_end: int) -> Iterator[tuple[Any, tuple[Repeat, ...]]]:
+    """Yield an encoder and a decoder of fewer layers, and which of them stand for more."""
+    period, n_before, changed, repeats = len(a.mlps.split()), 0, {}, []
+    for name in "n_encoder_layer", "n_decoder_layer":
+        n_layer, first = getattr(a, name), n_end * period
+        if (times := (n_layer - 2 * first) // period) > 1:
+            repeats.append(Repeat(range(n_before + first, n_before + first + period), times))
+            n_layer -= (times - 1) * period
+        changed[name], n_before = n_layer, n_before + n_layer
+    if repeats:
+        yield a.model_copy(update=changed), tuple(repeats)
 
 
 @lru_cache(maxsize=256)

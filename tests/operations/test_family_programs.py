@@ -16,10 +16,11 @@ from modelbudget.quantities.inference_step import inference
 from modelbudget.quantities.training_step import training_step
 
 few_examples = settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+DEPTHS = {"n_layer", "n_distinct", "n_encoder_layer", "n_decoder_layer"}
 DEEP = {  # ALBERT's layers are few ones, passed again and again
     name: a
     for name, a in TINY_MODELS.items()
-    if "n_layer" in type(a).model_fields and name != "ALBERT"
+    if DEPTHS & type(a).model_fields.keys() and name != "ALBERT"
 }
 
 
@@ -108,5 +109,4 @@ def test_layers_with_a_shared_block_are_few_of_them(reader, n_end, n_layer):
 
 
 def deep(a):
-    names = {"n_layer", "n_distinct"} & type(a).model_fields.keys()
-    return a.model_copy(update=dict.fromkeys(names, 20))
+    return a.model_copy(update=dict.fromkeys(DEPTHS & type(a).model_fields.keys(), 20))
