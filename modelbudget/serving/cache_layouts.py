@@ -87,6 +87,7 @@ class Group(NamedTuple):
     window: int
     n_state: int = 0
     of_source: bool = False
+    in_chunks: bool = False
 
     def blocks_of(self, length: int, batched_tokens: int) -> int:
         """Return the blocks that one request of a length takes."""
@@ -94,6 +95,8 @@ class Group(NamedTuple):
             return self.n_state
         if not self.window:
             return ceil_div(length, self.block)
+        if self.in_chunks:  # ChunkedLocalAttentionSpec.max_memory_usage_bytes
+            return ceil_div(min(self.window + batched_tokens, length), self.block)
         kept = min(self.window - 1 + batched_tokens, length)
         return ceil_div(kept, self.block) + 1  # the window may begin inside of a block
 
@@ -159,7 +162,7 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
         tokens_of_page = page // n if cache.vectors else block
         n_state = 0 if cache.vectors else 1 + run.drafted_tokens
         groups += ceil_div(cache.n_layer, size) * [
-            Group(tokens_of_page, cache.window, n_state, cache.of_source)
+            Group(tokens_of_page, cache.window, n_state, cache.of_source, cache.in_chunks)
         ]
     return Pages(size * page, tuple(groups), run.batched_tokens)
 

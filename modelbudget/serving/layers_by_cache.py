@@ -18,7 +18,7 @@ class LayerCache(NamedTuple):
 
     `vectors`: heads of a token that a layer keeps, each with its width, and whether it is MLA's
     rotary key. `window`: tokens of which it keeps them; 0: of all. `state`: bytes that depend on no
-    token.
+    token. `in_chunks`: its windows are chunks, which begin at multiples of `window`.
     """
 
     name: str
@@ -26,6 +26,7 @@ class LayerCache(NamedTuple):
     vectors: tuple[tuple[int, int, bool], ...] = ()
     window: int = 0
     state: int = 0
+    in_chunks: bool = False
 
     @property
     def of_source(self) -> bool:
@@ -69,8 +70,10 @@ def layer_caches_of(
             states.append(LayerCache(name, n_layer, state=state))
         if of_token:
             window = (far[name][0] - state) // of_token
-            vectors = _vectors(a, of_token // bytes_of(run.dtype), window < FAR)
-            caches.append(LayerCache(name, n_layer, vectors, window if window < FAR else 0))
+            has_window = window < FAR
+            vectors = _vectors(a, of_token // bytes_of(run.dtype), has_window)
+            in_chunks = has_window and getattr(a, "window_in_chunks", False)
+            caches.append(LayerCache(name, n_layer, vectors, window * has_window, 0, in_chunks))
     return [*caches, *states]
 
 

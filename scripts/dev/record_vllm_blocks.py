@@ -48,6 +48,12 @@ def window(heads: int, width: int, tokens: int):
                                    dtype=torch.bfloat16, sliding_window=tokens)  # fmt: skip
 
 
+def chunks(heads: int, width: int, tokens: int):
+    return specs.ChunkedLocalAttentionSpec(
+        block_size=16, num_kv_heads=heads, head_size=width, dtype=torch.bfloat16,
+        attention_chunk_size=tokens)  # fmt: skip
+
+
 def latent(dtype):
     return specs.MLAAttentionSpec(block_size=64, num_kv_heads=1, head_size=576, dtype=dtype)
 
@@ -70,6 +76,9 @@ MODELS = {
         full(16, 128) if i % 6 == 5 else window(16, 128, 1024) for i in range(62)
     ],
     "gpt-oss-20b (12 + 12)": [window(8, 64, 128), full(8, 64)] * 12,
+    "llama-4-scout (36 in chunks of 8192 and 12 full)": [
+        full(8, 128) if i % 4 == 3 else chunks(8, 128, 8192) for i in range(48)
+    ],
     "deepseek-v3 mla": [latent(torch.bfloat16)] * 61,
     "deepseek-v3 mla fp8": [latent(torch.uint8)] * 61,
     "two widths of full attention": [full(4, 128), full(8, 128)] * 4,

@@ -45,6 +45,7 @@ PLANNED = {
     "mistral-7b-v0.1 (all windows)": ("mistral-7b-v0.1", {}),
     "gemma-3-27b (52 windows of 1024 and 10 full)": ("gemma-3-27b", {}),
     "gpt-oss-20b (12 + 12)": ("gpt-oss-20b", {}),
+    "llama-4-scout (36 in chunks of 8192 and 12 full)": ("llama-4-scout", {}),
     "deepseek-v3 mla": ("deepseek-v3", {"cache_block": 64}),
     "deepseek-v3 mla fp8": ("deepseek-v3", {"cache_block": 64, "cache_dtype": "fp8"}),
     "two widths of full attention": ([layers(4, 8, 128), layers(4, 4, 128)], {}),
@@ -58,7 +59,7 @@ PLANNED = {
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_pages_are_those_that_vllm_plans(name):
-    """vLLM's own functions planned 96 caches: bytes of a block, blocks, tokens and concurrency.
+    """vLLM's own functions planned 104 caches: bytes of a block, blocks, tokens and concurrency.
 
     Only this sees a wrong rule for groups of layers, for a window's blocks, or for pages of states.
     """

@@ -35,6 +35,7 @@ ALIGNED = 8
 
 class WindowFields(Architecture):
     window: Size = 0
+    window_in_chunks: bool = False
 
 
 FIELDS = WindowFields
