@@ -44,8 +44,8 @@ OF_MXFP4 = {"gpt_oss"}
 def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict, list[Note]]:
     """Return the fields of the run for quantised weights, with a note; nothing if there are none.
 
-    `fields`: those of the architecture. A format without formula is `unknown`: its bytes are
-    refused.
+    `fields`: those of the architecture. A format without formula is `unknown`, of weights and of
+    the cache apart: its bytes are refused.
     """
     method_config = config.get("quantization_config")
     if not isinstance(method_config, dict):
@@ -56,8 +56,9 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     of_run, why = _settings(method, read, config, fields)
     if of_run is None or of_cache is None:
         why = why or _allowed(method_config)
-        text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused"
         cache, notes = of_cache or ({"cache_dtype": "unknown"}, [])
+        but = ", but of the cache" * (of_cache is not None)
+        text = f"quantization_config: {method}: no formula covers it{why}: bytes are refused{but}"
         return {"weights": "unknown"} | cache, [Note(text, "bytes"), *notes]
     cache, notes = of_cache
     of_run |= of_table
