@@ -18,7 +18,6 @@ from modelbudget.api.model import Model
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.named_models import find
 from modelbudget.common import fingerprint
-from modelbudget.common.errors import InputError
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
@@ -313,11 +312,3 @@ def test_results_are_tidy_frames(reported):
     assert found.to_pandas().shape[0] == found.to_polars().height
     with pytest.raises(mb.InputError, match="no sweep 'smal'"):
         found.comparison("smal")
-
-
-@pytest.mark.parametrize("value", [[1], {"a": 1}, True, 1.0])
-def test_a_batch_of_another_type_is_refused_after_one_that_is_equal(value):
-    """Checked records are kept, in which True and 1.0 are no 1, and a list has no hash."""
-    mb.model("gpt-2-124m", batch=1)
-    with pytest.raises(InputError, match=r"batch = .*: must be a whole number"):
-        mb.model("gpt-2-124m", batch=value)
