@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
@@ -115,19 +115,10 @@ def whole(name: str, value):
 
 
 def record(schema: type[AnyRecord], values: dict, follow: Collection[str]) -> AnyRecord:
-    values = {name: whole(name, value) for name, value in values.items()}
     try:
-        try:
-            return _checked(schema, **values)
-        except TypeError:  # of a list or a mapping, which has no hash
-            return schema.model_validate(values)
+        return schema.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:
         raise ValueError("\n".join(wrong_fields(error, schema, follow))) from None
-
-
-@lru_cache(maxsize=1024, typed=True)  # points of a sweep have few runs, each with a hundred checks
-def _checked(schema: type[AnyRecord], /, **values: Value) -> AnyRecord:
-    return schema.model_validate(values)
 
 
 def missing_fields(base: Base, chosen: Collection[str]) -> list[str]:
