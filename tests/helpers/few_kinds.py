@@ -28,25 +28,25 @@ def kind_of(a: Decoder) -> tuple:
 
 
 @cache
-def few_models(catalogue: Catalogue) -> Catalogue:
-    """Return a catalogue with the decoders of few kinds: with TESTS=all, of all."""
+def few_models(catalogue: Catalogue, every: bool = ALL) -> Catalogue:
+    """Return a catalogue with the decoders of few kinds; `every`: of all, as with TESTS=all."""
     decoders = _decoders(catalogue)
     few = copy.copy(catalogue)
     few.bases = {
         name: base
         for name, base in catalogue.bases.items()
-        if ALL or name not in decoders or kind_of(decoders[name]) in _few_kinds(catalogue)
+        if every or name not in decoders or kind_of(decoders[name]) in _few_kinds(catalogue)
     }
     return few
 
 
 @cache
-def few_classes(catalogue: Catalogue) -> dict[str, Decoder]:
+def few_classes(catalogue: Catalogue, every: bool = ALL) -> dict[str, Decoder]:
     """Return the classes of transformers whose defaults are of these kinds."""
     return {
         name: a
         for name, a in default_decoders().items()
-        if ALL or kind_of(a) in _few_kinds(catalogue)
+        if every or kind_of(a) in _few_kinds(catalogue)
     }
 
 
@@ -55,10 +55,10 @@ def compared_classes(catalogue: Catalogue) -> dict:
     return _compared(few_classes(catalogue))
 
 
-def calculator_of_few(catalogue: Catalogue) -> dict:
+def calculator_of_few(catalogue: Catalogue, every: bool = ALL) -> dict:
     """Return the calculator of these models and classes."""
-    with only_classes(few_classes(catalogue)):
-        return calculator(few_models(catalogue))
+    with only_classes(few_classes(catalogue, every)):
+        return calculator(few_models(catalogue, every))
 
 
 @contextmanager
