@@ -15,7 +15,7 @@ from modelbudget.architecture.terms import component_of
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.checkpoint_files import Tensor
-from modelbudget.huggingface.components import component_of_class, group_of_class, is_buffer
+from modelbudget.huggingface.components import components_of_class, group_of_class, is_buffer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,8 +164,9 @@ def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary)
             continue
         if group == "token embedding" and tensor.shape[:1] == (vocabulary.size,):
             embeddings.add(tensor.shape)
-        component = component_of_class(component_of(tensor.name))
-        by_part.setdefault(component if component in known else group, []).append(tensor)
+        components = components_of_class(component_of(tensor.name))
+        part = next((name for name in components if name in known), group)
+        by_part.setdefault(part, []).append(tensor)
     return by_part
 
 

@@ -15,7 +15,7 @@ from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.components import component_of_class
+from modelbudget.huggingface.components import components_of_class
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.class_run import LIMIT, class_run
 from modelbudget.predict import prediction_or_reason
@@ -285,9 +285,12 @@ def _traced(
             return {}, dict.fromkeys(
                 quantities, f"{of_class.class_name} was not traced: {for_readers(outcome.reason)}"
             )
-    source = f"traced: {of_class.class_name}"
+    source, a = f"traced: {of_class.class_name}", of_class.architecture
+    names = prediction_or_reason.predicted("parameters", a, run) if a.has_formula else ()
     values = {
-        quantity: of_values(of_class.model.label, quantity, source, _by_component(quantity, values))
+        quantity: of_values(
+            of_class.model.label, quantity, source, _by_component(quantity, values, names)
+        )
         for quantity in quantities
         if (values := outcome.values.get(quantity)) is not None
     }
@@ -298,13 +301,19 @@ def _traced(
     return values, missing
 
 
-def _by_component(quantity: str, values: Mapping[str, int]) -> dict[str, int]:
-    """Return values by our components, where one corresponds to a part of a class."""
+def _by_component(
+    quantity: str, values: Mapping[str, int], names: Collection[str]
+) -> dict[str, int]:
+    """Return values by our components, where one corresponds to a part of a class.
+
+    `names`: the components of our model, if it has a formula.
+    """
     if is_peak(quantity):
         return {phase: value for phase, value in values.items() if phase != "setup"}
     by_component: dict[str, int] = {}
     for part, value in values.items():
-        component = component_of_class(part) or part
+        components = components_of_class(part) or (part,)
+        component = next((name for name in components if name in names), components[0])
         by_component[component] = by_component.get(component, 0) + value
     return by_component
 

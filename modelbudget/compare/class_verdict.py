@@ -12,7 +12,7 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.compare.uncompared import REASON
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.components import component_of_class
+from modelbudget.huggingface.components import components_of_class
 from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.cached_classes import OF_POINT, TRACED
 from modelbudget.sweeps.points_table import rows
@@ -58,15 +58,19 @@ def of_phases(table: pl.DataFrame) -> pl.Expr:
 
 
 def by_component(values: pl.DataFrame) -> pl.DataFrame:
-    """Return values of classes by phase and by our component, where one corresponds to a part.
+    """Return values of classes by phase and by each of our components that a part may be.
 
     Columns: point, component, quantity, reference.
     """
     values = values.drop_nulls("reference")
-    ours = {path: component_of_class(path) for path in values["component"].unique()}
-    named = pl.col("component").replace_strict(ours, default=None, return_dtype=pl.String)
+    ours = {path: [*components_of_class(path)] for path in values["component"].unique()}
+    names = pl.col("component").replace_strict(ours, default=None, return_dtype=pl.List(pl.String))
+    is_phase = of_phases(values)
     return (
-        values.with_columns(component=pl.when(of_phases(values)).then("component").otherwise(named))
+        values.with_columns(
+            component=pl.when(is_phase).then(pl.concat_list("component")).otherwise(names)
+        )
+        .explode("component")
         .drop_nulls("component")
         .group_by("point", "component", "quantity", maintain_order=True)
         .agg(pl.col("reference").sum())

@@ -10,9 +10,19 @@ LONGEST = 200
 """Characters of a path that is looked up: classes have no longer ones, and time is quadratic."""
 
 
-def component_of_class(path: str) -> str | None:
-    """Return our component that corresponds to a part of a class, if exactly one does."""
-    return _first("components", path)
+STACK = re.compile(r"(?:.*\.)?((?:en|de)coder)\.(.*)")
+
+
+def components_of_class(path: str) -> tuple[str, ...]:
+    """Return our components that correspond to a part of a class; a model has at most one of them.
+
+    A part of a decoder behind an encoder (BART) may have the path of one without (OPT).
+    """
+    names = [_first("components", path)]
+    if stack := STACK.fullmatch(path[:LONGEST]):
+        name = _first("of_a_stack", stack[2])
+        names.insert(0, name and f"{stack[1]}.{name}")
+    return tuple(filter(None, names))
 
 
 def group_of_class(path: str) -> str:

@@ -55,6 +55,37 @@ def test_the_class_of_a_file_leads_and_the_difference_of_our_modules_is_said(kin
     assert found["parameter_bytes"].source == "formula"
 
 
+BART = {
+    "vocab_size": 61, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40, "max_position_embeddings": 20, "pad_token_id": 0,
+    "decoder_start_token_id": 1,
+}  # fmt: skip
+STACKS = {
+    "BartForConditionalGeneration": BART,
+    "BartForCausalLM": BART,
+    "T5ForConditionalGeneration": OTHERS["T5ForConditionalGeneration"]
+    | {"feed_forward_proj": "gated-gelu", "num_decoder_layers": 3},
+    "OPTForCausalLM": {
+        "vocab_size": 61, "hidden_size": 32, "ffn_dim": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 20, "word_embed_proj_dim": 32,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STACKS)
+def test_products_of_a_class_are_those_of_our_components(kind, tmp_path):
+    """Of stacks, too: BART's decoder has the paths of OPT's, and is not the only stack."""
+    model = mb.model(file_of(tmp_path, kind, STACKS[kind]))
+    of_class, ours = (
+        {part.name: part.value for part in model.flops(settings)["flops_forward"].components}
+        for settings in (MATH | {"implementation": name} for name in ("transformers", "modelbudget"))
+    )
+    products = {name: value for name, value in ours.items() if not name.endswith(".core")}
+    assert products == {name: of_class.get(name) for name in products}
+    assert sum(of_class.values()) == sum(ours.values())
+
+
 def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
     """An answer says which is which, as text and as JSON."""
     model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
