@@ -36,7 +36,7 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     NoProgramError for a part or a setting that has no program.
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
-    check_devices(run)
+    check_devices(a, run)
     if is_sharded(run) or run.sequence_parallel or has_part_of_experts(run):
         of = f"zero: {run.zero}, sequence_parallel: {run.sequence_parallel}"
         raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
@@ -70,7 +70,7 @@ def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: Run
 
 def declared_caches(program, a, run: RunConfig) -> Inference:
     """Return the caches of a model that is made and not run. Raises NoProgramError."""
-    check_devices(run)
+    check_devices(a, run)
     result = Inference()
     with running_on(tape_of(run)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length

@@ -130,7 +130,7 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
     if not run.zero and run.gradient_buckets == "none":
         # Replicas need as much each.
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
-    check_devices(of_microbatch)
+    check_devices(a, of_microbatch)
     passes = [
         _passes(*of_stage, of_microbatch, len(stages) > 1)  # pyright: ignore[reportArgumentType]
         for of_stage in zip(stages, letters, strict=True)

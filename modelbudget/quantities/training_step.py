@@ -65,7 +65,7 @@ def training_step(
     trainer in place of the run's. Raises NoProgramError for a part or a setting that has no
     program.
     """
-    check_devices(run)
+    check_devices(a, run)
     check_heads(a, run)
     run = of_microbatch(of_own_tokens(run))
     if run.weights != "dtype" and not is_partial(run):
@@ -157,7 +157,7 @@ def of_optimizer(run: RunConfig) -> RunConfig:
 
 def declared(program, a, run: RunConfig) -> TrainingStep:
     """Return parameters, gradients and states of a program that is not run: each has a gradient."""
-    check_devices(run)
+    check_devices(a, run)
     with running_on(tape_of(run)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
@@ -181,11 +181,14 @@ def of_microbatch(run: RunConfig) -> RunConfig:
     return run.model_copy(update={"batch": run.batch // run.n_microbatch})
 
 
-def check_devices(run: RunConfig) -> None:
+def check_devices(a, run: RunConfig) -> None:
     """Raise NoProgramError for what is not known of devices that share a model.
 
     Replicas that add up their gradients in place need what one device needs.
     """
+    for name in ("tensor_parallel", "context_parallel", "expert_parallel"):
+        if getattr(run, name) > 1 and name not in a.switches_of_run:
+            raise NoProgramError(f"{name}: {getattr(run, name)} of the family {a.name()}")
     if is_pipelined(run):
         raise NoProgramError(f"pipeline_schedule: {run.pipeline_schedule}")
     if is_sharded(run) and run.optimizer_in_backward:
@@ -342,7 +345,7 @@ def pass_alone(
     log-probabilities of a `preference`; without one, with the states that a head would read.
     Raises NoProgramError for a part or a setting without a program.
     """
-    check_devices(run)
+    check_devices(a, run)
     if is_sharded(run):
         raise NoProgramError(f"zero: {run.zero} in a pass alone")
     step = TrainingStep()

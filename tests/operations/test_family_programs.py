@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from modelbudget.api.model import model as named_model
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.encoder import Encoder
+from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import all_steps
 from modelbudget.quantities.depth import of_any_depth
-from modelbudget.quantities.inference_step import inference
+from modelbudget.quantities.inference_step import declared_caches, inference
 from modelbudget.quantities.training_step import training_step
 
 few_examples = settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
@@ -56,6 +57,15 @@ def test_an_encoder_reads_all_tokens_in_one_pass(model, has_head):
     for quantity, values in measured.items():
         of_components = {name: value for name, value in values.items() if value}
         assert predicted_inference(a, run, quantity) == of_components, quantity
+
+
+@pytest.mark.parametrize("setting", ["tensor_parallel", "context_parallel", "expert_parallel"])
+@pytest.mark.parametrize("compute", [training_step, inference, declared_caches])
+def test_what_devices_do_not_share_is_refused_by_name(compute, setting):
+    a, run = TINY_MODELS["T5"], RunConfig(attention_kernel="flash", dtype="bfloat16")
+    shared = run.model_copy(update={setting: 2})
+    with pytest.raises(NoProgramError, match=f"^{setting}: 2 of the family encoder-decoder$"):
+        compute(type(a).program(), a, shared)
 
 
 @pytest.mark.parametrize("name", DEEP)
