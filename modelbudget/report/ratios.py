@@ -114,7 +114,9 @@ def ratios(
         "has_classes": len(points) > len(of_gpus) + len(recorded),
         "has_recorded": bool(recorded),
         "ticks": [(100 * (tick - low) / (high - low), tick) for tick in ticks],
-        "sentence": _close(training, "training runs on our GPUs peak as predicted, to the byte; ")
+        "sentence": _close(
+            training, "training runs on an H100 and an H200 peak as predicted, to the byte; "
+        )
         + _close(of_gpus, f"published readings of GPUs are {WITHIN} of the prediction"),
     }
 

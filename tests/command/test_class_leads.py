@@ -79,7 +79,9 @@ def test_products_of_a_class_are_those_of_our_components(kind, tmp_path):
     model = mb.model(file_of(tmp_path, kind, STACKS[kind]))
     of_class, ours = (
         {part.name: part.value for part in model.flops(settings)["flops_forward"].components}
-        for settings in (MATH | {"implementation": name} for name in ("transformers", "modelbudget"))
+        for settings in (
+            MATH | {"implementation": name} for name in ("transformers", "modelbudget")
+        )
     )
     products = {name: value for name, value in ours.items() if not name.endswith(".core")}
     assert products == {name: of_class.get(name) for name in products}
