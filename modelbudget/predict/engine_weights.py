@@ -19,9 +19,14 @@ from modelbudget.predict.prediction_or_reason import predicted
 
 VOCABULARY_MULTIPLE = 64
 """vLLM pads the vocabulary to this (DEFAULT_VOCAB_PADDING_SIZE), before it divides it."""
-DIVIDED_PARTS = {*PLAIN, "mla", "gated_deltanet", "mlp", "moe", "none"}
+DIVIDED_PARTS = {
+    *PLAIN, "mla", "gated_deltanet", "kimi_delta", "mamba2", "attention_and_mamba2",
+    "selective_scan", "lightning_attention", "mlp", "moe", "none",
+}  # fmt: skip
 """Parts of layers whose share on one of several devices is known in serving."""
-DIVIDED = "n_head", "n_linear_head", "n_linear_key_head", "d_ff", "d_shared"
+DIVIDED = (
+    "n_head", "n_linear_head", "n_linear_key_head", "n_mamba_head", "d_scan", "d_ff", "d_shared",
+)  # fmt: skip
 """Sizes of which each device has a part: columns of one matrix, rows of the next."""
 ALONE = {
     "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
@@ -33,9 +38,10 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     """Return the architecture of what one device computes. Raises ValueError.
 
     Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
-    §3; heads of Gated DeltaNet as vLLM's models/qwen3_next.py does); MLA's latent is on each. Norms
-    over all heads are divided as in MiniMax (`head_norm_bytes`). With expert_parallel whole experts
-    are.
+    §3), and heads and channels of recurrences (vLLM's models/qwen3_next.py, layers/kda.py,
+    layers/mamba/mamba_mixer.py, mamba_mixer2.py and linear_attn.py). MLA's latent is on each, and so
+    is the only group of Mamba-2. Norms over all heads are divided as in MiniMax
+    (`head_norm_bytes`). With expert_parallel whole experts are.
     """
     if tensor_parallel == 1 and expert_parallel == 1:
         return a
@@ -60,12 +66,15 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
         if size:
             shares[name] = size // n
-    if n_kv := getattr(a, "n_kv_head", 0):
-        if n_kv % tensor_parallel and tensor_parallel % n_kv:
-            allowed = f"allowed: --set tensor_parallel={gcd(n_kv, tensor_parallel)}"
+    for name, most_copied in (("n_kv_head", tensor_parallel), ("n_mamba_group", 1)):
+        if not (n := getattr(a, name, 0)):
+            continue
+        is_copied = n <= most_copied and not tensor_parallel % n
+        if n % tensor_parallel and not is_copied:
+            allowed = f"allowed: --set tensor_parallel={gcd(n, tensor_parallel)}"
             divided = f"{tensor_parallel} devices do not divide it"
-            raise ValueError(f"n_kv_head = {n_kv}: {divided}; {allowed}")
-        shares["n_kv_head"] = max(n_kv // tensor_parallel, 1)
+            raise ValueError(f"{name} = {n}: {divided}; {allowed}")
+        shares[name] = max(n // tensor_parallel, 1)
     rows = ceil_div(fields.n_vocab, fields.vocab_multiple) * fields.vocab_multiple
     rows = ceil_div(rows, VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
     shares["n_vocab"] = ceil_div(rows, tensor_parallel)

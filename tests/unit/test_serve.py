@@ -11,6 +11,8 @@ import modelbudget as mb
 from modelbudget.api.command.app import main
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.predict.engine_weights import rank_of
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.predict.serve import NOT_KNOWN, compute_buffer, forward_bytes
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192}
@@ -221,6 +223,48 @@ def test_heads_of_gated_deltanet_are_divided():
         assert found.block_tokens == 16 * -(-state // (16 * 2 * 256 * 2))
         share = terms(one)["weights"] / devices
         assert share < found.terms[0].n_bytes < 1.01 * share  # routers and norms are whole
+
+
+def test_heads_of_recurrences_are_divided_by_hand():
+    """As vLLM's mamba_mixer2.py, kda.py and linear_attn.py divide them, on two devices.
+
+    The only group of Granite's Mamba-2 is on each, and so are the narrow halves of Kimi's decay and
+    gate. Parameters of one layer, and numbers of the state of a request.
+    """
+    jamba = {"mixers": "selective_scan attention", "d_scan": 8192, "d_scan_state": 16}
+    jamba |= {"d_scan_step": 256, "d_scan_convolution": 4}
+    granite, kimi, minimax, scan = (
+        mb.model("granite-4.0-h-small"), mb.model("kimi-linear-48b-a3b"), mb.model("minimax-m1"),
+        mb.model("llama-3-8b", **jamba),
+    )  # fmt: skip
+    for model, devices, mixer, of_layer in (
+        (
+            granite, 2, "mamba2",
+            4096 * (2 * 64 * 64 + 2 * 128 + 64) + (64 * 64 + 2 * 128) * (4 + 1) + 3 * 64
+            + 64 * 64 + 64 * 64 * 4096,
+        ),
+        (
+            kimi, 2, "kimi_delta",
+            3 * 2304 * 16 * 128 + 2 * (2304 * 128 + 128 * 16 * 128) + 2304 * 16 + 16 + 16 * 128
+            + 3 * 16 * 128 * 4 + 128 + 16 * 128 * 2304,
+        ),
+        (minimax, 8, "lightning_attention", 5 * 6144 * 8 * 128 + 8 * 128),
+        (
+            scan, 8, "selective_scan",
+            2 * 4096 * 1024 + 1024 * (4 + 1) + 1024 * (256 + 2 * 16) + 256 * 1024 + 1024
+            + 1024 * 16 + 1024 + 256 + 2 * 16 + 1024 * 4096,
+        ),
+    ):  # fmt: skip
+        share = rank_of(model.architecture, devices, 1)
+        counts = predicted("parameters", share, RunConfig())
+        of_mixer = [term.each for path, term in counts.items() if f".{mixer}." in path]
+        assert sum(of_mixer) == of_layer, mixer
+    served = granite.serve("h100", {"length": 8192}, 2)
+    state = 2 * (3 * (64 * 64 + 2 * 128) + 64 * 64 * 128)
+    assert served.of_device.block_tokens == 16 * -(-state // (16 * 2 * 4 * 128 * 2))
+    assert served.requests > 0
+    with pytest.raises(InputError, match="n_mamba_group = 8: 16 devices .*tensor_parallel=8"):
+        mb.model("granite-4.0-h-small", n_mamba_group=8).serve("h100", {}, 16)
 
 
 def test_the_scans_of_engines_may_have_no_state_of_each_token():
