@@ -39,8 +39,8 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
 
     Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
     §3), and heads and channels of recurrences (vLLM's models/qwen3_next.py, layers/kda.py,
-    layers/mamba/mamba_mixer.py, mamba_mixer2.py and linear_attn.py). MLA's latent is on each, and so
-    is the only group of Mamba-2. Norms over all heads are divided as in MiniMax
+    layers/mamba/mamba_mixer.py, mamba_mixer2.py and linear_attn.py). MLA's latent is on each, and
+    so is the only group of Mamba-2. Norms over all heads are divided as in MiniMax
     (`head_norm_bytes`). With expert_parallel whole experts are.
     """
     if tensor_parallel == 1 and expert_parallel == 1:

@@ -32,6 +32,8 @@ from modelbudget.serving.layers_by_cache import LayerCache
 How = Literal["exact", "bounded", "read"]
 ENDLESS = 2**40
 """Upper bound of the search for a length; beyond it, the length is unlimited."""
+STATES_OF_SCANS = "d_state", "d_mamba_state", "d_scan_state"
+TOKENS_OF_CHUNK = 128
 NOT_KNOWN = "not known, requests are at most these"
 
 
@@ -79,8 +81,9 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     """Return the least and the most bytes of a forward pass of the batched tokens.
 
     Of our modules with products of query, key and value, and of gate and up, apart or in one, and
-    with flash or memory-efficient attention, the fewest and the most; with quantised weights also,
-    at the most, a copy of the largest matrix in the dtype. Raises ValueError.
+    with flash or memory-efficient attention, the fewest and the most; at the most also what kernels
+    of recurrences keep, and with quantised weights a copy of the largest matrix in the dtype.
+    Raises ValueError.
     """
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
     fields: Any = rank
@@ -98,22 +101,33 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     plain = run.model_copy(
         update=ALONE | {"weights": "dtype", "batch": batch, "length": length, "backend": "gpu"}
     )
-    peaks, reason, ranks = [], None, [rank]
-    states = ("d_state", "d_mamba_state", "d_scan_state")  # of each token at the most, of our scans
-    if scanned := [name for name in states if getattr(rank, name, 0)]:
-        ranks.append(rank.model_copy(update=dict.fromkeys(scanned, 1)))
-    for rank, how, kernel in product(ranks, ("separate", "packed"), ("flash", "efficient")):
+    peaks, reason = [], None
+    scanned = [name for name in STATES_OF_SCANS if getattr(rank, name, 0)]
+    without_states = rank.model_copy(update=dict.fromkeys(scanned, 1))
+    for how, kernel in product(("separate", "packed"), ("flash", "efficient")):
         settings = {"projections": how, "gate_and_up": how, "attention_kernel": kernel}
         varied = plain.model_copy(update=settings)
         try:
-            peak = totals("peak_inference_bytes", rank, varied)["prefill"]
-            not_activations = ("parameter_bytes", "cache_bytes")
-            peaks.append(peak - sum(sum(totals(q, rank, varied).values()) for q in not_activations))
+            peak = totals("peak_inference_bytes", without_states, varied)["prefill"]
+            for quantity in ("parameter_bytes", "cache_bytes"):
+                peak -= sum(totals(quantity, without_states, varied).values())
+            peaks.append(peak)
         except ValueError as error:
             reason = error
     if not peaks:
         raise ValueError(str(reason))
-    return min(peaks), max(peaks) + largest_matrix(ranks[0], run)
+    return min(peaks), max(peaks) + chunk_states(rank, run) + largest_matrix(rank, run)
+
+
+def chunk_states(a: Architecture, run: RunConfig) -> int:
+    """Return the most bytes that kernels of a recurrence keep: a state of each chunk of tokens.
+
+    Two in float32 of 128 tokens (vLLM's mamba/ops/ssd_combined.py); of delta rules one in the dtype
+    of 64 (fla/ops/chunk_delta_h.py), which is less. Our scans have a state of each token.
+    """
+    caches = layer_caches(a, run.model_copy(update=ALONE | {"dtype": "float32"}))
+    chunks = ceil_div(run.batched_tokens, TOKENS_OF_CHUNK)
+    return 2 * chunks * max((cache.state for cache in caches), default=0)
 
 
 class Draft(NamedTuple):
