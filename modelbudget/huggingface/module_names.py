@@ -83,6 +83,8 @@ GATE = re.compile(
     r"(\.weight)?\$?"
 )
 """Gates of layers, which most formats leave in the dtype."""
+OF_LAYER = re.compile(r"(re:)?\^?([\w.\\]*\.)?layers\\?\.(?P<number>\d+)(?!\d).*")
+"""Modules of one layer, by its number."""
 MAX_NAMES = 200_000
 MAX_MATCHES = 2_000_000
 WORDS = r"\((\?:)?\w+(\|\w+)*\)"
@@ -180,7 +182,7 @@ class Choice(NamedTuple):
 def choices(method: str, texts: list[str], n_name: int) -> list[Choice] | None:
     """Return what each text of a file chooses, as the library matches it that reads the file.
 
-    AutoAWQ: part of a name. ModelOpt: a name with *. GPTQModel (`dynamic_get`): a pattern at its
+    AutoAWQ: part of a name. ModelOpt and Quark: a name with *. GPTQModel (`dynamic_get`): a pattern at its
     begin. transformers (`should_convert_module`): the same up to a dot, or the end of a name.
     compressed-tensors (utils/match.py): a name or a pattern. None if a pattern is not a simple one.
     """
@@ -196,7 +198,7 @@ def _choice(method: str, text: str, n_name: int) -> Choice | None:
     match method:
         case "awq":
             return Choice(text, lambda name: text in name)
-        case "modelopt" if pattern == text:
+        case "modelopt" | "quark" if pattern == text:
             return Choice(text, lambda name: fnmatchcase(name, text))
         case "compressed-tensors" if pattern == text:
             return Choice(text, lambda name: name == text)

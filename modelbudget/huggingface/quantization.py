@@ -9,17 +9,22 @@ from modelbudget.huggingface.module_names import (
     GATE,
     LINEAR,
     NOT_CONVERTED,
+    OF_LAYER,
     linear_layers,
 )
 from modelbudget.huggingface.run_settings import Note
 
 SKIPPED = (
     "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
-    "linear_weights_not_to_quantize", "exclude_modules",
+    "linear_weights_not_to_quantize", "exclude_modules", "exclude",
 )  # fmt: skip
 """Keys of the modules that are not converted."""
-PARTIAL = ("modules_in_block_to_quantize", "dynamic")
-"""Keys of settings that no formula covers, where they are set."""
+PARTIAL = "modules_in_block_to_quantize"
+"""A key of layers that alone are converted, which no formula covers."""
+OF_LAYERS = ("dynamic", "extra_config", "layer_quant_config")
+"""Keys of settings of single layers: GPTQModel's, auto-round's and Quark's."""
+BITS_IN_DTYPE = 16
+"""Bits from which on a layer is not converted (auto-round)."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
@@ -116,7 +121,7 @@ def cache_format(quantization: dict[str, Any]) -> tuple[dict[str, str], list[Not
 
     Its scales, two numbers a layer, are not counted.
     """
-    scheme = quantization.get("kv_cache_scheme")
+    scheme = quantization.get("kv_cache_scheme") or _scheme_of_quark(quantization)
     if not scheme:
         return {}, []
     if scheme == "FP8":  # as ModelOpt writes it
@@ -127,6 +132,21 @@ def cache_format(quantization: dict[str, Any]) -> tuple[dict[str, str], list[Not
         return None
     text = "kv_cache_scheme: float, 8 bits: used as cache_dtype: fp8"
     return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
+
+
+def _scheme_of_quark(quantization: dict[str, Any]) -> Any:
+    """Return what AMD's Quark does to keys and values, which are the outputs of some layers."""
+    export, of_layers = (quantization.get(key) for key in ("export", "layer_quant_config"))
+    names = export.get("kv_cache_group") if isinstance(export, dict) else None
+    if not names or not isinstance(names, list) or not isinstance(of_layers, dict):
+        return names
+    formats = [_flat({"of": of_layers.get(str(name))}) for name in names]
+    is_fp8 = all(
+        (of.get("of.output_tensors.dtype"), of.get("of.output_tensors.qscheme"))
+        == ("fp8_e4m3", "per_tensor")
+        for of in formats
+    )
+    return {"type": "float", "num_bits": 8} if is_fp8 else names
 
 
 def _allowed(quantization: dict[str, Any]) -> str:
@@ -150,7 +170,8 @@ def _settings(
     """
     whole, (texts, partial) = _read(method, _keys(read)), _exceptions(config)
     skipped = [text for text in texts if not NOT_CONVERTED.fullmatch(text)] * (method != "mxfp4")
-    others = [text for text in skipped if not GATE.fullmatch(text)]
+    n_layer = fields.get("n_layer")
+    others = [t for t in skipped if not GATE.fullmatch(t) and not _is_beyond(t, n_layer)]
     has_gates = bool({"gated_deltanet", "kimi_delta"} & {*str(fields.get("mixers", "")).split()})
     groups = _groups(config, whole) if method == OF_GROUPS else [(whole, [LINEAR])]
     if partial or groups is None:
@@ -167,6 +188,12 @@ def _settings(
     if skipped and whole and "gates" in FORMATS[whole["weights"]].library.converts:
         return None, f" ({min(skipped)} is left out)"
     return whole, ""
+
+
+def _is_beyond(text: str, n_layer: Any) -> bool:
+    """Whether a text names a layer after the last, which predicts further tokens."""
+    layer = OF_LAYER.fullmatch(text)
+    return layer is not None and isinstance(n_layer, int) and int(layer["number"]) >= n_layer
 
 
 def _groups(config: dict[str, Any], whole: dict[str, Any] | None) -> list[Group] | None:
@@ -265,17 +292,36 @@ def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
 def _exceptions(config: dict[str, Any]) -> tuple[list[str], str]:
     """Return the texts that name what is not converted, and a key that no formula covers, if any.
 
-    GPTQModel's `dynamic` may name what is left out; settings of single layers are not covered.
+    Settings of single layers may leave them out, or have no other format of weights.
     """
     quantization = config["quantization_config"]
-    texts, dynamic = _names(quantization), quantization.get("dynamic") or {}
-    if isinstance(dynamic, dict) and all(
-        text.startswith(EXCLUDED) or not of_layers for text, of_layers in dynamic.items()
-    ):
-        texts += [text for text in dynamic if text.startswith(EXCLUDED)]
-        dynamic = None
-    partial = [key for key in PARTIAL if quantization.get(key) and (key != "dynamic" or dynamic)]
-    return texts, next(iter(partial), "")
+    texts = _names(quantization)
+    for key in OF_LAYERS:
+        of_layers = quantization.get(key) or {}
+        if not isinstance(of_layers, dict):
+            return texts, key
+        for text, settings in of_layers.items():
+            is_left_out = _leaves_out(key, text, settings or {}, quantization)
+            if is_left_out is None:
+                return texts, key
+            texts += [text] * is_left_out
+    return texts, PARTIAL if quantization.get(PARTIAL) else ""
+
+
+def _leaves_out(key: str, text: str, settings: Any, quantization: dict[str, Any]) -> bool | None:
+    """Return whether settings of single layers leave them out; None if they have another format."""
+    if not isinstance(settings, dict):
+        return None
+    of_all = quantization.get("global_quant_config")
+    match key:
+        case "dynamic":
+            return text.startswith(EXCLUDED) or (None if settings else False)
+        case "extra_config":
+            bits = settings.get("bits")
+            return True if isinstance(bits, int) and bits >= BITS_IN_DTYPE else None
+        case _:
+            is_alike = isinstance(of_all, dict) and settings.get("weight") == of_all.get("weight")
+            return False if is_alike else None
 
 
 def _names(quantization: dict[str, Any]) -> list[str]:

@@ -62,6 +62,16 @@ def torchao_by_names(default=None, table=None, includes=True) -> dict:
             "include_input_output_embeddings": includes, "modules_to_not_convert": []}  # fmt: skip
 
 
+def quark(weight: dict, is_dynamic: bool) -> dict:
+    """Return a config of AMD's Quark, with keys and values in FP8, as its files have them."""
+    of_all = {"weight": weight, "input_tensors": {"is_dynamic": is_dynamic}}
+    of_cache = of_all | {"output_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}
+    names = ["*k_proj", "*v_proj"]
+    return {"quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": of_all,
+            "layer_quant_config": dict.fromkeys(names, of_cache),
+            "export": {"kv_cache_group": names}}  # fmt: skip
+
+
 KNOWN = {
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
     "gptq-4bit": {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False},
@@ -92,6 +102,16 @@ KNOWN = {
     "compressed-nvfp4-a4": compressed(
         "nvfp4-pack-quantized", "float", 4, "tensor_group", num_bits=4, dynamic="local"),
     "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
+    "auto-round-4bit": {
+        "quant_method": "auto-round", "bits": 4, "group_size": 64, "data_type": "int",
+        "packing_format": "auto_round:auto_gptq", "block_name_to_quantize": "model.layers",
+        "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}}},
+    "auto-round-awq": {
+        "quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": False,
+        "packing_format": "auto_round:auto_awq"},
+    "quark-fp8": quark({"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, is_dynamic=False),
+    "quark-mxfp4": quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 32,
+                          "scale_format": "e8m0"}, is_dynamic=True),
 }  # fmt: skip
 INT4 = COMPRESSED["config_groups"]["group_0"]
 GROUPS = {
@@ -101,6 +121,7 @@ GROUPS = {
     "torchao-intx4": 32,
     "fp8-block": 32,
     "awq-gemv": 64,
+    "auto-round-4bit": 64,
 }
 BLOCKS = {"fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128}
 
@@ -114,13 +135,41 @@ def by_name(targets, others=(), weights=None) -> dict:
     return COMPRESSED | {"config_groups": groups}
 
 
+def ordered(actorder: str) -> dict:
+    """Return a config of compressed-tensors whose columns are quantised in an order."""
+    weights = INT4["weights"] | {"actorder": actorder}
+    return COMPRESSED | {"config_groups": {"group_0": INT4 | {"weights": weights}}}
+
+
+@pytest.mark.parametrize(
+    ("actorder", "weights"),
+    [("weight", "int4-group"), ("static", "int4-group"), ("group", "int4-group-ordered"),
+     ("dynamic", "int4-group-ordered")],
+)  # fmt: skip
+def test_an_order_of_columns_is_stored_where_groups_are_not_contiguous(
+    tmp_path, actorder, weights
+):
+    """compressed-tensors: quantization/lifecycle/initialize.py registers g_idx for `group` alone.
+
+    Red Hat's w4a16 files have `weight`, and were refused.
+    """
+    (tmp_path / "config.json").write_text(
+        json.dumps(WIDE | {"quantization_config": ordered(actorder)})
+    )
+    assert mb.model(tmp_path).run().weights == weights
+
+
 REFUSED = {
     "five bits": {"quant_method": "gptq", "bits": 5, "group_size": 128},
     "another method": {"quant_method": "aqlm"},
     "a layer left out": KNOWN["awq"] | {"modules_to_not_convert": ["model.layers.0"]},
-    "actorder": COMPRESSED | {"config_groups": {"group_0": {
-        "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group",
-                                           "group_size": 128, "actorder": "static"}}}},
+    "actorder": ordered("another"),
+    "other bits of some layers": {
+        "quant_method": "auto-round", "bits": 4, "group_size": 128, "data_type": "int",
+        "extra_config": {"model.layers.1.mlp.down_proj": {"bits": 8}}},
+    "another format of some layers": quark(
+        {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, is_dynamic=False
+    ) | {"layer_quant_config": {"*down_proj": {"weight": None}}, "export": {}},
     "two formats": by_name(("re:.*self_attn.*",), ("Linear",), {"group_size": 64}),
     "part of the layers": by_name(("re:.*mlp.*", "model.layers.0.self_attn.q_proj")),
     "embedding chosen": by_name(("re:.*",)),
@@ -188,6 +237,27 @@ def test_the_file_of_modelopt_next_to_a_config_is_read(tmp_path):
     notes = " ".join(note.text for note in mb.model(tmp_path).base.notes)
     one_layer = "model.layers.0.mlp.gate_proj is left out, and model.layers.1.mlp.gate_proj is not"
     assert f"({one_layer}): bytes are refused" in notes
+
+
+def test_layers_that_are_not_counted_are_left_out_without_a_difference(tmp_path):
+    """nvidia/DeepSeek-R1-FP4 leaves out layer 61, zai-org/GLM-4.5-Air-FP8 parts of layer 46.
+
+    Those predict further tokens, and follow the last of num_hidden_layers; they were refused.
+    """
+    runs = []
+    for names in (["lm_head"], ["lm_head", "model.layers.2*", "model.layers.2.eh_proj"]):
+        given = KNOWN["modelopt-nvfp4"] | {"ignore": names}
+        (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+        runs.append(mb.model(tmp_path).run())
+    assert runs[0] == runs[1]
+    assert runs[0].weights == "modelopt-nvfp4"
+
+
+def test_quarks_files_have_a_cache_in_fp8(tmp_path):
+    for export, cache_dtype in ((None, "fp8"), ({"kv_cache_group": []}, "dtype")):
+        given = KNOWN["quark-fp8"] | ({} if export is None else {"export": export})
+        (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+        assert mb.model(tmp_path).run().cache_dtype == cache_dtype
 
 
 def test_a_pattern_that_ends_in_the_head_leaves_out_nothing_else(tmp_path):
