@@ -151,16 +151,24 @@ def packed(r: Run, terms: Terms) -> Terms:
     return terms
 
 
+def all_matrices(a: Fields, r: Run) -> list[tuple[str, list[Matrix], Any]]:
+    """Return the matrices of all layers: their place, those of one layer, and how many layers."""
+    n_layer = n_layers(a)
+    return [
+        (f"layer.{component_name(name)}", matrices(a, r, name), n_layer[name]) for name in parts(a)
+    ]
+
+
 def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
     """Return the matrices of a part, those that are one in this run as one."""
     component = component_name(name)
-    all_matrices = [m._replace(part=component) for m in all_parts()[name].matrices(a)]
+    of_part = [m._replace(part=component) for m in all_parts()[name].matrices(a)]
     for joined, names in filter(None, [joins(r).get(component)]):
-        parts = [matrix for matrix in all_matrices if matrix.name in names]
+        parts = [matrix for matrix in of_part if matrix.name in names]
         rows = sum(matrix.d_out * positive(matrix.n) for matrix in parts)
-        all_matrices = [matrix for matrix in all_matrices if matrix.name not in names]
-        all_matrices.append(parts[-1]._replace(name=joined, d_out=rows))
-    return all_matrices
+        of_part = [matrix for matrix in of_part if matrix.name not in names]
+        of_part.append(parts[-1]._replace(name=joined, d_out=rows))
+    return of_part
 
 
 def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:

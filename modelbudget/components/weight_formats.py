@@ -14,6 +14,8 @@ HEAD = "head"
 """The component of the matrix that makes logits."""
 KEPT = "index_weight"
 """The linear layer of layers that no format converts."""
+MTP = "mtp"
+"""The part of layers that predict further tokens, whose parts have the names of others in it."""
 GATES = ("shared_gate", "beta", "decay")
 """Linear layers with one output, or one for each head: of formats whose library has `gates`."""
 
@@ -41,7 +43,8 @@ class Matrix(NamedTuple):
 
 def format_of(r, routed: int, path: str = "") -> str | None:
     """Return the format of routed experts, of the head, or of other matrices; None: the dtype."""
-    if any(_is_in(path, kept) for kept in r.kept_in_dtype.split()):
+    names = path, path.removeprefix(f"{MTP}.")
+    if any(_is_in(name, kept) for name in names for kept in r.kept_in_dtype.split()):
         return None
     if routed and r.expert_weights != "weights":
         return r.expert_weights
@@ -65,8 +68,11 @@ def _is_in(path: str, kept: str) -> bool:
 
 
 def names_of_nothing(r, paths: Iterable[str]) -> str:
-    """Return the first name in `kept_in_dtype` that no matrix has; empty if there is none."""
-    names = (name for name in r.kept_in_dtype.split() if name != "none")
+    """Return the first name in `kept_in_dtype` that no matrix has; empty if there is none.
+
+    A file may leave out what predicts further tokens, which a model may be counted without.
+    """
+    names = (n for n in r.kept_in_dtype.split() if n != "none" and not _is_in(n, MTP))
     return next((name for name in names if not any(_is_in(path, name) for path in paths)), "")
 
 

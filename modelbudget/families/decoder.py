@@ -70,9 +70,10 @@ from modelbudget.components.embedding import HeadFields, InputFields, PositionFi
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
-from modelbudget.components.multi_token_prediction import MultiTokenFields
+from modelbudget.components.multi_token_prediction import MultiTokenFields, is_absent, own_layers
 from modelbudget.components.weight_formats import (
     HEAD,
+    MTP,
     Matrix,
     by_format,
     converts,
@@ -224,20 +225,15 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     def _matrices(self: Fields, r: Run) -> list[tuple[str, list[Matrix], Any]]:
         """Return the matrices that a format may store: place, matrices of a layer, layers."""
-        n_layer = layer.n_layers(self)
         sizes = embedding.width(self), embedding.rows(self)
         head = Matrix(HEAD, *sizes, 1 - self.tied, 0, self.head_bias)
-        return [
-            ("", [head], 1),
-            *(
-                (
-                    f"layer.{layer.component_name(name)}",
-                    layer.matrices(self, r, name),
-                    n_layer[name],
-                )
-                for name in layer.parts(self)
-            ),
-        ]
+        all_matrices = [("", [head], 1), *layer.all_matrices(self, r)]
+        if is_absent(self):
+            return all_matrices
+        for place, matrices, n_layer in layer.all_matrices(own_layers(self), r):
+            ahead = [matrix._replace(part=join(MTP, matrix.part)) for matrix in matrices]
+            all_matrices.append((join(MTP, place), ahead, n_layer))
+        return all_matrices
 
     def why_not_quantised(self: Fields, r: Run) -> str:
         """Return why the bytes of a format of quantised weights are not known; empty if they are.

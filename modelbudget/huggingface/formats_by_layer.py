@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.components.weight_formats import MTP
 from modelbudget.huggingface.module_names import (
     EMBEDDING,
     LINEAR,
@@ -126,6 +127,12 @@ def _of_parts(
 
     `has_experts`: the library converts stacked experts. `is_head_named`: the file says of the head.
     """
+    for path in [path for path in formats if path.startswith(f"{MTP}.")]:
+        stored, of_others = formats[path], formats[path.removeprefix(f"{MTP}.")]
+        if stored == of_others:
+            del formats[path]
+        elif stored:
+            return None
     of_head = formats.pop(HEAD_MATRIX, {})
     head = of_head if is_head_named else {}
     experts = [formats.pop(path) for path in ROUTED if path in formats]

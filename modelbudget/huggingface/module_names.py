@@ -7,6 +7,7 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from modelbudget.components.attention.attention_fields import PLAIN
+from modelbudget.components.weight_formats import MTP
 
 LINEAR = "Linear"
 """The target that means every linear layer."""
@@ -167,6 +168,29 @@ def _chooses_among_experts(text: str) -> bool:
     return bool(re.search(r"experts\W*[\d\[\\]|\*.*\d|\d.*\*", rest))
 
 
+def layers_ahead(texts: Iterable[str], n_layer: Any) -> dict[str, int]:
+    """Return the texts that name a layer after the last, with its number: it predicts tokens."""
+    numbers = {text: layer["number"] for text in texts if (layer := OF_LAYER.fullmatch(text))}
+    return {
+        text: int(number)
+        for text, number in numbers.items()
+        if isinstance(n_layer, int) and int(number) >= n_layer
+    }
+
+
+def copies_of_last(
+    layers: dict[str, Paths], n_layer: Any, numbers: Iterable[int]
+) -> dict[str, Paths]:
+    """Return the linear layers of layers that predict further tokens, which are as the last."""
+    last = f"layers.{n_layer - 1}." if layers else ""
+    return {
+        name.replace(last, f"layers.{number}."): tuple(f"{MTP}.{path}" for path in paths)
+        for number in {*numbers}
+        for name, paths in layers.items()
+        if name.startswith(last)
+    }
+
+
 def names_of(name: str) -> Iterator[str]:
     """Yield the names that a layer has in files of a class and of larger ones with it."""
     yield from (name,) if name == HEAD else (f"{prefix}{name}" for prefix in PREFIXES)
@@ -182,8 +206,8 @@ class Choice(NamedTuple):
 def choices(method: str, texts: list[str], n_name: int) -> list[Choice] | None:
     """Return what each text of a file chooses, as the library matches it that reads the file.
 
-    AutoAWQ: part of a name. ModelOpt and Quark: a name with *. GPTQModel (`dynamic_get`): a pattern at its
-    begin. transformers (`should_convert_module`): the same up to a dot, or the end of a name.
+    AutoAWQ: part of a name. ModelOpt and Quark: a name with *. GPTQModel (`dynamic_get`): a pattern
+    at its begin. transformers (`should_convert_module`): the same up to a dot, or the end of one.
     compressed-tensors (utils/match.py): a name or a pattern. None if a pattern is not a simple one.
     """
     if len(texts) * n_name > MAX_MATCHES:

@@ -9,7 +9,8 @@ from modelbudget.huggingface.module_names import (
     GATE,
     LINEAR,
     NOT_CONVERTED,
-    OF_LAYER,
+    copies_of_last,
+    layers_ahead,
     linear_layers,
 )
 from modelbudget.huggingface.run_settings import Note
@@ -170,8 +171,8 @@ def _settings(
     """
     whole, (texts, partial) = _read(method, _keys(read)), _exceptions(config)
     skipped = [text for text in texts if not NOT_CONVERTED.fullmatch(text)] * (method != "mxfp4")
-    n_layer = fields.get("n_layer")
-    others = [t for t in skipped if not GATE.fullmatch(t) and not _is_beyond(t, n_layer)]
+    ahead = layers_ahead(skipped, fields.get("n_layer"))
+    others = [text for text in skipped if not GATE.fullmatch(text) and text not in ahead]
     has_gates = bool({"gated_deltanet", "kimi_delta"} & {*str(fields.get("mixers", "")).split()})
     groups = _groups(config, whole) if method == OF_GROUPS else [(whole, [LINEAR])]
     if partial or groups is None:
@@ -179,6 +180,7 @@ def _settings(
     if skipped or has_gates or whole is None:
         all_texts = [*texts, *(target for _, targets in groups for target in targets)]
         layers = linear_layers(config.get("model_type"), fields, all_texts)
+        layers |= copies_of_last(layers, fields.get("n_layer"), ahead.values())
         if layers and all(stored is not None for stored, _ in groups):
             return formats_by_layer(method, layers, groups, texts, others)
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -188,12 +190,6 @@ def _settings(
     if skipped and whole and "gates" in FORMATS[whole["weights"]].library.converts:
         return None, f" ({min(skipped)} is left out)"
     return whole, ""
-
-
-def _is_beyond(text: str, n_layer: Any) -> bool:
-    """Whether a text names a layer after the last, which predicts further tokens."""
-    layer = OF_LAYER.fullmatch(text)
-    return layer is not None and isinstance(n_layer, int) and int(layer["number"]) >= n_layer
 
 
 def _groups(config: dict[str, Any], whole: dict[str, Any] | None) -> list[Group] | None:

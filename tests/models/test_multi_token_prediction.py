@@ -5,6 +5,7 @@ import torch
 from helpers.inference import measured_inference, predicted_inference
 from helpers.training import PREDICTED, measured_as_predicted
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
@@ -92,6 +93,23 @@ def test_deepseek_v3_with_its_layer_is_its_checkpoint():
     )
     assert round((more - projection) / 1e9, 1) == 11.5
     assert round((active + ends - projection) / 1e9, 1) == 2.4
+
+
+def test_deepseek_v3_in_fp8_has_the_bytes_of_its_checkpoint():
+    """Numbers as above, and 41,555,600 in F32: 59 × 256 biases of routers, which ours have in the
+    dtype, and a scale for each block. They were counted in bfloat16 in the last layer.
+    """
+    model = mb.model("deepseek-v3", n_mtp_layer=1)
+    settings = {"weights": "fp8-block", "dtype": "bfloat16", "implementation": "modelbudget"}
+    ends, biases = 2 * 129_280 * 7168, 59 * 256
+    in_bf16, in_f8, in_f32 = 3_918_786_560 - ends + biases, 680_571_043_840, 41_555_600 - biases
+    by_hand = 2 * in_bf16 + in_f8 + 4 * in_f32
+    assert model.predict("parameter_bytes", settings).total == by_hand
+    kept = model.predict("parameter_bytes", settings | {"kept_in_dtype": "mtp"}).total
+    without = mb.model("deepseek-v3").predict("parameter_bytes", settings).total
+    plain = {"weights": "dtype", "dtype": "bfloat16", "implementation": "modelbudget"}
+    in_dtype = [m.predict("parameter_bytes", plain).total for m in (model, mb.model("deepseek-v3"))]
+    assert kept - without == in_dtype[0] - in_dtype[1]
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,7 @@ def ordered(actorder: str) -> dict:
     [("weight", "int4-group"), ("static", "int4-group"), ("group", "int4-group-ordered"),
      ("dynamic", "int4-group-ordered")],
 )  # fmt: skip
-def test_an_order_of_columns_is_stored_where_groups_are_not_contiguous(
-    tmp_path, actorder, weights
-):
+def test_an_order_of_columns_is_stored_where_groups_are_not_contiguous(tmp_path, actorder, weights):
     """compressed-tensors: quantization/lifecycle/initialize.py registers g_idx for `group` alone.
 
     Red Hat's w4a16 files have `weight`, and were refused.
@@ -249,8 +247,11 @@ def test_layers_that_are_not_counted_are_left_out_without_a_difference(tmp_path)
         given = KNOWN["modelopt-nvfp4"] | {"ignore": names}
         (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
         runs.append(mb.model(tmp_path).run())
-    assert runs[0] == runs[1]
-    assert runs[0].weights == "modelopt-nvfp4"
+    assert (runs[0].weights, runs[0].kept_in_dtype) == ("modelopt-nvfp4", "none")
+    assert (runs[1].weights, runs[1].kept_in_dtype) == ("modelopt-nvfp4", "mtp.attention mtp.mlp")
+    for quantity in ("parameter_bytes", "cache_bytes"):
+        of_both = [mb.model(tmp_path).predict(quantity, run).total for run in runs]
+        assert of_both[0] == of_both[1]
 
 
 def test_quarks_files_have_a_cache_in_fp8(tmp_path):
