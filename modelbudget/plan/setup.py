@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from snakemake.logging import logger
 
@@ -39,6 +40,7 @@ class Run:
         except InputError as error:
             _refuse(error)
         if self.is_alone:
+            _import_no_frames()
             self._keep_records()
         if workflow.is_main_process:
             for line in dict.fromkeys(line for checked in self.chosen for line in checked.notes):
@@ -100,6 +102,15 @@ class Run:
             preflight.check_renderer(self.workflow.dag_settings.targets)
         except InputError as error:
             _refuse(error)
+
+
+def _import_no_frames() -> None:
+    """Let Snakemake import no package of frames, which takes it half a second.
+
+    It would only ask whether a parameter of a rule is a frame, which none is here.
+    """
+    for package in ("pandas", "polars"):
+        sys.modules.setdefault(package, cast(ModuleType, None))  # its import is refused
 
 
 def _refuse(error: InputError) -> None:
