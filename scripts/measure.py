@@ -9,7 +9,7 @@ from modelbudget.common.files import read_json, write_json
 from modelbudget.common.paths import ACCELERATORS, MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.measurement.cached_points import measure_new
-from modelbudget.measurement.reference.cached_classes import count_all, needed, trace_new
+from modelbudget.measurement.reference.cached_classes import begin_new, count_all, needed
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.largest_that_fits import cells, measured_on
 from modelbudget.sweeps.class_config import classes_of
@@ -18,23 +18,27 @@ from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
 first, every = int(snakemake.wildcards.shard) - 1, int(snakemake.wildcards.shards)
-incomplete, work, classes, settings = {}, {}, {}, []
+sweeps, incomplete, work, classes, settings = {}, {}, {}, {}, []
 for table, summary in zip(snakemake.input.points, snakemake.input.summaries, strict=True):
     sweep, points, about = Path(table).parent.name, pl.read_parquet(table), read_json(summary)
-    measure, of_shard = Measure.model_validate(about["measure"]), points[first::every]
-    models = [row.model for row in rows(of_shard)]
+    measure = Measure.model_validate(about["measure"])
+    sweeps[sweep] = points[first::every], about, measure
+    if sweep in snakemake.params.traced:
+        classes |= needed(classes_of(points), measure).runs
+        settings.append(measure)
+# Classes are traced while models are measured.
+shard = dict(islice(sorted(classes.items()), first, None, every))
+traces = begin_new(shard, settings, snakemake.threads, REFERENCE_TRACES)
+for sweep, (points, about, measure) in sweeps.items():
+    models = [row.model for row in rows(points)]
     found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, incomplete)
     incomplete |= found.incomplete
     work[sweep] = found.models
     devices = measured_on(about, accelerators(ACCELERATORS))
-    solved = cells(rows(of_shard), measure.quantities, about["fit"], devices)
+    solved = cells(rows(points), measure.quantities, about["fit"], devices)
     measure_solutions(solved, measure, snakemake.threads, MEASUREMENTS)
     if sweep in snakemake.params.counted:
-        count_all(classes_of(of_shard), snakemake.threads, REFERENCE_COUNTS)
-    if sweep in snakemake.params.traced:
-        classes |= needed(classes_of(points), measure).runs
-        settings.append(measure)
-shard = dict(islice(sorted(classes.items()), first, None, every))
-failed = trace_new(shard, settings, snakemake.threads, REFERENCE_TRACES)
+        count_all(classes_of(points), snakemake.threads, REFERENCE_COUNTS)
+failed = traces()
 write_json(snakemake.output.incomplete, {"models": incomplete, "classes": failed}, indent=2)
 Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")

@@ -47,10 +47,10 @@ def spread(
     timeout_s: float,
     bound: Bound | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the index of each item with `work(item)` or a Failure, in order of completion.
+    """Start workers; yield the index of each item with `work(item)` or a Failure, as they complete.
 
-    A worker has one item at a time. If an item crashes it or takes longer than `timeout_s` seconds,
-    a new worker takes the next one.
+    A worker has one item at a time, the first ones before anybody waits for a result. If an item
+    crashes it or takes longer than `timeout_s` seconds, a new worker takes the next one.
     """
     numbers = iter(range(len(items)))
     busy: dict[Any, _Worker] = {}  # by connection
@@ -66,24 +66,27 @@ def spread(
         busy[worker.connection] = worker
         worker.begin(number, timeout_s)
 
-    try:
-        for _ in range(n_workers):
-            give(None)
-        while busy:
-            next_deadline = min(worker.deadline for worker in busy.values())
-            answered = wait(busy, max(0, next_deadline - time.monotonic()))
-            now = time.monotonic()
-            late = [c for c, w in busy.items() if w.deadline <= now and c not in answered]
-            for connection in (*answered, *late):
-                worker = busy[connection]
-                number = worker.item
-                outcome, alive = worker.outcome(f"no answer within {timeout_s} s")
-                del busy[connection]
-                give(worker if alive else None)
-                yield number, outcome
-    finally:
-        for worker in busy.values():
-            worker.kill()
+    def outcomes() -> Iterator[tuple[int, Any]]:
+        try:
+            while busy:
+                next_deadline = min(worker.deadline for worker in busy.values())
+                answered = wait(busy, max(0, next_deadline - time.monotonic()))
+                now = time.monotonic()
+                late = [c for c, w in busy.items() if w.deadline <= now and c not in answered]
+                for connection in (*answered, *late):
+                    worker = busy[connection]
+                    number = worker.item
+                    outcome, alive = worker.outcome(f"no answer within {timeout_s} s")
+                    del busy[connection]
+                    give(worker if alive else None)
+                    yield number, outcome
+        finally:
+            for worker in busy.values():
+                worker.kill()
+
+    for _ in range(n_workers):
+        give(None)
+    return outcomes()
 
 
 class Helper:

@@ -6,7 +6,7 @@ Imports torch and transformers, which takes seconds, only if something is to be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -131,11 +131,18 @@ def trace_new(
     A class that refuses a run is in the cache, with its reason. Processes that crash or exceed
     their time or memory are failures, which the next call tries again.
     """
+    return begin_new(runs, settings, n_workers, folder)()
+
+
+def begin_new(
+    runs: Mapping[str, ClassRun], settings: Sequence[Measure], n_workers: int, folder: Path
+) -> Callable[[], dict[str, str]]:
+    """Begin to trace as `trace_new` does, in other processes; return what waits for the reasons."""
     missing = store.missing(folder, runs)
     if not missing:
-        return {}
+        return dict
     from modelbudget.measurement.process.device import room
-    from modelbudget.measurement.reference.class_trace import OBJECTS_BYTES, Wanted, trace_all
+    from modelbudget.measurement.reference.class_trace import OBJECTS_BYTES, Wanted, begin_traces
 
     groups = _by_class(missing)
     wanted = [
@@ -149,20 +156,24 @@ def trace_new(
     timeout_s = max(of_sweep.timeout_s for of_sweep in settings)
     rooms = [room(of_sweep) for of_sweep in settings]
     n_workers = min(n_workers, rooms[0].free // OBJECTS_BYTES)
-    traces = trace_all(wanted, n_workers, timeout_s, min(of_sweep.cpu for of_sweep in rooms))
-    tables, failed = [], {}
-    for keys, outcomes in zip(groups, traces, strict=True):
-        for key, outcome in zip(keys, outcomes, strict=True):
-            if isinstance(outcome, Failure):
-                failed[key] = outcome.reason
-                log.error("not traced: %s: %s", missing[key], outcome.reason)
-            else:
-                run_of_class = missing[key]
-                table = traced_table(run_of_class.class_name, run_of_class.quantities, outcome)
-                tables.append(table.with_columns(key=pl.lit(key)))
-    if tables:
-        store.save(folder, pl.concat(tables))
-    return failed
+    traces = begin_traces(wanted, n_workers, timeout_s, min(of_sweep.cpu for of_sweep in rooms))
+
+    def finished() -> dict[str, str]:
+        tables, failed = [], {}
+        for keys, outcomes in zip(groups, traces(), strict=True):
+            for key, outcome in zip(keys, outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    failed[key] = outcome.reason
+                    log.error("not traced: %s: %s", missing[key], outcome.reason)
+                else:
+                    run_of_class = missing[key]
+                    table = traced_table(run_of_class.class_name, run_of_class.quantities, outcome)
+                    tables.append(table.with_columns(key=pl.lit(key)))
+        if tables:
+            store.save(folder, pl.concat(tables))
+        return failed
+
+    return finished
 
 
 class Traces(NamedTuple):

@@ -1,8 +1,11 @@
-"""Memory and compute of `transformers` classes, traced like our own modules."""
+"""Memory and compute of `transformers` classes, traced like our own modules.
+
+Importing this module does not import transformers, which takes seconds: what traces does.
+"""
 
 import math
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -11,8 +14,6 @@ from torch import nn
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
-from modelbudget.huggingface.construct import config_object
-from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
@@ -57,6 +58,8 @@ def trace_class(
     class has none. Raises ValueError if the class rejects its config or cannot have the run's
     dropout.
     """
+    from modelbudget.huggingface.construct import config_object
+
     model = build_class(class_name, config_object(class_name, config), run, device)
     missing = refused(None, run, quantities)
     counts, values, _ = look(model, run, quantities - missing.keys(), missing, limit)
@@ -108,26 +111,38 @@ def trace_all(
     Runs with `backend: cpu` whose tensors fit `cpu_bytes` are repeated on the CPU. If a process
     crashes or takes longer than `timeout_s`, each run of its class is repeated alone.
     """
-    # Imported before the workers are forked.
-    import_compiler()
-    for class_ in wanted:
-        getattr(transformers, class_.class_name)
+    return begin_traces(wanted, n_workers, timeout_s, cpu_bytes)()
+
+
+def begin_traces(
+    wanted: Sequence[Wanted], n_workers: int, timeout_s: float, cpu_bytes: int
+) -> Callable[[], list[list[Traced | Failure]]]:
+    """Begin to trace as `trace_all` does, in other processes; return what waits for the results.
+
+    These processes import transformers, while this one does something else.
+    """
+    import_compiler()  # before they are forked
     bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
     work = partial(_trace_runs, cpu_bytes=cpu_bytes)
 
-    def outcomes(tasks: Sequence[Wanted]) -> dict[int, Any]:
+    def started(tasks: Sequence[Wanted]) -> Iterator[tuple[int, Any]]:
         workers = max(1, min(n_workers, os.cpu_count() or 1, len(tasks)))
-        return dict(progress(spread(work, tasks, workers, timeout_s, bound), len(tasks)))
+        return spread(work, tasks, workers, timeout_s, bound)
 
-    traces = outcomes(wanted)
-    failed = [i for i, outcome in traces.items() if isinstance(outcome, Failure)]
-    alone = [wanted[i]._replace(runs=[run]) for i in failed for run in wanted[i].runs]
-    repeated = outcomes(alone) if alone else {}
-    results = iter(repeated[i] for i in range(len(alone)))
-    for i in failed:
-        each = [next(results) for _ in wanted[i].runs]
-        traces[i] = [class_ if isinstance(class_, Failure) else class_[0] for class_ in each]
-    return [traces[i] for i in range(len(wanted))]
+    outcomes = started(wanted)
+
+    def finished() -> list[list[Traced | Failure]]:
+        traces = dict(progress(outcomes, len(wanted)))
+        failed = [i for i, outcome in traces.items() if isinstance(outcome, Failure)]
+        alone = [wanted[i]._replace(runs=[run]) for i in failed for run in wanted[i].runs]
+        repeated = dict(progress(started(alone), len(alone))) if alone else {}
+        results = iter(repeated[i] for i in range(len(alone)))
+        for i in failed:
+            each = [next(results) for _ in wanted[i].runs]
+            traces[i] = [class_ if isinstance(class_, Failure) else class_[0] for class_ in each]
+        return [traces[i] for i in range(len(wanted))]
+
+    return finished
 
 
 def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
