@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
     read: printed by a tool about itself, and no formula is about it. asked: a formula is about it,
     and needs what the file does not say. `n_bytes`: of the number, if it has a unit of bytes;
-    `unexplained`: bytes of it that no term is about.
+    `unexplained`: bytes of it that no term is about, or parameters.
     """
 
     name: str
@@ -34,9 +34,10 @@ class Line(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The verdict, with the bytes that are left."""
+        """The verdict, with the bytes or parameters that are left."""
         if self.verdict == "unexplained" and self.unexplained:
-            return f"unexplained, {self.unexplained:,} bytes"
+            unit = "bytes" if self.n_bytes else "parameters"
+            return f"unexplained, {self.unexplained:,} {unit}"
         return self.verdict
 
 
@@ -137,7 +138,7 @@ def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
     if abs(n_bytes - whole) <= rounding:
         return Line(name, printed, text, "exact", n_bytes, 0, place)
     if least is not None and least - rounding <= n_bytes <= whole + rounding:
-        return Line(name, printed, f"{gib(least)} to {text}", "bounded", n_bytes, 0, place)
+        return Line(name, printed, text, "bounded", n_bytes, 0, place)
     times = next((k for k in range(2, 9) if abs(n_bytes - k * whole) <= rounding), None)
     if whole and times:
         text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"

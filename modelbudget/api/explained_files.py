@@ -38,9 +38,10 @@ def of_weights(path: Path, name: str | None) -> Explained:
     lines = []
     for part in stored.parts:
         verdict = "unexplained" if part.difference else "exact"
-        unit = "bytes" if part.quantity.endswith("bytes") else "parameters"
+        is_bytes = part.quantity.endswith("bytes")
+        unit, n_bytes = ("bytes", part.stored) if is_bytes else ("parameters", 0)
         lines.append(Line(part.name, f"{part.stored:,} {unit}", f"{part.predicted:,} by formula",
-                          verdict, 0, abs(part.difference)))  # fmt: skip
+                          verdict, n_bytes, abs(part.difference)))  # fmt: skip
     lines += _sizes(stored.path)
     types = ", ".join(f"{n} {name}" for name, n in stored.dtypes.items())
     return Explained(path, f"{chosen.label}; tensors: {types}", tuple(lines))
@@ -90,6 +91,18 @@ def adapter_parameters(
     return rank * numbers
 
 
+def parameters_around_class(base_model: Model, rank: int, targets: list[str]) -> int:
+    """Count the parameters of a LoRA adapter around the class, or our modules if it has no names.
+
+    `targets`: names of ours or of PEFT's. Raises InputError if the model has no such layers.
+    """
+    of_ours = {ours: name for name, ours in TARGETS.items()}
+    names = [of_ours.get(target, target) for target in targets]
+    if of_class := channels_of(base_model, names, {"r": rank}):
+        return sum(of_rank * channels for of_rank, channels in of_class)
+    return adapter_parameters(base_model, rank, [TARGETS.get(name, name) for name in targets])
+
+
 def channels_of(
     base_model: Model, targets: list[str], config: Mapping[str, Any]
 ) -> list[tuple[int, int]] | None:
@@ -97,7 +110,7 @@ def channels_of(
 
     PEFT adapts the stack of a layer's experts with the rank times their number, and names it, the
     router and other ranks in `target_parameters` and `rank_pattern`. None if the class's names are
-    not known, or if one of its layers is part of a matrix of ours.
+    not known.
     """
     rank: int = config["r"]
     a: Any = base_model.architecture
@@ -105,6 +118,9 @@ def channels_of(
     layers = linear_layers(translation.model_type, vars(a)) if translation else {}
     of_ours = {m.path: m for m, _ in matrices_of(a)}
     ranks = config.get("rank_pattern") or {}
+    in_one: dict[tuple, list[str]] = {}  # layers of the class that are one matrix of ours
+    for name, paths in layers.items():
+        in_one.setdefault((name.rpartition(".")[0], paths), []).append(name)
     chosen = []
     for name, paths in layers.items():
         is_named = any(
@@ -112,9 +128,9 @@ def channels_of(
         )
         if ".experts." in name or paths == ("head",) or not (is_named or targets == [ALL_LINEAR]):
             continue
-        if list(layers.values()).count(paths) > a.n_layer:
-            return None
-        d_out = sum(of_ours[path].d_out for path in paths)
+        parts = in_one[name.rpartition(".")[0], paths]
+        packed = of_ours[paths[0]].widths if len(parts) > 1 else ()
+        d_out = packed[parts.index(name)] if packed else sum(of_ours[path].d_out for path in paths)
         chosen.append((rank, of_ours[paths[0]].d_in + d_out))
     n_moe = sum(name.endswith(".experts.0.up_proj") for name in layers)
     stacks = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}

@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from modelbudget.api.explained import Explained, Line, distinct, gib
-from modelbudget.api.explained_files import adapter_parameters
+from modelbudget.api.explained_files import parameters_around_class
 from modelbudget.api.explained_llama import llama_cache, llama_states
 from modelbudget.api.log_context import LogContext, Reading
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.cache_bytes import LayerCache, layer_caches
-from modelbudget.predict.engine_weights import rank_of, rotary_bytes, scales_bytes, weight_bytes
+from modelbudget.predict.engine_weights import (
+    rank_of,
+    rotary_bytes,
+    scales_bytes,
+    weight_bytes,
+    whole_norm_bytes,
+)
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
@@ -82,7 +88,11 @@ def _weights(reading: Reading) -> Line:
         terms.append(("RoPE table", table))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
             context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
-    return reading.judged("weights", *terms)
+    of_norms = whole_norm_bytes(a, run)
+    least = sum(n_bytes for _, n_bytes in terms)
+    if of_norms:
+        terms.append(("if norms of all heads are whole", of_norms))
+    return reading.judged("weights", *terms, least=least)
 
 
 def _caches(context: LogContext) -> tuple[list[LayerCache], RunConfig]:
@@ -235,8 +245,8 @@ def _trained(reading: Reading) -> Line:
     if not {"adapter_rank", "adapter_targets"} <= context.chosen.keys():
         what = "--set adapter_rank=… and --set adapter_targets='query value': of the adapter"
         return reading.asked("trained", what)
-    rank, targets = context.chosen["adapter_rank"], context.chosen["adapter_targets"].split()
-    n = adapter_parameters(context.model, rank, targets)
+    rank, targets = context.chosen["adapter_rank"], context.chosen["adapter_targets"]
+    n = parameters_around_class(context.model, rank, targets.replace(",", " ").split())
     difference = abs(n - reading.number.n_bytes)
     text = f"Σ {rank} (d_in + d_out) = {n:,}"
     return reading.compared("trained", text, not difference, 0, difference)

@@ -92,7 +92,12 @@ class Reading(NamedTuple):
             return self.line(name, explained, "exact", n_bytes)
         return self.line(name, explained, "unexplained", n_bytes, unexplained)
 
-    def judged(self, name: str, *terms: tuple[str, int]) -> Line:
-        """Return the line of a number in bytes, and of the terms that a formula says it has."""
+    def judged(self, name: str, *terms: tuple[str, int], least: int | None = None) -> Line:
+        """Return the line of a number in bytes, and of the terms that a formula says it has.
+
+        `least`: what the terms are at least, where they are bounded.
+        """
         number = self.number
-        return judged(name, self.printed, number.n_bytes, number.rounding, number.line, list(terms))
+        return judged(
+            name, self.printed, number.n_bytes, number.rounding, number.line, list(terms), least
+        )

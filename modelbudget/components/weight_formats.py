@@ -24,7 +24,8 @@ class Matrix(NamedTuple):
     """Weights of `n` linear layers that a format can convert: d_in channels to d_out channels.
 
     `routed` 1: of routed experts. `bias` 1: the layers have one, which is no part of the matrix.
-    `part`: that of the layer which has them; empty for the head.
+    `part`: that of the layer which has them; empty for the head. `widths`: outputs of each of the
+    layers that some classes have in place of it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Matrix(NamedTuple):
     routed: int = 0
     bias: Any = 0
     part: str = ""
+    widths: tuple = ()
 
     @property
     def path(self) -> str:

@@ -95,19 +95,29 @@ def weight_bytes(a: Architecture, run: RunConfig) -> int:
     return sum(n * (copies if name.endswith("router") else 1) for name, n in by_component.items())
 
 
-def head_norm_bytes(a: Any, run: RunConfig) -> int:
-    """Return the most that norms over all heads of queries and keys need besides a device's share.
+def whole_norm_bytes(a: Any, run: RunConfig) -> int:
+    """Return the most that weights of norms over all heads have besides a device's share.
 
-    vLLM's models/olmo2.py and olmoe.py have them whole on each device, which gathers queries and
-    keys: at most two of each are live. models/minimax_m2.py divides them and sums squares alone.
+    vLLM's models/olmo2.py and olmoe.py have them whole on each device, minimax_m2.py divides them.
     """
     if run.tensor_parallel == 1 or getattr(a, "qk_norm", "none") != "joint":
         return 0
     rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
     n_layer = sum(n for name, n in layer.n_layers(a).items() if name in ATTEND)
     heads, share = (x.n_head + x.n_kv_head for x in (a, rank))
-    numbers = n_layer * (heads - share) + 2 * run.batched_tokens * heads
-    return bytes_of(run.dtype) * a.d_head * numbers
+    return bytes_of(run.dtype) * a.d_head * n_layer * (heads - share)
+
+
+def head_norm_bytes(a: Any, run: RunConfig) -> int:
+    """Return the most that norms over all heads of queries and keys need besides a device's share.
+
+    Where they are whole, a device gathers queries and keys: at most two of each are live. MiniMax
+    sums squares alone.
+    """
+    if not (of_weights := whole_norm_bytes(a, run)):
+        return 0
+    of_token = 2 * bytes_of(run.dtype) * a.d_head * (a.n_head + a.n_kv_head)
+    return of_weights + run.batched_tokens * of_token
 
 
 def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:

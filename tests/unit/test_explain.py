@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+import torch
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command.app import main
@@ -143,8 +144,21 @@ LOGS = {
     "Chinese-LLaMA-Alpaca issue 189, whose vocabulary is larger": (
         PEFT.format("4194304", "6889689088", "0.0609"), "llama-7b",
         {"adapter_rank": 8, "adapter_targets": "query value"},
-        "trained: exact; all parameters: unexplained, 147,079,168 bytes; trained share: exact",
+        "trained: exact; all parameters: unexplained, 147,079,168 parameters; trained share: exact",
     ),
+    **{
+        f"vLLM of OLMo 2 13B on two devices, norms of all heads {norms}": (
+            ENGINE.format("allenai/OLMo-2-1124-13B", 4096, 2) + f"Model loading took {printed} GiB",
+            None, {"n_ctx": 4096},
+            f"weights: {verdict}",
+        )
+        # Weights of a device, the norms' 40 × 2 × 5,120 divided or not, and a RoPE table of 1 MiB.
+        for norms, printed, verdict in (
+            ("divided", "12.7756", "bounded"),
+            ("whole", "12.7759", "exact"),
+            ("twice", "12.7767", "unexplained, 805,866 bytes"),
+        )
+    },
     "an adapter of unknown rank": (
         PEFT.format("524,288", "1,236,338,688", "0.0424"), "llama-3.2-1b", {},
         "trained: asked; all parameters: exact; trained share: exact",
@@ -378,3 +392,35 @@ def test_an_adapter_that_peft_writes_and_prints(tmp_path, capsys):
     whole = explain(tmp_path / "base")
     assert {one.verdict for one in whole.lines} == {"exact"}, whole.lines
     assert whole.share == 1
+
+
+SMALL = {
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6, "linear_value_head_dim": 10, "pad_token_id": 0,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("kind", ["OlmoHybrid", "Qwen3_5"])
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj,v_proj", "k_proj,down_proj"])
+def test_adapters_around_layers_that_a_class_divides_as_we_do_not(kind, targets, tmp_path, capsys):
+    """OLMo Hybrid has a matrix each for queries, keys and values of a recurrence, we have one."""
+    import transformers
+    from peft import LoraConfig, get_peft_model
+
+    made = getattr(transformers, f"{kind}{'Text' * (kind == 'Qwen3_5')}Config")(
+        layer_types=["linear_attention", "full_attention"], num_hidden_layers=2, **SMALL
+    )
+    made.architectures = [f"{kind}ForCausalLM"]
+    made.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        base = getattr(transformers, f"{kind}ForCausalLM")(made)
+    modules = targets if targets == "all-linear" else targets.split(",")
+    adapted = get_peft_model(base, LoraConfig(r=3, target_modules=modules, task_type="CAUSAL_LM"))
+    capsys.readouterr()
+    adapted.print_trainable_parameters()
+    (tmp_path / "train.log").write_text(capsys.readouterr().out)
+    chosen = {"adapter_rank": 3, "adapter_targets": targets}
+    printed = explain(tmp_path / "train.log", str(tmp_path / "config.json"), chosen)
+    assert [line.verdict for line in printed.lines] == ["exact"] * 3, printed.lines

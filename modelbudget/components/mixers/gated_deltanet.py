@@ -67,6 +67,12 @@ def _d_values(a: Fields):
     return a.n_linear_head * a.d_linear_value
 
 
+def _widths(a: Fields):
+    """Channels of queries, keys and values."""
+    d_keys = a.n_linear_key_head * a.d_linear_key
+    return d_keys, d_keys, _d_values(a)
+
+
 def _d_mixed(a: Fields):
     """Channels of queries, keys and values together."""
     return 2 * a.n_linear_key_head * a.d_linear_key + _d_values(a)
@@ -94,7 +100,7 @@ def parameters(a: Fields) -> Values:
 def matrices(a: Fields) -> list[Matrix]:
     """Return the projections; β and decay have one output for each head."""
     return [
-        Matrix("query_key_value", a.d_model, _d_mixed(a)),
+        Matrix("query_key_value", a.d_model, _d_mixed(a), widths=_widths(a)),
         Matrix("beta", a.d_model, a.n_linear_head),
         Matrix("decay", a.d_model, a.n_linear_head),
         Matrix("gate", a.d_model, _d_values(a)),
@@ -109,7 +115,7 @@ def program(a: Fields, r: Run):
     """
     n_head, n_key_head = a.n_linear_head, a.n_linear_key_head
     d_key, d_value = a.d_linear_key, a.d_linear_value
-    widths = [n_key_head * d_key, n_key_head * d_key, n_head * d_value]
+    widths = [*_widths(a)]
     rate, step = parameter("rate", n_head), parameter("step", n_head)
     query_key_value = make_linear("query_key_value", a.d_model, sum(widths))
     convolve = make_part(
