@@ -304,7 +304,7 @@ def test_published_encoder_decoders_keep_keys_of_source_and_target(catalogue):
 
 
 @pytest.mark.parametrize(("name", "make"), [("T5", t5), ("BART", bart)])
-@pytest.mark.parametrize("target_length", [2, 4, 9])
+@pytest.mark.parametrize("target_length", [1, 2, 4, 9])
 def test_a_target_has_a_length_of_its_own(name, make, target_length):
     """Of the class too: caches, and products of a step and of the last token; caches by hand."""
     a, run = TINY_MODELS[name], RunConfig(batch=2, length=5, target_length=target_length)

@@ -160,10 +160,13 @@ def infer_class(
         del cache
         with trace.watching("all but the last token"):  # at once, which caches as much
             before = tokens[:, :-1]
+            n_before = target_tokens(run) - 1
             if has_encoder:
-                before = last.expand(-1, target_tokens(run) - 1)
+                before = last.expand(-1, max(n_before, 1))
             seen = mask if mask is None or has_encoder else mask[:, :-1]
             cache = _next(model, before, {}, states, seen)[1] if before.numel() else {}
+            if has_encoder and not n_before:
+                cache = _of_source(cache)
         with trace.watching("decode"):
             cache = _next(model, last, cache, states, mask)[1]
         peaks["decode"] = trace.peak
@@ -174,6 +177,15 @@ def infer_class(
         "flops_decode": dict(trace.flops["decode"]),
         "peak_inference_bytes": peaks,
     }
+
+
+def _of_source(cache: dict) -> dict:
+    """Return a cache with the keys of a source, and none of the target's first token."""
+    from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+    of_texts = cache["past_key_values"]
+    empty = EncoderDecoderCache(DynamicCache(), of_texts.cross_attention_cache)
+    return cache | {"past_key_values": empty}
 
 
 def _bytes_of(cache: dict) -> int:
