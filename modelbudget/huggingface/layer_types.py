@@ -48,6 +48,8 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
     fields = {"mixers": " ".join(words)}
     if "sliding_attention" in words:
         fields |= of_size("window", "sliding_window", values.get("sliding_window"), mistakes)
+        if "chunked_attention" in translation.layer_types:
+            fields["window_in_chunks"] = True
     return fields
 
 

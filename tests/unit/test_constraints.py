@@ -165,3 +165,9 @@ def test_a_message_holds_values():
     assert constraint(values | {"n_ctx": 4096}) is None
     assert constraint(values | {"tied": False}) is None
     assert constraint.names == {"n_ctx", "tied", "norm"}
+
+
+def test_chunks_need_a_window():
+    fields = {"n_vocab": 8, "d_model": 8, "n_head": 2, "n_kv_head": 2, "d_head": 4, "d_ff": 8}
+    with pytest.raises(ValidationError, match="window_in_chunks = true needs window"):
+        Decoder(n_layer=1, window_in_chunks=True, **fields)

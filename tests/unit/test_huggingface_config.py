@@ -358,6 +358,7 @@ WITHOUT_ROPE = [
         "sliding_attention nope_attention",
         5,
     ),
+    ("Llama4", {"no_rope_layers": [0] * 48}, "nope_attention", 0),
     ("SmolLM3", {"no_rope_layer_interval": 2}, "attention nope_attention", 0),
     (
         "SmolLM3",
@@ -381,6 +382,7 @@ def test_layers_without_rope(kind, keys, mixers, window):
     """Modeling files of transformers: `use_rope`, and `sliding_window is None or is_sliding`."""
     a = resolved(families()["decoder"], fields_of(f"{kind}ForCausalLM", keys))
     assert (a.mixers, a.window, a.position) == (mixers, window, "rotary")
+    assert a.window_in_chunks == (kind == "Llama4" and window > 0)
 
 
 def test_latents_without_rope():
