@@ -92,7 +92,8 @@ _WORDS = ("instruct", "chat", "base", "hf", "it", "fp8", "awq", "gptq", "bf16", 
 
 def named_model(text: str) -> str | None:
     """Return the model of the catalogue whose name a repository has, if one has just this."""
-    words = text.rstrip("/").rpartition("/")[2].lower().replace("_", "-").split("-")
+    whole = text.rstrip("/").rpartition("/")[2]
+    words = whole.lower().replace("_", "-").split("-")
     while words and words[-1] in _WORDS:
         words.pop()
     name = _plain("".join(words))
@@ -101,8 +102,8 @@ def named_model(text: str) -> str | None:
         (base.name for base in bases if base.model and _plain(base.name) == name), None
     ):
         return name_of_model
-    same = "-".join(words)
-    return same if name and of_same_shape(CATALOGUE, same) else None
+    spelled = ("-".join(words), whole) if name else ()
+    return next((same for same in spelled if of_same_shape(CATALOGUE, same)), None)
 
 
 def _plain(name: str) -> str:

@@ -13,6 +13,7 @@ from modelbudget.api.explained_llama import llama_cache, llama_states
 from modelbudget.api.log_context import LogContext, Reading
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.cache_bytes import LayerCache, layer_caches
 from modelbudget.predict.engine_weights import (
@@ -82,6 +83,8 @@ def _weights(reading: Reading) -> Line:
     if run.weights == "unknown":
         return reading.asked("weights", "--set weights=…: a known format")
     terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
+    if context.model and context.model.base.left_out and run.tensor_parallel == 1:
+        terms.append(("what reads images", context.model.base.left_out * bytes_of(run.dtype)))
     if scales := scales_bytes(a, run):
         terms.append(("float32 scales", scales))
     if reading.number.tool == "vLLM" and (table := rotary_bytes(a, run)):

@@ -12,6 +12,7 @@ from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
 from modelbudget.architecture.record import MAX_COUNT
+from modelbudget.architecture.run_values import bytes_of
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
@@ -164,6 +165,13 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
     return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
 
 
+def left_out_bytes(model: ChosenModel, chosen: Mapping[str, Any]) -> int:
+    """Return the weights, in the run's dtype, of what a file has beside its language model."""
+    if not model.base.left_out:
+        return 0
+    return model.base.left_out * bytes_of(model.with_run(chosen)[1].dtype)
+
+
 def settings_on(
     device: Accelerator, model: ChosenModel, settings: Settings, training: bool
 ) -> dict[str, Any]:
@@ -249,7 +257,9 @@ def fit(
     from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
     from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
-    device = accelerator(name, accelerators)
+    device = accelerator(name, accelerators).with_occupied(
+        left_out_bytes(model, fields_of(settings))
+    )
     margins = memory_margins().on(device.platform, reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip

@@ -11,7 +11,7 @@ from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
-from modelbudget.architecture.run_values import target_tokens
+from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade, memory_margins
 from modelbudget.common.errors import InputError
@@ -177,11 +177,13 @@ def serve(
         run = run.model_copy(update={"drafted_tokens": run.drafted_tokens or has_mtp})
     if draft != MTP and has_mtp:
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
-    reserved = Term("reserve", margin.bytes, "read", margin.source)
+    beside = [Term("reserve", margin.bytes, "read", margin.source)]
+    if model.base.left_out and tensors is None:
+        beside.insert(0, _left_out(model.base.left_out, run))
     try:
         of_file = _of_gguf(tensors, run, is_mapped) if tensors is not None else None
         of_draft = _draft(draft, architecture, run)
-        of_device = served(architecture, run, device.bytes, reserved, of_draft, of_file)
+        of_device = served(architecture, run, device.bytes, beside, of_draft, of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
     of_format = None if tensors is None else file.format if file else GGUF
@@ -194,9 +196,23 @@ def serve(
         notes += (f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32",)
     if tensors is None and released and "weights" not in chosen:
         notes += (f"weights: {released}, as released; in {run.dtype}: --weights dtype",)
+    if model.base.left_out and tensors is None:
+        notes += (
+            "weights for images: what an engine keeps and computes for an image is not counted",
+        )
     is_rotary = getattr(architecture, "position", "") == "rotary"
     n_ctx = getattr(architecture, "n_ctx", None) if is_rotary else None
     return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes, n_ctx)
+
+
+def _left_out(n_parameters: int, run: RunConfig) -> Term:
+    """Return the weights beside a language model: each device has all of them, or a share."""
+    from modelbudget.predict.serve import Term
+
+    n_bytes = n_parameters * bytes_of(run.dtype)
+    is_whole = run.tensor_parallel == 1 and run.weights == "dtype"
+    least = None if is_whole else 0
+    return Term("weights for images", n_bytes, "exact" if is_whole else "bounded", run.dtype, least)
 
 
 def _tensors_of(path: Path) -> Sequence[GgufTensor]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_a
 
 from modelbudget.api.changes import Change, changes, pair_of
 from modelbudget.api.chosen_model import ChosenModel, fields_of
-from modelbudget.api.fitting import accelerator, reserve_of, settings_on
+from modelbudget.api.fitting import accelerator, left_out_bytes, reserve_of, settings_on
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch
@@ -164,6 +164,8 @@ def trainer(
     elif name == "dpo" or device is None:
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
     room = accelerator(device, accelerators) if device is not None else None
+    if room:
+        room = room.with_occupied(left_out_bytes(model, fields_of(settings)))
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     models = _Models(model, name, reference, reward, answer, engine)
     chosen = {"implementation": OURS, **fields_of(settings)}

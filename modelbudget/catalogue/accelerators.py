@@ -12,6 +12,7 @@ from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.byte_sizes import AS_GIVEN, EXAMPLES, size
 from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import si_bytes
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
@@ -33,7 +34,7 @@ Platform = Literal["cuda", "mps", "xla"]
 
 
 class Accelerator(Strict):
-    """One kind of device; `bytes` is its memory."""
+    """One kind of device; `bytes` is its memory, less what is `occupied`."""
 
     name: str = Field(min_length=1)
     bytes: Count
@@ -43,6 +44,7 @@ class Accelerator(Strict):
     in_charts: bool = True
     has_flash: bool = True
     platform: Platform = "cuda"
+    occupied: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def cite(self) -> Self:
@@ -64,9 +66,15 @@ class Accelerator(Strict):
     @property
     def short_source(self) -> str:
         """Whose number `bytes` is, in a table's width."""
+        less = f", less {si_bytes(self.occupied)}" if self.occupied else ""
         if self.driver_gib is not None:
-            return "driver"
-        return AS_GIVEN if self.source == AS_GIVEN else "data sheet"
+            return f"driver{less}"
+        return f"{AS_GIVEN if self.source == AS_GIVEN else 'data sheet'}{less}"
+
+    def with_occupied(self, n_bytes: int) -> Self:
+        """Return the device with so many bytes less, which something else holds."""
+        left = {"bytes": max(self.bytes - n_bytes, 0), "occupied": self.occupied + n_bytes}
+        return self.model_copy(update=left)
 
 
 class AcceleratorsFile(Strict):

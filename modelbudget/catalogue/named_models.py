@@ -6,7 +6,7 @@ config.json from a model page.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
 
@@ -58,6 +58,7 @@ class Model(Provenance):
     reason: str | None = None
     released_weights: str | None = None
     same_shape: list[str] = Field([])
+    left_out: dict[str, Count] = Field({})
 
 
 class Series(Provenance):
@@ -92,7 +93,8 @@ class Base(NamedTuple):
     """The start of a sweep: a family, fields already set, and expressions for derived fields.
 
     `path` is the file of a named model. `notes` are those of its config.json, and `config` has its
-    keys, as JSON, if its class can be built from them.
+    keys, as JSON, if its class can be built from them. `left_out`: parameters of other parts than
+    the language model that is counted.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Base(NamedTuple):
     path: Path | None = None
     notes: tuple[Note, ...] = ()
     config: str | None = None
+    left_out: int = 0
 
 
 def as_spelled(name: str) -> str:
@@ -208,12 +211,22 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
         raise InputError([f"MODEL = {show(name)}: of several owners; allowed: {', '.join(whole)}"])
     for shape_name, base in whole.items():
         model = cast(Model, base.model)
-        line = f"has the shape of {base.name} ({model.same_shape_source})"
+        lines = [f"has the shape of {base.name} ({model.same_shape_source})"]
         label = f"{name} (shape of {base.label})"
-        contexts = [n for part, n in (model.contexts or {}).items() if part in shape_name]
-        fields = base.fields | ({"n_ctx": contexts[0]} if contexts else {})
-        return base._replace(name=name, label=label, fields=fields, notes=(*base.notes, Note(line)))
+        n_ctx = _of_name(model.contexts or {}, shape_name)
+        fields = base.fields | ({"n_ctx": n_ctx} if n_ctx else {})
+        if left_out := _of_name(model.left_out, shape_name):
+            lines.append(
+                f"only its language model; what reads images: {left_out:,} parameters more"
+            )
+        notes = *base.notes, *map(Note, lines)
+        return base._replace(name=name, label=label, fields=fields, notes=notes, left_out=left_out)
     return None
+
+
+def _of_name(numbers: Mapping[str, int], name: str) -> int:
+    """Return the number of the first part that a name has; 0 if it has none."""
+    return next((n for part, n in numbers.items() if part in name), 0)
 
 
 def _without_owner(name: str) -> str:
@@ -302,7 +315,7 @@ def configured_base(folder: Path, name: str) -> Base:
 
 def base_of_config(path: Path, label: str, configured: config_file.Configured) -> Base:
     """Return the base of what was read of a file."""
-    family, fields, class_name, run, notes, keys = configured
+    family, fields, class_name, run, notes, keys, left_out = configured
     return Base(
         str(path),
         label,
@@ -312,6 +325,7 @@ def base_of_config(path: Path, label: str, configured: config_file.Configured) -
         transformers=class_name,
         notes=tuple(notes),
         config=keys,
+        left_out=left_out,
     )
 
 

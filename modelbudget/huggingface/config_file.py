@@ -9,7 +9,7 @@ from modelbudget.common.bounded_json import each_key_once, parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface import bounded_check, nested_text_config, quantization
+from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_values import NoFormulaError
 from modelbudget.huggingface.fields_of_config import (
@@ -31,7 +31,8 @@ class Configured(NamedTuple):
 
     `run` has the fields of the run that the file gives, and `notes` what a reader must know.
     `config` is what the class is built from: the keys of the file, or of the language model in it,
-    as JSON. None without a formula, since then they are in the fields.
+    as JSON. None without a formula, since then they are in the fields. `left_out`: parameters of
+    the file's other parts, beside a language model; 0 where they are not known.
     """
 
     family: str
@@ -40,6 +41,7 @@ class Configured(NamedTuple):
     run: dict[str, Any]
     notes: list[Note]
     config: str | None = None
+    left_out: int = 0
 
 
 def read(path: Path) -> Configured:
@@ -59,13 +61,24 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
         if class_name := known_class(config):
             return _with_formula(class_name, config)
         if nested := nested_text_config.of(config):
-            read = _with_formula(nested.class_name, nested.config)
-            return read._replace(notes=[nested.note, *read.notes])
+            return _of_text(nested, config)
         return _without_formula(None, config)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:
         raise InputError([f"{path}: nested too deep"]) from None
+
+
+def _of_text(text: nested_text_config.TextPart, config: dict[str, Any]) -> Configured:
+    """Translate the config of a language model, and count the parts beside it."""
+    read = _with_formula(text.class_name, text.config)
+    notes = [text.note]
+    n = other_parts.parameters(config, text.left_out, read.fields["d_model"])
+    if n:
+        notes.append(
+            Note(f"{', '.join(text.left_out)} and what connects them: {n:,} parameters more")
+        )
+    return read._replace(notes=[*notes, *read.notes], left_out=n or 0)
 
 
 def as_class(class_name: str, config: dict[str, Any], mistakes: list[str]) -> Configured:

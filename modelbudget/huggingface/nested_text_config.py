@@ -15,11 +15,15 @@ MROPE = "mrope"
 
 
 class TextPart(NamedTuple):
-    """The config of a language model, its class, and what a reader must know."""
+    """The config of a language model, its class, and what a reader must know.
+
+    `left_out`: keys with the configs of other parts.
+    """
 
     config: dict[str, Any]
     class_name: str
     note: Note
+    left_out: list[str]
 
 
 def of(config: dict[str, Any]) -> TextPart | None:
@@ -59,6 +63,7 @@ def of(config: dict[str, Any]) -> TextPart | None:
         text,
         class_name,
         Note(f"{whole_name}: only its language model, {class_name}, is read{left_out}"),
+        other_parts,
     )
 
 

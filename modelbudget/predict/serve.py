@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -142,13 +143,14 @@ def served(
     a: Architecture,
     run: RunConfig,
     memory: int,
-    reserve: Term,
+    beside: Sequence[Term],
     draft: Draft | None = None,
     of_file: Term | None = None,
 ) -> Served:
     """Solve for the requests of `length` tokens that fit a device. Raises ValueError.
 
-    `of_file`: the weights, where a file has them as the engine loads them.
+    `beside`: what else the device holds; `of_file`: the weights, where a file has them as the
+    engine loads them.
     """
     usable = ceil_div(run.utilisation * memory, 100)
     terms = [of_file] if of_file else _weights(a, run)
@@ -159,7 +161,7 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    terms += [_forward(_without_mtp(a), run), reserve]
+    terms += [_forward(_without_mtp(a), run), *beside]
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)

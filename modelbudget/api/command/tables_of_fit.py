@@ -85,7 +85,7 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
     source = AS_GIVEN if reserve.source == AS_GIVEN else "memory_margins.yaml"
-    of_memory = AS_GIVEN if device.source == AS_GIVEN else f"its {device.short_source}"
+    of_memory = f"{'' if device.source == AS_GIVEN else 'its '}{device.short_source}"
     rows += [
         ("memory", si_bytes(device.bytes), of_memory),
         ("margins: reserve", si_bytes(reserve.bytes), source),

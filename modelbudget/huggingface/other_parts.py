@@ -1,0 +1,83 @@
+"""Parameters of what a model has beside its language model: an encoder of images, a connector.
+
+`configs/huggingface/other_parts.yaml` has them as expressions; tests compare them with the classes
+of transformers.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import Field
+
+from modelbudget.common.expressions import Expression
+from modelbudget.common.strict import Strict, read_strict
+from modelbudget.huggingface.classes import FOLDER, SECTIONS, Formula
+
+OF_IMAGES = "vision_config"
+
+
+class Part(Strict):
+    """Parameters of one part, as a sum of expressions of keys."""
+
+    defaults: dict[str, bool | int | str | list[int]] = Field({})
+    derive: dict[str, Formula] = Field({})
+    parameters: list[Formula] = Field([])
+
+    def count(self, values: Mapping[str, Any]) -> int:
+        """Return the number of parameters. Raises ValueError."""
+        known = {**dict(_values(self.defaults)), **values}
+        known |= {name: Expression(text)(known) for name, text in self.derive.items()}
+        return sum(int(Expression(text)(known)) for text in self.parameters)
+
+
+class Whole(Part):
+    """What connects an encoder with a language model, and which encoder."""
+
+    encoder: str
+
+
+class OtherParts(Strict):
+    """Encoders by the model_type of their config, and wholes by that of theirs."""
+
+    encoders: dict[str, Part]
+    wholes: dict[str, Whole]
+
+
+@cache
+def other_parts() -> OtherParts:
+    """Read the file. Raises InputError."""
+    path = FOLDER / "other_parts.yaml"
+    return read_strict(path, OtherParts, Whole, Part, rest=SECTIONS)
+
+
+def parameters(config: Mapping[str, Any], left_out: list[str], d_model: int) -> int | None:
+    """Return the parameters beside a language model of this width; None if they are not known.
+
+    `config`: that of the whole. `left_out`: its keys with the configs of other parts.
+    """
+    whole = other_parts().wholes.get(config["model_type"])
+    if whole is None or left_out != [OF_IMAGES]:
+        return None
+    of_images = config[OF_IMAGES]
+    named = str(of_images.get("model_type", ""))
+    is_usual = not named or named.startswith(config["model_type"])
+    encoder = other_parts().encoders.get(whole.encoder if is_usual else named)
+    if encoder is None:
+        return None
+    values = dict(_values(config)) | dict(_values(encoder.defaults)) | dict(_values(of_images))
+    values["d_model"] = d_model
+    try:
+        return encoder.count(values) + whole.count(values)
+    except ValueError:  # a size is missing, or no number
+        return None
+
+
+def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
+    """Yield numbers, switches and words; of a list its first number, and its length as n_KEY."""
+    for key, value in config.items():
+        if isinstance(value, list):
+            yield f"n_{key}", len(value)
+            value = value[0] if value else None
+        if isinstance(value, int | str):
+            yield key, value
