@@ -55,7 +55,10 @@ class SeventyBillion(Strict):
 class FileArchitecture(Strict):
     """An architecture of llama.cpp: the classes that it runs, and how its tensors are called.
 
-    `formats`: those of its files whose types of tensors are known; all if empty.
+    `formats`: those of its files whose types of tensors are known; all if empty. `divided`: names
+    of several tensors that hold one matrix, with the fields that are their sizes.
+    `further_layers`: those of a file that predict further tokens. `is_read`: whether metadata and
+    tensors of a file say which model it is.
     """
 
     classes: list[str]
@@ -63,6 +66,9 @@ class FileArchitecture(Strict):
     biases: dict[str, str] = Field(default_factory=dict)
     formats: list[str] = Field(default_factory=list)
     packed: dict[str, list[str]] = Field(default_factory=dict)
+    divided: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
+    further_layers: int = 0
+    is_read: bool = True
 
 
 class Formats(Strict):

@@ -69,7 +69,12 @@ def _architecture(header: GgufHeader) -> str:
     if not isinstance(name, str) or name not in known:
         raise InputError(
             [f"{header.path}: {ARCHITECTURE} = {show(name)}: not known here; allowed: "
-             f"{', '.join(known)}"]
+             f"{', '.join(name for name, listed in known.items() if listed.is_read)}"]
+        )  # fmt: skip
+    if not known[name].is_read:
+        raise InputError(
+            [f"{header.path}: {ARCHITECTURE} = {name}: such files are not read here; allowed: the "
+             "model's name or its config.json, with --file gguf --format FORMAT"]
         )  # fmt: skip
     return name
 

@@ -44,7 +44,8 @@ def shapes_of(a: Architecture, architecture: str) -> Shapes:
         ending = "bias" if f"{prefix}{names[component]}.weight" in shapes else "weight"
         name = biases.get(component, names[component]) if ending == "bias" else names[component]
         shapes[f"{prefix}{name}.{ending}"] = shape
-    return _packed(shapes, gguf_formats().architectures[architecture])
+    listed = gguf_formats().architectures[architecture]
+    return _packed(_divided(shapes, a, listed), listed)
 
 
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
@@ -52,7 +53,7 @@ def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
     sizes = a.model_dump()
     return Quantised(
         architecture,
-        sizes["n_layer"],
+        sizes["n_layer"] + gguf_formats().architectures[architecture].further_layers,
         sizes["n_head"],
         sizes["n_kv_head"],
         sizes["n_expert"],
@@ -70,6 +71,7 @@ def component_of(name: str, architecture: str, components: Collection[str]) -> s
         stem = of_layer[2]
     listed = gguf_formats().architectures[architecture]
     stem = listed.packed.get(stem, [stem])[0]
+    stem = next((whole for whole, parts in listed.divided.items() if stem in parts), stem)
     names = (*_names(architecture).items(), *listed.biases.items())
     of_name = (component for component, name in names if name == stem)
     return next((component for component in of_name if component in components), None)
@@ -78,11 +80,12 @@ def component_of(name: str, architecture: str, components: Collection[str]) -> s
 def joined(components: Mapping[str, int], architecture: str) -> Counter[str]:
     """Add up the numbers of components that files of an architecture hold as one matrix."""
     names = _names(architecture)
-    by_name = {name: component for component, name in names.items()}
+    by_name = {names[component]: component for component in components if component in names}
     first = {
         by_name[part]: by_name[parts[0]]
         for parts in gguf_formats().architectures[architecture].packed.values()
         for part in parts
+        if part in by_name
     }
     sums: Counter[str] = Counter()
     for component, number in components.items():
@@ -110,6 +113,20 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
             is_norm = parameter.name.endswith("_norm")  # one vector for all heads
             yield parameter.name, layer, (parameter.numel(),) if is_norm else parameter.shape
         del model
+
+
+def _divided(shapes: Shapes, a: Architecture, architecture: FileArchitecture) -> Shapes:
+    """Put several tensors in the place of a matrix that a file holds so."""
+    divided: Shapes = {}
+    for name, shape in shapes.items():
+        of_layer = _OF_LAYER.fullmatch(name.removesuffix(".weight"))
+        parts = architecture.divided.get(of_layer[2], {}) if of_layer else {}
+        for part, fields in parts.items():
+            sizes = tuple(vars(a)[field] for field in fields)
+            divided[name.replace(f"{of_layer[2]}.", f"{part}.")] = sizes
+        if not parts:
+            divided[name] = shape
+    return divided
 
 
 def _packed(shapes: Shapes, architecture: FileArchitecture) -> Shapes:

@@ -9,7 +9,7 @@ from math import prod
 import gguf
 import pytest
 from helpers.config_files import LLAMA
-from helpers.gguf_files import KEYS_OF_FILE, written, written_as
+from helpers.gguf_files import KEYS_OF_FILE, shapes_of_file, written, written_as
 from helpers.project import ROOT
 from helpers.tiers import examples
 from typer.testing import CliRunner
@@ -135,6 +135,14 @@ SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
     "num_key_value_heads": 2, "vocab_size": 300,
 }  # fmt: skip
+OF_SHARED = {
+    "n_routed_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+MLA = SIZES | OF_SHARED | {
+    "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "v_head_dim": 12,
+}  # fmt: skip
 KEYS = {
     "GPT2LMHeadModel": {
         "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 512,
@@ -147,6 +155,17 @@ KEYS = {
     "GptOssForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
     "MiniMaxM2ForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2,
                                      "head_dim": 16},
+    "DeepseekV3ForCausalLM": MLA | {"q_lora_rank": 24},
+    "DeepseekV2ForCausalLM": MLA | {"q_lora_rank": None, "n_shared_experts": 2},
+    "Llama4ForCausalLM": SIZES | {
+        "intermediate_size": 32, "intermediate_size_mlp": 96, "num_local_experts": 4,
+        "interleave_moe_layer_step": 2, "head_dim": 16},
+    "Qwen2MoeForCausalLM": SIZES | {
+        "num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 40,
+        "num_experts_per_tok": 2},
+    "Dots1ForCausalLM": SIZES | OF_SHARED,
+    "Glm4MoeForCausalLM": SIZES | OF_SHARED | {"use_qk_norm": True, "head_dim": 16},
+    "HunYuanMoEV1ForCausalLM": SIZES | {"num_experts": 4, "moe_topk": 2, "head_dim": 16},
     "OlmoeForCausalLM": SIZES | {"num_experts": 4, "num_experts_per_tok": 2},
     "SmolLM3ForCausalLM": SIZES | {"pad_token_id": 0},
 }  # fmt: skip
@@ -190,10 +209,11 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
         shape = tuple(parameter.shape)
         if kind == "GPT2LMHeadModel" and ".c_" in name:  # Conv1D, turned when it is converted
             shape = shape[::-1]
-        if "experts." in name:  # two in one, and without `.weight`
+        if ".experts." in name:  # two in one, and without `.weight`
             layer = int(name.split(".")[2])
             ending = "bias" if name.endswith("_bias") else "weight"
-            if kind == "GptOssForCausalLM" and ending == "weight":  # turned when it is converted
+            is_turned = kind in ("GptOssForCausalLM", "Llama4ForCausalLM")
+            if is_turned and ending == "weight":  # when it is converted
                 shape = (shape[0], *shape[:0:-1])
             n_expert, rows, *row = shape
             parts = ("gate", "up") if "gate_up" in name else ("down",)
@@ -203,8 +223,15 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
             continue
         of_file = names.get_name(name, try_suffixes=(".weight", ".bias", "_bias")) or name
         of_file += ".weight" * of_file.endswith("attn_sinks")
+        if "attn_kv_b" in of_file:  # keys turned, for a head that reads the latent
+            n_head, latent, d_key = keys["num_attention_heads"], shape[1], keys["qk_nope_head_dim"]
+            theirs[of_file.replace("kv_b", "k_b")] = (n_head, latent, d_key)
+            theirs[of_file.replace("kv_b", "v_b")] = (n_head, keys["v_head_dim"], latent)
+            continue
         theirs[of_file.replace("exp_probs_b_bias", "exp_probs_b.bias")] = shape
     assert shapes_of(mb.model(path).architecture, architecture) == theirs
+    if not gguf_formats().architectures[architecture].is_read:
+        return
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"intermediate_size": keys.get("n_inner", 4 * 64)} | keys
     model = mb.model(written_as(architecture, tmp_path / "small.gguf", sizes, theirs, {}))
@@ -294,6 +321,14 @@ def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
         wrong = runner.invoke(app, words)
         assert isinstance(wrong.exception, InputError), words
         assert text in str(wrong.exception), words
+
+
+def test_an_architecture_whose_files_are_not_read_is_named(tmp_path):
+    """Metadata of DeepSeek's files has heads that llama.cpp computes, not those of the class."""
+    path = written_as("deepseek2", tmp_path / "a.gguf", SIZES, shapes_of_file(tied=False), {})
+    with pytest.raises(InputError, match=r"deepseek2: such files are not read here") as refused:
+        mb.model(path)
+    assert len(refused.value.mistakes) == 1
 
 
 def test_a_broken_file_is_refused_in_one_line(tmp_path):
