@@ -7,6 +7,7 @@ With TESTS=all, jobs and commands are started as a user's.
 """
 
 import atexit
+import gc
 import multiprocessing
 import os
 import runpy
@@ -24,7 +25,7 @@ from helpers.tiers import ALL
 ROOT = Path(__file__).parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["helpers.forked_jobs", "altair", "markdown_it", "pandas", "polars", "psutil", "pyarrow",
+    ["helpers.forked_programs", "altair", "markdown_it", "pandas", "polars", "psutil", "pyarrow",
      "pydantic", "rich.progress", "smart_open", "snakemake.cli", "snakemake.report.html_reporter",
      "sympy", "torch", "torch._dynamo", "transformers.models.gpt2.modeling_gpt2", "vl_convert",
      "yaml", "yte", "modelbudget.api.command.app", "modelbudget.api.command.show"]
@@ -76,12 +77,15 @@ def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, tim
 
 def _started(*arguments):
     run = SERVER.Process(target=_run, args=arguments)
-    with patch.dict(os.environ, HF_HUB_OFFLINE="1"):  # for transformers in the server
+    # For the server, which has not the path of this process, and for transformers in it.
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    with patch.dict(os.environ, PYTHONPATH=path, HF_HUB_OFFLINE="1"):
         run.start()
     return run
 
 
 def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], scratch: Path):
+    gc.freeze()  # what the server has left
     for number, path in enumerate(printed, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()
