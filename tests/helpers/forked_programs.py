@@ -2,7 +2,7 @@
 
 The server imports packages, and what the command needs of this checkout. Other runs begin without
 that, since they may have a copy of the project.
-The script of the page's charts is bundled once (`bundled_once.py`).
+What vl-convert makes for the page is made once (`converted_once.py`).
 With TESTS=all, jobs and commands are started as a user's.
 """
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
-from helpers.bundled_once import bundle_once
+from helpers.converted_once import convert_once
 from helpers.forked_jobs import forked_jobs
 from helpers.tiers import ALL
 
@@ -103,7 +103,7 @@ def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], sc
 def _snakemake(folder: str, path: list[str], scratch: Path) -> None:
     from snakemake.cli import main
 
-    bundle_once()
+    convert_once()
     with nullcontext() if ALL else forked_jobs(scratch, path):
         sys.path[:] = [folder, *path]
         main()
