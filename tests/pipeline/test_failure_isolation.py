@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import psutil
@@ -18,6 +20,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
+from modelbudget.measurement.measured import Measured
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process import worker_processes
 from modelbudget.measurement.process.worker_processes import measure_all
@@ -81,28 +84,36 @@ GROUPS = {
     "training": {"flops_forward", "peak_training_bytes"},
     "use": {"flops_decode"},
 }
+QUANTITIES = sorted(set().union(*GROUPS.values()))
+WHEN = ("training", "use")
 FAILS = REASONS | {"hang": "no answer within 8 s", "fill": "MemoryError: needs more than "}
 
 
-@pytest.mark.parametrize("when", ["training", "use"])
-@pytest.mark.parametrize("deed", FAILS)
-def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when, monkeypatch):
-    monkeypatch.setattr(worker_processes, "OBJECTS_BYTES", 2**28)
-    quantities = sorted(set().union(*GROUPS.values()))
+@cache
+def measured_when(deed: str) -> dict[str, Measured]:
+    """Measure a model that fails when it trains, and one when it is used, at once: a hang is long."""
     measure = Measure(
-        quantities=quantities, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
+        quantities=QUANTITIES, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
     )
-    models = [(Risky(width=4, deed=deed, when=when), RunConfig(length=2, backend="cpu"))]
-    (found,) = measure_all(models, measure, 1)
+    run = RunConfig(length=2, backend="cpu")
+    models = [(Risky(width=4, deed=deed, when=when), run) for when in WHEN]
+    with patch.object(worker_processes, "OBJECTS_BYTES", 2**28):
+        return dict(zip(WHEN, measure_all(models, measure, 2), strict=True))
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("deed", FAILS)
+def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when):
+    found = measured_when(deed)[when]
     lost = GROUPS[when]
     assert found.missing.keys() == lost
     assert all(reason.startswith(FAILS[deed]) for reason in found.missing.values())
     assert found.method in ("cpu", "meta")
-    for quantity in set(quantities) - lost:
+    for quantity in set(QUANTITIES) - lost:
         assert found.values[quantity], quantity
     assert {row["quantity"] for row in failures([found])} == lost
-    table = measured_table([found], quantities)
-    assert set(table["quantity"]) == set(quantities) - lost
+    table = measured_table([found], QUANTITIES)
+    assert set(table["quantity"]) == set(QUANTITIES) - lost
 
 
 def test_a_model_that_is_not_measured_whole_is_tried_again(tmp_path):
