@@ -4,8 +4,8 @@ A fake process group has any number of ranks and moves nothing. The stages of a 
 whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
-layouts with the names of process groups, which end with the context; the shapes of whole results,
-which it finds with fake tensors, are kept here. It looks for strided shards in all tensors of an
+layouts with the names of process groups, which end with the context; the shapes of whole results are
+kept here, and computed on meta: fake tensors, which it uses, take three times as long. It looks for strided shards in all tensors of an
 operation once for each of them, and here once. FSDP2 divides each parameter into a chunk for each
 device and reads two of them; here they are made when they are read. DistributedDataParallel orders
 its buckets anew after the first step, by values that it reads; and what sums up a bucket has to
@@ -21,6 +21,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C import _DisableTorchDispatch
 from torch._C._distributed_c10d import GradBucket, Reducer
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import (
@@ -34,7 +35,7 @@ from torch.distributed.fsdp._fully_shard import (
 )
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
-from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor import _op_schema, _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
@@ -64,6 +65,8 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     try:
         with (
             patch.object(_sharding_prop.ShardingPropagator, _SHAPES, _shape_of_result),
+            patch.object(_sharding_prop, "FakeTensorMode", _DisableTorchDispatch),
+            patch.object(_op_schema, "_rebuild_tensor_from_dtensor_meta", _on_meta),
             patch.object(_sharding_prop, _STRIDED, _InStrided()),
         ):
             yield
@@ -84,6 +87,12 @@ def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
     if len(_shapes) >= MOST_SHARED:
         _shapes.clear()
     return _shapes.setdefault(key, _shape_by_torch(propagator, schema))
+
+
+def _on_meta(spec: DTensorSpec) -> torch.Tensor:
+    """Return a tensor of the whole size, which no trace sees."""
+    assert (whole := spec.tensor_meta)
+    return torch.empty_strided(whole.shape, whole.stride, dtype=whole.dtype, device="meta")
 
 
 def _without_layout(value: Any) -> Any:
