@@ -91,7 +91,7 @@ FAILS = REASONS | {"hang": "no answer within 8 s", "fill": "MemoryError: needs m
 
 @cache
 def measured_when(deed: str) -> dict[str, Measured]:
-    """Measure a model that fails when it trains, and one when it is used, at once: a hang is long."""
+    """Measure a model that fails in training and one that fails in use, at once: hangs are long."""
     measure = Measure(
         quantities=QUANTITIES, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
     )

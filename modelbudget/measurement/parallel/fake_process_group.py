@@ -4,12 +4,12 @@ A fake process group has any number of ranks and moves nothing. The stages of a 
 whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
-layouts with the names of process groups, which end with the context; the shapes of whole results are
-kept here, and computed on meta: fake tensors, which it uses, take three times as long. It looks for strided shards in all tensors of an
-operation once for each of them, and here once. FSDP2 divides each parameter into a chunk for each
-device and reads two of them; here they are made when they are read. DistributedDataParallel orders
-its buckets anew after the first step, by values that it reads; and what sums up a bucket has to
-return it.
+layouts with the names of process groups, which end with the context; the shapes of whole results
+are kept here, and computed on meta: the fake tensors that torch uses take longer. It looks for
+strided shards in all tensors of an operation once for each of them, and here once. FSDP2 divides
+each parameter into a chunk for each device and reads two of them; here they are made when they are
+read. DistributedDataParallel orders its buckets anew after the first step, by values that it reads;
+and what sums up a bucket has to return it.
 """
 
 import sys
@@ -91,7 +91,8 @@ def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
 
 def _on_meta(spec: DTensorSpec) -> torch.Tensor:
     """Return a tensor of the whole size, which no trace sees."""
-    assert (whole := spec.tensor_meta)
+    whole = spec.tensor_meta
+    assert whole is not None
     return torch.empty_strided(whole.shape, whole.stride, dtype=whole.dtype, device="meta")
 
 
