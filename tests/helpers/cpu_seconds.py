@@ -36,12 +36,18 @@ def of_process(pid: int) -> float:
     Servers that fork others collect them, so what resource.getrusage says of children lacks them.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = Path(f"/proc/{pid}/task").glob("*/children")
-        started = [int(child) for path in children for child in path.read_text().split()]
+        stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        threads = [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+        started = [int(child) for each in threads for child in _read(f"{each}/children").split()]
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return sum(map(int, stat[11:15])) / TICKS + sum(map(of_process, started))
+
+
+def _read(path: str) -> bytes:
+    """Return what is in a file, in half the time of `Path.read_text`: each test reads dozens."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def calibration() -> float:
