@@ -18,7 +18,7 @@ from modelbudget.components.mixers.sliding_attention import ALIGNED
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
-from modelbudget.sweeps.device_defaults import KERNEL, Device, device_defaults
+from modelbudget.sweeps.device_defaults import KERNEL, Device, device_defaults, mask_of_heads
 from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantity_names import FITS
 
@@ -144,19 +144,25 @@ def needed(model: Model, purpose: str) -> int | None:
 def divisor(model: Model, field: str) -> int:
     """Return the number that divides every value of a field that the run allows.
 
-    With a window also that of a mask's rows: between its multiples the mask is copied, and a longer
+    With masks also that of their rows: between its multiples masks are copied, and a longer
     sequence may need less.
     """
     run = model[1]
     match field:
         case "length":  # of one sequence
-            aligned = ALIGNED if getattr(model[0], "window", 0) else 1
+            aligned = ALIGNED if _copies_masks(*model) else 1
             return math.lcm(aligned, run.loss_chunks, run.context_parallel * parts_of_length(run))
         case "batch":
             in_chunks = run.loss_chunks // math.gcd(run.loss_chunks, run.length)
             return math.lcm(run.n_microbatch, in_chunks)
         case _:
             return run.pipeline_parallel
+
+
+def _copies_masks(architecture: Architecture, run: RunConfig) -> bool:
+    """Whether memory-efficient attention has masks at some length: of a window, or of heads."""
+    of_heads = run.attention_kernel == "efficient" and mask_of_heads(architecture, run) is not None
+    return of_heads or getattr(architecture, "window", 0) > 0
 
 
 def solve(

@@ -176,6 +176,23 @@ def test_a_largest_length_is_the_same_at_whatever_length_it_is_asked():
     assert longest(length=128)[1] > of_long[1]
 
 
+@pytest.mark.parametrize("name", ["t5-small", "bloom-560m"])
+@pytest.mark.parametrize("room", [21, 26, 47])
+def test_no_longer_sequence_fits_where_masks_are_copied(catalogue, name, room):
+    """Between multiples of 8 memory-efficient attention copies them, and 8 more need less."""
+    run = RunConfig(dtype="bfloat16", attention_kernel="efficient")
+    model = named_architecture(catalogue[name]), run
+
+    def fits(length: int) -> bool:
+        return needed(at(model, "length", length), "training") <= room * GB
+
+    copied, longer = (needed(at(model, "length", n), "training") for n in (1007, 1008))
+    assert longer < copied
+    value, beyond, _ = solve(model, "length", "training", room * GB)
+    assert (fits(value), fits(beyond), beyond) == (True, False, value + 8)
+    assert not any(map(fits, range(value + 1, value + 400, 3)))
+
+
 def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
     """Here it holds for at most 100 sequences, of which a device would hold 127."""
     has_formula_for = Decoder.has_formula_for
