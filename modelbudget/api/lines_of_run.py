@@ -193,6 +193,25 @@ OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
 """Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
 
 
+def line_of_experts(
+    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown]
+) -> tuple[str, ...]:
+    """Say that routed experts are in no format, where its library does not convert stacks."""
+    is_moe = "moe" in vars(a).get("mlps", "")
+    if run.weights not in FORMATS or not is_moe or "parameter_bytes" not in breakdowns:
+        return ()
+    library = FORMATS[run.weights].library
+    is_chosen = run.weights_of != "library" or run.expert_weights != "weights"
+    if is_chosen or "experts" in library.converts:
+        return ()
+    dtype = "float32" if run.prepare_for_kbit_training else run.dtype
+    return (
+        f"weights {run.weights}: routed experts are in {dtype}: transformers has those of a layer "
+        f"in one stack, which {library.library} does not convert; counted in it, too: "
+        f"--set expert_weights={run.weights}",
+    )
+
+
 def lines_of_weights(
     run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None, class_: str | None
 ) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import (
     line_of_adapter,
+    line_of_experts,
     line_of_host,
     line_of_latents,
     line_of_optimizer,
@@ -115,6 +116,7 @@ def predictions(
         *line_of_source(a, run, breakdowns),
         *(line_of_padded_experts(a, run) if breakdowns.keys() & SHARDED else ()),
         *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
+        *line_of_experts(a, run, breakdowns),
         *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),
     )
     return Predictions(model, run, breakdowns, missing, notes)._with_settings(chosen)
