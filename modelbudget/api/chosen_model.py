@@ -14,7 +14,7 @@ from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
-from modelbudget.common.suggestions import offered
+from modelbudget.common.suggestions import unknown_field
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.sweeps.derive import missing_fields, resolved
@@ -84,8 +84,8 @@ class ChosenModel:
         if unknown := [name for name in fields if name not in known]:
             raise InputError(
                 [
-                    f"{self.name}: {name} = {show(fields[name])}: unknown field"
-                    f"{offered(name, known, 'docs/fields.md')}"
+                    f"{self.name}: {name} = {show(fields[name])}: "
+                    f"{unknown_field(name, known, 'docs/fields.md')}"
                     for name in unknown
                 ]
             )

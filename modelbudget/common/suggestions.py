@@ -1,7 +1,7 @@
 """Suggestions for unknown names: names that are similar, or that mean the same in other tools.
 
-`configs/field_names.yaml` holds the names of fields in other tools. It is read only when a message
-needs a suggestion.
+`configs/field_names.yaml` holds the names of fields in other tools, `names_without_setting.yaml`
+names of trainers that are no field. They are read only when a message needs a suggestion.
 """
 
 import heapq
@@ -17,6 +17,7 @@ from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 
 FIELD_NAMES = CONFIGS / "field_names.yaml"
+WITHOUT_SETTING = CONFIGS / "names_without_setting.yaml"
 MAX_LISTED = 200
 """Characters of the longest list of names that a message gives in full."""
 MOST_NEAREST = 5
@@ -33,6 +34,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return '; did you mean n_vocab?' if a known name is similar, else an empty string."""
     near = nearest(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown_field(name: str, known: Collection[str], rest: str) -> str:
+    """Return 'unknown field; did you mean …', or why a name of a trainer has no field."""
+    if answer := _without_setting().get(_plain(name)):
+        return f"no setting: {answer}"
+    return f"unknown field{offered(name, known, rest)}"
 
 
 def offered(name: str, known: Collection[str], rest: str, n_first: int = 0) -> str:
@@ -94,6 +102,13 @@ def field_names() -> dict[str, dict[str, list[str]]]:
                 for at in error.errors()
             ]
         ) from None
+
+
+@cache
+def _without_setting() -> dict[str, str]:
+    """Return plain names of trainers that are no field → what a reader does instead."""
+    answers = load_yaml(WITHOUT_SETTING)
+    return {_plain(name): answer for answer, names in answers.items() for name in names}
 
 
 def _meanings(name: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import expression_of
-from modelbudget.common.suggestions import offered
+from modelbudget.common.suggestions import unknown_field
 from modelbudget.common.validation_messages import SCHEMA, describe, show
 from modelbudget.families import families
 from modelbudget.sweeps.sweep_file import Sweep, Value
@@ -36,7 +36,7 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
     for key, name, value in _values_in(sweep):
         if name not in fields:
             key = key.partition("[")[0] if key.startswith("grid") else key
-            mistakes.add(unknown_field(key, name, fields))
+            mistakes.add(unknown_key(key, name, fields))
         _check_value(schemas, key, name, value, mistakes)
     if not _has_adapter(sweep, bases):
         for key, name, value in _values_in(sweep):
@@ -51,7 +51,7 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
             mistakes.add(f"points[{i}].label = {show(label)}: contains a control character")
     for name, text in sweep.derive.items():
         if name not in fields:
-            mistakes.add(unknown_field(f"derive.{name}", name, fields))
+            mistakes.add(unknown_key(f"derive.{name}", name, fields))
         _check_expression(f"derive.{name}", text, fields, mistakes)
     for i, text in enumerate(sweep.constraints):
         _check_expression(f"constraints[{i}]", text, fields, mistakes)
@@ -91,8 +91,8 @@ def _check_value(
             mistakes.add(str(error))
 
 
-def unknown_field(key: str, name: str, fields: set[str]) -> str:
-    return f"{key}: unknown field{offered(name, sorted(fields), SCHEMA)}"
+def unknown_key(key: str, name: str, fields: set[str]) -> str:
+    return f"{key}: {unknown_field(name, sorted(fields), SCHEMA)}"
 
 
 @cache
@@ -116,4 +116,4 @@ def _check_expression(key: str, text: str, fields: set[str], mistakes: Mistakes)
         mistakes.add(f"{key}: {error}")
         return
     for name in sorted(names - fields):
-        mistakes.add(unknown_field(f"{key} = {show(text)}: {name}", name, fields))
+        mistakes.add(unknown_key(f"{key} = {show(text)}: {name}", name, fields))

@@ -1,15 +1,17 @@
 """What other tools call our fields: the file names fields that exist, and all keys of configs."""
 
+import re
 from typing import get_args
 
 import pytest
 
+import modelbudget as mb
 from modelbudget.architecture.optimizers import NAMES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common import suggestions
 from modelbudget.common.errors import InputError
-from modelbudget.common.suggestions import did_you_mean, field_names
+from modelbudget.common.suggestions import did_you_mean, field_names, unknown_field
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.huggingface.classes import shared_keys
@@ -48,6 +50,29 @@ def test_keys_of_trainers_are_names_of_settings(name, ours):
 )  # fmt: skip
 def test_optimizers_of_trainer_are_ours(name, ours):
     assert did_you_mean(name, NAMES) == f"; did you mean {ours}?"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("sample_packing", "no setting: all sequences have --length tokens"),
+        ("learning-rate", "no setting: nothing in bytes or FLOPs of a step depends on it"),
+        ("use_dora", "no setting: write adapter=dora"),
+        ("bf16", "no setting: write autocast=bfloat16"),
+        ("flash_attn", "unknown field; did you mean attention_kernel?"),
+        ("deepspeed_stage", "unknown field; did you mean zero?"),
+    ],
+)
+def test_names_of_trainers_without_a_setting_have_an_answer(name, answer):
+    """Each was an unknown field alone, or had a suggestion that is about something else."""
+    assert unknown_field(name, RunConfig.model_fields, "docs/fields.md").startswith(answer)
+    with pytest.raises(InputError, match=re.escape(answer)):
+        mb.model("gpt-2-124m").memory({name: 1})
+
+
+def test_no_field_is_a_name_without_a_setting():
+    fields = {field for kind in (RunConfig, *families().values()) for field in kind.model_fields}
+    assert not suggestions._without_setting().keys() & {*map(suggestions._plain, fields)}
 
 
 @pytest.mark.parametrize(
