@@ -3,6 +3,7 @@
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
@@ -28,6 +29,12 @@ class StateSpaceDualFields(Architecture):
     d_state: Count = 128
     n_group: Count = 1
     d_convolution: Count = 4
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections; the convolution's weights are no linear layer's."""
+    rows = 2 * a.d_inner + 2 * a.n_group * a.d_state + a.n_head
+    return [Matrix("input", a.d_model, rows), Matrix("output", a.d_inner, a.d_model)]
 
 
 def tensors(a: Fields) -> list[Tensor]:

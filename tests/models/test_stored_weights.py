@@ -163,11 +163,22 @@ def test_peaks_of_inference_with_stored_experts_and_head(weights, of, kernel):
     assert inference(program, a, run).peaks == measured
 
 
+STATES: dict[str, dict] = {
+    "gated_deltanet": {
+        "mixers": "gated_deltanet attention", "n_linear_head": 4, "n_linear_key_head": 2,
+        "d_linear_key": 32, "d_linear_value": 32, "d_linear_convolution": 4,
+    },
+    "mamba2": {
+        "mixers": "mamba2 attention", "n_mamba_head": 8, "d_mamba_head": 16, "n_mamba_group": 1,
+        "d_mamba_state": 32, "d_mamba_convolution": 4,
+    },
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("weights", ["bnb-4bit-double", "bnb-8bit", "fp8-block", "torchao-int8"])
-def test_peaks_of_inference_with_stored_projections_of_gated_deltanet(weights):
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_peaks_of_inference_with_stored_projections_of_recurrences(weights, states):
     """Catches β and decay in the format on one side alone."""
-    states = {"mixers": "gated_deltanet attention", "n_linear_head": 4, "n_linear_key_head": 2,
-              "d_linear_key": 32, "d_linear_value": 32, "d_linear_convolution": 4}  # fmt: skip
     a = Decoder(**EXPERTS | states)
     run = RunConfig(weights=weights, length=8, dtype="bfloat16")
     with uninitialised():

@@ -43,6 +43,10 @@ SIZES = {
     "n_vocab": 100, "d_model": 256, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 64,
     "d_ff": 384, "n_ctx": 32,
 }  # fmt: skip
+OF_MAMBA2 = {
+    "n_mamba_head": 64, "d_mamba_head": 8, "n_mamba_group": 1, "d_mamba_state": 32,
+    "d_mamba_convolution": 4,
+}  # fmt: skip
 MODELS = {
     "gated": {"gated": True, "norm": "rmsnorm", "position": "rotary"},
     "biases": {"query_bias": True, "up_bias": True, "down_bias": True, "output_bias": True},
@@ -64,6 +68,8 @@ MODELS = {
         "mixers": "kimi_delta attention", "n_linear_head": 16, "d_linear_key": 64,
         "d_linear_convolution": 4,
     },
+    "state spaces": {"mixers": "mamba2 attention"} | OF_MAMBA2,
+    "both at once": {"mixers": "attention_and_mamba2", "mamba_norm": False} | OF_MAMBA2,
 }  # fmt: skip
 
 
@@ -190,6 +196,49 @@ def bytes_in(form: str, rows: int, columns: int) -> int:
         "awq": numbers // 2 + groups // 2 + 2 * groups,
         "gptq": numbers // 2 + groups // 2 + 2 * groups + 4 * columns,
     }[form]
+
+
+OF_HYBRIDS = {
+    "vocab_size": 320, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 128, "tie_word_embeddings": False,
+}  # fmt: skip
+OF_MAMBA = {
+    "mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_state": 32, "mamba_n_groups": 1,
+    "intermediate_size": 384,
+}  # fmt: skip
+HYBRIDS: dict[str, dict] = {
+    "granitemoehybrid": OF_MAMBA | {
+        "num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 256,
+        "position_embedding_type": "nope",
+    },
+    "falcon_h1": OF_MAMBA | {"num_hidden_layers": 2, "mamba_d_ssm": 512},
+    "bamba": OF_MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]},
+    "nemotron_h": {
+        "num_hidden_layers": 5, "hybrid_override_pattern": "M-M*-", "head_dim": 64,
+        "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 32, "n_groups": 2,
+        "intermediate_size": 384,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_hybrids_of_mamba2_have_the_bytes_of_their_linear_layers(name, tmp_path):
+    """Each linear layer and stack of experts of the class on meta in FP8, a scale for each row."""
+    sizes = OF_HYBRIDS | HYBRIDS[name]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **sizes))
+    given = of_groups("float-quantized", FP8, ["lm_head"])
+    keys = sizes | {"model_type": name, "architectures": [type(model).__name__],
+                    "dtype": "bfloat16", "quantization_config": given}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    linear = [layer.weight for path, layer in model.named_modules()
+              if isinstance(layer, nn.Linear) and path != "lm_head"]  # fmt: skip
+    stacks = [p for path, p in model.named_parameters() if ".experts." in path]
+    saved = sum(p.numel() - 2 * p.shape[:-1].numel() for p in (*linear, *stacks))
+    by_hand = 2 * sum(p.numel() for p in model.parameters()) - saved
+    asked = mb.model(tmp_path, implementation="modelbudget")
+    assert asked.predict("parameter_bytes", {}).total == by_hand
 
 
 @pytest.mark.parametrize(("name", "given", "left_out", "form"), LEFT_OUT)

@@ -8,6 +8,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import join
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import NoProgramError, make_part
@@ -18,13 +19,24 @@ GROUP = "attention"
 LOOPS_OVER_TOKENS = True
 
 
+PARTS = {"attention": attention, "mamba2": mamba2}
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections of both parts."""
+    return [
+        matrix._replace(name=join(name, matrix.name))
+        for name, part in PARTS.items()
+        for matrix in part.matrices(a)
+    ]
+
+
 def tensors(a: Fields) -> list[Tensor]:
     """Those of attention, then those of Mamba-2's mixer; the norm before them is the layer's."""
-    parts = {"attention": attention.tensors(a), "mamba2": mamba2.tensors(a)}
     return [
-        tensor._replace(name=join(part, tensor.name))
-        for part, of_part in parts.items()
-        for tensor in of_part
+        tensor._replace(name=join(name, tensor.name))
+        for name, part in PARTS.items()
+        for tensor in part.tensors(a)
     ]
 
 

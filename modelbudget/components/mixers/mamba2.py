@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba2_block
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 
 GROUP = "state space"
@@ -36,6 +37,11 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
         d_state=a.d_mamba_state,
         d_convolution=a.d_mamba_convolution,
     )
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections of the mixer."""
+    return mamba2_block.matrices(as_mamba2(a))
 
 
 def tensors(a: Fields) -> list[Tensor]:
