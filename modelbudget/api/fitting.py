@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.chosen_device import (
+    accelerator,
+    left_out_bytes,
+    reserve_of,
+    settings_on,
+    sharing,
+)
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
-from modelbudget.architecture.record import MAX_COUNT
-from modelbudget.architecture.run_values import bytes_of
-from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
+from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
-from modelbudget.common.byte_sizes import EXAMPLES, size
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import CONFIGS
-from modelbudget.common.validation_messages import show
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
 
@@ -130,74 +132,6 @@ def _values(solutions: dict[str, Solution]) -> dict[str, int]:
     return {name: solution.value for name, solution in solutions.items()}
 
 
-def reserve_of(reserve: str | int | None) -> int | None:
-    """Return a reserve in bytes; None for that of the data file. Raises InputError."""
-    if reserve is None or (type(reserve) is int and reserve >= 0):
-        return reserve
-    n_bytes = size(reserve) if isinstance(reserve, str) else None
-    if n_bytes is None or n_bytes > MAX_COUNT:
-        raise InputError([f"--reserve {show(reserve)}: no size in bytes; allowed: {EXAMPLES}"])
-    return n_bytes
-
-
-def accelerator(name: str, file: str | Path | None = None, option: str = "--fit") -> Accelerator:
-    """Return an accelerator by its name, with or without its memory, or by a size.
-
-    h100, h100-80gb and rtx-4090 have the bytes that their driver reports; 24GB has 24 · 10⁹, 24GiB
-    24 · 2³⁰. Names are those of `file`, or of the shipped configs/accelerators.yaml. Raises
-    InputError with the option that gave it and all names.
-    """
-    known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
-    try:
-        return named_or_sized(name, known)
-    except ValueError as error:
-        whose = f"{file}: " if file is not None else ""
-        raise InputError([f"{option} {name}: {whose}{error}"]) from None
-
-
-def sharing(devices: int, training: bool) -> dict[str, int]:
-    """Return the settings by which several devices share a model, if none is chosen.
-
-    In training shards of `zero: 3`; in inference shares of `tensor_parallel`.
-    """
-    if devices == 1:
-        return {}
-    return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
-
-
-def left_out_bytes(model: ChosenModel, chosen: Mapping[str, Any]) -> int:
-    """Return the weights, in the run's dtype, of what a file has beside its language model."""
-    if not model.base.left_out:
-        return 0
-    return model.base.left_out * bytes_of(model.with_run(chosen)[1].dtype)
-
-
-def settings_on(
-    device: Accelerator, model: ChosenModel, settings: Settings, training: bool
-) -> dict[str, Any]:
-    """Return settings with the precision, kernel and optimizer that torch takes on a device.
-
-    Of those that nobody has set, where the default is not that of CUDA from 8.0 on.
-    """
-    from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import run_of
-    from modelbudget.sweeps.device_defaults import device_defaults, where
-
-    fields = fields_of(settings)
-    if (platform := where(device, training)) == "cuda":
-        return fields
-    base = model.base
-    is_set = {*base.fields, *base.derive, *model.chosen, *fields}
-    of_cuda = device_defaults(base.family)
-    for name, default in device_defaults(base.family, platform).items():
-        architecture, run = run_of(model, fields)
-        values = vars(architecture) | vars(run)
-        is_default = name not in is_set and getattr(run, name) == of_cuda[name](values)
-        if is_default and (value := default(values)) != getattr(run, name):
-            fields[name] = value
-    return fields
-
-
 def _not_solved(
     model: ChosenModel, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
 ) -> str | None:
@@ -207,32 +141,6 @@ def _not_solved(
     why = not_compared_at(quantity, model.base.transformers, model.base.config, *pair)
     solved = f"and what fits is solved by formula; allowed: implementation: {OURS}"
     return f"{quantity}: {why}, {solved}" if why else None
-
-
-def _of_class(quantity: str, run: Predictions) -> int | None:
-    """Return the bytes of a class that leads the answer about a run; None without such a class."""
-    leads = run.run.implementation == TRANSFORMERS and quantity in run.breakdowns
-    return run[quantity].total if leads else None
-
-
-def _traced_batches(
-    model: ChosenModel, quantity: str, chosen: Settings, known: dict[int, int], rooms: Sequence[int]
-) -> list[dict[str, Solution]]:
-    """Return the largest batch for each room, of a class of which traces say what a batch needs.
-
-    `known`: bytes by batch. Nothing for all rooms if traces do not say it for one.
-    """
-    from modelbudget.api.traced_batch import largest_batch
-
-    def trace(batch: int) -> int | None:
-        try:
-            return _of_class(quantity, predictions(model, [quantity], {**fields, "batch": batch}))
-        except InputError:  # more than a batch may be
-            return None
-
-    fields = dict(chosen or {})
-    batches = [largest_batch(known, trace, room) for room in rooms]
-    return [{"batch": batch} if batch and None not in batches else {} for batch in batches]
 
 
 def fit(
@@ -250,97 +158,184 @@ def fit(
     Training on several devices is predicted in all other layouts too. `predicted` is what is known
     of the same run already: of a class without a formula traces say whether the run and others fit.
     """
-    from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import leads, run_of
-    from modelbudget.api.layouts_that_fit import layouts
-    from modelbudget.predict.largest_that_fits import as_class, at, at_default, needed, solve
-    from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
-    device = accelerator(name, accelerators).with_occupied(
-        left_out_bytes(model, fields_of(settings))
-    )
+    device = accelerator(name, accelerators)
+    device = device.with_occupied(left_out_bytes(model, fields_of(settings)))
     margins = memory_margins().on(device.platform, reserve_of(reserve))
-    purpose, quantity = ("training", "peak_training_bytes") if training else (
-        "inference", "peak_inference_bytes")  # fmt: skip
-    chosen = settings_on(device, model, settings, training)
-    by = sharing(devices, training)
-    pair = run_of(model, by | chosen)
-    if why := _not_solved(model, quantity, pair, devices):
-        if predicted is None and devices == 1:
-            predicted = predictions(model, [quantity], chosen)
-        n_bytes = _of_class(quantity, predicted) if predicted and devices == 1 else None
-        if predicted is None or n_bytes is None:
-            lost = predicted.missing.get(quantity) if predicted else None
-            for n in range(devices - 1, 0, -1) if not training else [1] * (devices > 1):
-                by_fewer = sharing(n, training) | chosen
-                if not _not_solved(model, quantity, run_of(model, by_fewer), n):
-                    why += f"; {'or' if 'allowed: ' in why else 'allowed:'} --devices {n}"
-                    break
-            raise InputError(
-                [f"{model.name}: {quantity}: {lost}" if lost else f"{model.name}: {why}"]
-            )
-        rooms = device.bytes, margins.room(device.bytes)
-        batches = _traced_batches(model, quantity, chosen, {predicted.run.batch: n_bytes}, rooms)
-        return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
-                   batches[1], {}, margins, {}, why=f"{model.name}: {why}")  # fmt: skip
-    is_kernel_set = KERNEL in {**model.chosen, **fields_of(settings)}
-    at_value = at if is_kernel_set else partial(at_default, device=where(device, training))
-    chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
-    shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
-    chosen = by | chosen
-    pair = model.with_run(chosen)
-    as_built = as_class(pair, model.base.transformers, purpose, model.base.config)
+    fitting = _Fitting(model, device, margins, fields_of(settings), devices, training)
+    if why := fitting.not_solved(devices):
+        return fitting.by_trace(why, predicted)
+    return fitting.by_formula()
 
-    def largest(of, room: int, at_value=at) -> dict[str, Solution]:
-        fields = "batch", "length"
-        solutions = {field: solve(of, field, purpose, room, at_value) for field in fields}
+
+class _Fitting:
+    """A model on devices of one kind, for training or inference.
+
+    `settings` are those that a user chose, `chosen` with what torch takes on the device.
+    """
+
+    def __init__(
+        self,
+        model: ChosenModel,
+        device: Accelerator,
+        margins: Margins,
+        settings: dict[str, Any],
+        devices: int,
+        training: bool,
+    ):
+        self.model, self.device, self.margins = model, device, margins
+        self.settings, self.devices, self.training = settings, devices, training
+        self.purpose = "training" if training else "inference"
+        self.quantity = f"peak_{self.purpose}_bytes"
+        self.chosen = settings_on(device, model, settings, training)
+
+    def not_solved(self, devices: int) -> str | None:
+        """Return why no formula says what a run on some devices needs; None if one does."""
+        from modelbudget.api.class_answers import run_of
+
+        pair = run_of(self.model, sharing(devices, self.training) | self.chosen)
+        return _not_solved(self.model, self.quantity, pair, devices)
+
+    def by_trace(self, why: str, predicted: Predictions | None) -> Fit:
+        """Return what traces of the class say, as no formula does. Raises InputError with `why`."""
+        if predicted is None and self.devices == 1:
+            predicted = predictions(self.model, [self.quantity], self.chosen)
+        n_bytes = self._of_class(predicted) if predicted and self.devices == 1 else None
+        if predicted is None or n_bytes is None:
+            lost = predicted.missing.get(self.quantity) if predicted else None
+            reason = f"{self.quantity}: {lost}" if lost else why + self._fewer_devices(why)
+            raise InputError([f"{self.model.name}: {reason}"])
+        rooms = self.device.bytes, self.margins.room(self.device.bytes)
+        batches = self._traced_batches({predicted.run.batch: n_bytes}, rooms)
+        return Fit(
+            self.model.label, self.purpose, predicted.run, self.device, 1, n_bytes, batches[0], {},
+            batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
+        )  # fmt: skip
+
+    def _of_class(self, predicted: Predictions) -> int | None:
+        """Return the bytes of a class that leads the answer about a run; None without one."""
+        if predicted.run.implementation != TRANSFORMERS:
+            return None
+        of_class = predicted.breakdowns.get(self.quantity)
+        return of_class and of_class.total
+
+    def _traced_batches(
+        self, known: dict[int, int], rooms: Sequence[int]
+    ) -> list[dict[str, Solution]]:
+        """Return the largest batch for each room, of a class of which traces say what it needs.
+
+        `known`: bytes by batch. Nothing for all rooms if traces do not say it for one.
+        """
+        from modelbudget.api.traced_batch import largest_batch
+
+        def trace(batch: int) -> int | None:
+            try:
+                fields = {**self.chosen, "batch": batch}
+                return self._of_class(predictions(self.model, [self.quantity], fields))
+            except InputError:  # more than a batch may be
+                return None
+
+        batches = [largest_batch(known, trace, room) for room in rooms]
+        return [{"batch": batch} if batch and None not in batches else {} for batch in batches]
+
+    def _fewer_devices(self, why: str) -> str:
+        """Return the end of a refusal: on how many fewer devices a formula covers the run."""
+        fewer = [1] * (self.devices > 1) if self.training else range(self.devices - 1, 0, -1)
+        known = next((n for n in fewer if not self.not_solved(n)), None)
+        return f"; {'or' if 'allowed: ' in why else 'allowed:'} --devices {known}" if known else ""
+
+    def by_formula(self) -> Fit:
+        """Return what formulas say of our modules, and of the class where they were compared."""
+        from modelbudget.api.class_answers import leads, run_of
+        from modelbudget.api.layouts_that_fit import layouts
+        from modelbudget.predict.largest_that_fits import at, at_default, needed
+        from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
+
+        model, device, margins, by = self.model, self.device, self.margins, self._sharing
+        at_value = partial(at_default, device=where(device, self.training))
+        if KERNEL in {**model.chosen, **self.settings}:
+            at_value = at
+        run = run_of(model, by | self.chosen)[1]
+        chosen = {name: getattr(run, name) for name in DECIDED} | self.chosen
+        shared = None
+        if self.training and self.devices > 1:
+            shared = layouts(model, device, chosen, self.devices, margins)
+        pair = model.with_run(by | chosen)
+        as_built = self._as_class(pair)
+        n_bytes = needed(pair, self.purpose)
+        assert n_bytes is not None  # `not_solved` has checked that
+        leads_class = leads(model, {**model.chosen, **self.settings})
+        of_class = needed(as_built, self.purpose) if leads_class and as_built else None
+        room = margins.room(device.bytes)
+        growing = margins.with_expandable_segments().room(device.bytes)
+        has_segments = self.training and device.platform == "cuda"
+        helpful, together = (), None
+        if max(n_bytes, of_class or 0) > room:
+            helpful, together = self._changes(room, of_class is not None)
+        return Fit(
+            model.label,
+            self.purpose,
+            pair[1],
+            device,
+            self.devices,
+            n_bytes,
+            self._largest(pair, device.bytes, at_value),
+            self._largest(as_built, device.bytes, at) if as_built else {},
+            self._largest(pair, room, at_value),
+            self._largest(pair, growing, at_value) if has_segments else {},
+            margins,
+            {field: (by | chosen)[field] for field in by},
+            shared,
+            changes=tuple(helpful),
+            together=together,
+        )
+
+    @property
+    def _sharing(self) -> dict[str, int]:
+        return sharing(self.devices, self.training)
+
+    def _as_class(
+        self, pair: tuple[Architecture, RunConfig]
+    ) -> tuple[Architecture, RunConfig] | None:
+        """Return a run with the settings of the model's class, if it was compared with them."""
+        from modelbudget.predict.largest_that_fits import as_class
+
+        return as_class(pair, self.model.base.transformers, self.purpose, self.model.base.config)
+
+    def _largest(
+        self, pair: tuple[Architecture, RunConfig], room: int, at_value: Callable
+    ) -> dict[str, Solution]:
+        """Return the largest batch and the largest length that fit into some bytes."""
+        from modelbudget.predict.largest_that_fits import solve
+
+        solutions = {
+            field: solve(pair, field, self.purpose, room, at_value) for field in ("batch", "length")
+        }
         return {field: solution for field, solution in solutions.items() if solution is not None}
 
-    n_bytes = needed(pair, purpose)
-    assert n_bytes is not None  # `why_not` has checked that
-    room = margins.room(device.bytes)
-    with_segments = margins.with_expandable_segments().room(device.bytes)
-    helpful, together = [], None
-    is_class = leads(model, {**model.chosen, **fields_of(settings)})
-    of_class = needed(as_built, purpose) if is_class and as_built else None
-    if max(n_bytes, of_class or 0) > room:
+    def _changes(self, room: int, is_of_class: bool) -> tuple[Sequence[Change], Change | None]:
+        """Return what needs less, each change alone, and several together.
+
+        `is_of_class`: the class leads the answer, of which adapters and quantised weights are ours.
+        """
+        from modelbudget.api.changes import changes
 
         def run_with(fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
-            """Return what answers with these fields: the class where it leads.
-
-            Of adapters and quantised weights our modules. Raises InputError if neither can.
-            """
-            changed = model.with_run(settings_on(device, model, dict(fields), training))
-            run = changed[1]
-            if run.implementation != OURS and (
-                why := _not_solved(model, quantity, changed, devices)
-            ):
+            """Return what answers with these fields. Raises InputError if nothing does."""
+            chosen = settings_on(self.device, self.model, dict(fields), self.training)
+            pair = self.model.with_run(chosen)
+            run = pair[1]
+            why = None
+            if run.implementation != OURS:
+                why = _not_solved(self.model, self.quantity, pair, self.devices)
+            as_built = self._as_class(pair) if is_of_class else None
+            is_plain = (run.adapter, run.weights) == ("none", "dtype")
+            if is_of_class and as_built is None and is_plain:
+                why = why or f"{self.model.name}: the class has no such run"
+            if why:
                 raise InputError([why])
-            if of_class is None:
-                return changed
-            as_changed = as_class(changed, model.base.transformers, purpose, model.base.config)
-            if as_changed is None and (run.adapter, run.weights) == ("none", "dtype"):
-                raise InputError([f"{model.name}: the class has no such run"])
-            return as_changed or changed
+            return as_built or pair
 
-        helpful, together = changes(
-            model, run_with, by | fields_of(settings), device, room, purpose
-        )
-    return Fit(
-        model.label,
-        purpose,
-        pair[1],
-        device,
-        devices,
-        n_bytes,
-        largest(pair, device.bytes, at_value),
-        largest(as_built, device.bytes) if as_built else {},
-        largest(pair, room, at_value),
-        largest(pair, with_segments, at_value) if training and device.platform == "cuda" else {},
-        margins,
-        {field: chosen[field] for field in by},
-        shared,
-        changes=tuple(helpful),
-        together=together,
-    )
+        fields = self._sharing | self.settings
+        return changes(self.model, run_with, fields, self.device, room, self.purpose)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.chosen_device import accelerator, reserve_of
 from modelbudget.api.find import GGUF
-from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
 from modelbudget.architecture.run_values import bytes_of, target_tokens

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from modelbudget.api.changes import Change, changes, pair_of
+from modelbudget.api.chosen_device import accelerator, left_out_bytes, reserve_of, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
-from modelbudget.api.fitting import accelerator, left_out_bytes, reserve_of, settings_on
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.traced_batch import largest_batch

@@ -4,9 +4,9 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.api.changes import candidates, changes
+from modelbudget.api.chosen_device import accelerator
 from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
-from modelbudget.api.fitting import accelerator
 
 QLORA = {
     "weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16, "batch": 4, "length": 2048,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from modelbudget.api.chosen_device import accelerator, settings_on, sharing
 from modelbudget.api.command import output
 from modelbudget.api.command.budget_table import (
     as_dict,
@@ -25,7 +26,7 @@ from modelbudget.api.command.tables_of_fit import (
     of_layouts,
 )
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.fitting import Fit, accelerator, settings_on, sharing
+from modelbudget.api.fitting import Fit
 from modelbudget.api.fitting import fit as fit_to
 from modelbudget.api.model import Model, model_with
 from modelbudget.api.predictions import Predictions, merged
