@@ -1,5 +1,6 @@
 """Constraints as data: which values of fields go together, and the message where they do not."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from string import Formatter
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.common.expressions import Expression
 
+_WORD = re.compile(r"[a-z]\w*")
 Check = Callable[[Mapping[str, Any]], str | None]
 """From the values of fields to the mistake in them, or None."""
 
@@ -44,6 +46,11 @@ class Constraint:
                 parts.append(Inserted(Expression(inserted), spec == ","))
         return parts
 
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The names of fields that the condition reads, and words of its texts."""
+        return frozenset(_WORD.findall(self.text))
+
     def __call__(self, values: Mapping[str, Any]) -> str | None:
         """Return the message if the constraint does not hold."""
         if self.holds(values):
@@ -68,6 +75,11 @@ def shown(value, commas: bool = False) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if commas else str(value)
+
+
+def may_read(check: Check, fields: frozenset[str]) -> bool:
+    """Whether a check may read one of some fields: one that is no expression may read any."""
+    return not isinstance(check, Constraint) or not check.words.isdisjoint(fields)
 
 
 def first_mistake(checks: Iterable[Check], values: Mapping[str, Any]) -> str | None:

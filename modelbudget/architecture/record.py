@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from modelbudget.architecture.constraint import Check, check_all
+from modelbudget.architecture.constraint import Check, check_all, may_read
 from modelbudget.architecture.record_data import data_of
 
 MAX_COUNT = 2**63 - 1
@@ -23,6 +23,9 @@ Depth = Annotated[int, Field(ge=1, le=10_000)]
 on text has hundreds. A number without a bound would fill the memory, even on meta."""
 Parts = Annotated[int, Field(ge=1, le=1_000_000)]
 """Maximum number of parts of one tensor that formulas iterate over: heads, experts."""
+
+
+NO_DEFAULT = object()
 
 
 class Record(BaseModel):
@@ -83,10 +86,25 @@ class Record(BaseModel):
             for constraint in of
         ]
 
+    @classmethod
+    @cache
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default of each field that has one."""
+        fields = cls.model_fields.items()
+        return {name: field.get_default() for name, field in fields if not field.is_required()}
+
+    @classmethod
+    @cache
+    def constraints_about(cls, fields: frozenset[str]) -> list[Check]:
+        """Return the constraints that may read one of these fields."""
+        return [check for check in cls.all_constraints() if may_read(check, fields)]
+
     @model_validator(mode="after")
     def keeps_constraints(self) -> Self:
-        """Raise ValueError if a constraint does not hold."""
-        check_all(self.all_constraints(), vars(self))
+        """Raise ValueError if a constraint does not hold. Those that read defaults alone do."""
+        defaults, values = self.defaults(), vars(self)
+        others = [name for name in values if values[name] != defaults.get(name, NO_DEFAULT)]
+        check_all(self.constraints_about(frozenset(others)), values)
         return self
 
     def digest(self) -> str:

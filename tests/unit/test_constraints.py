@@ -154,6 +154,18 @@ def test_constraints_name_fields(kind):
             assert check.names <= kind.model_fields.keys()
 
 
+@pytest.mark.parametrize("kind", [*families().values(), RunConfig])
+def test_constraints_that_read_defaults_alone_hold(kind):
+    """Records do not check them. Those that a record leaves out are among them."""
+    defaults = kind.defaults()
+    for check in kind.all_constraints():
+        if isinstance(check, Constraint) and check.holds.names <= defaults.keys():
+            assert check(defaults) is None
+        for name in kind.model_fields:
+            is_read = not isinstance(check, Constraint) or name in check.holds.names
+            assert not is_read or check in kind.constraints_about(frozenset([name]))
+
+
 def test_a_message_holds_values():
     constraint = Constraint(
         "n_ctx % 2 == 0",
