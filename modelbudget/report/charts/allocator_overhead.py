@@ -8,7 +8,7 @@ from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import line, lines_of, names_and_totals
 from modelbudget.report.charts.grouped_values import named_ends
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
 SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
 KINDS = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes"), SHAPES, strict=True))
@@ -16,11 +16,13 @@ REQUESTED = "peak_requested_bytes"
 NEEDS = frozenset((*KINDS, REQUESTED))
 
 
-def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw the peaks of blocks and of segments, relative to the peak of the requested bytes.
 
     They are measured on a CUDA device, or simulated without one.
     """
+    if not (tables.known >= NEEDS and tables.has_bars):
+        return {}
     table = _table(tables.comparison)
     models = table.unique("point", keep="first", maintain_order=True)
     requested = pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
@@ -49,9 +51,6 @@ def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
     all_simulated = table["method"].unique().to_list() == [SIMULATED]
     title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
     return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}
-
-
-CHART = Chart(_draw, lambda tables: tables.known >= NEEDS and tables.has_bars)
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:

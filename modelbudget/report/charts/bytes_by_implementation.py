@@ -8,13 +8,23 @@ from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
 NAME = "one-step"
 PEAK, SAVED = "peak_training_bytes", "activation_bytes"
 IMPLEMENTATIONS = {"module": "our module", "reference": "the class"}
 SHOWN = 0.005
 """Smallest group of components that is drawn, as a share of the largest."""
+
+
+def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the chart where it answers the sweep, or is its only one: a table has all ratios."""
+    if tables.points is None or tables.traces is None:
+        return {}
+    is_answer = NAME in tables.summary.get("answered_by", ())
+    if tables.drawn and not is_answer:
+        return {}
+    return charts_of_classes(tables.points, tables.comparison, tables.traces)
 
 
 def charts_of_classes(
@@ -51,18 +61,6 @@ def charts_of_classes(
         phases=IMPLEMENTATIONS,
     )
     return {NAME: drawn}
-
-
-def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
-    if tables.points is None or tables.traces is None:
-        return {}
-    return charts_of_classes(tables.points, tables.comparison, tables.traces)
-
-
-# A table has all ratios anyway: drawn where it answers the sweep, or is its only chart.
-CHART = Chart(
-    _draw, lambda tables: NAME in tables.summary.get("answered_by", ()) or not tables.drawn
-)
 
 
 def _groups(comparison: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:

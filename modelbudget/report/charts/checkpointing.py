@@ -6,7 +6,7 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, percent
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.grouped_values import by_value, least_and_most
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import UNITS, value_of
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
@@ -15,12 +15,15 @@ MARGIN, HEIGHT = 70, 300
 MOST_PANELS = 2
 
 
-def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+def of_sweep(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Draw bytes of activations against added FLOPs for each kind of checkpointing.
 
     There is a line for each size of the model, and a panel for each value of the first categorical
     axis.
     """
+    kinds = tables.axes.get("recompute", [])
+    if len(kinds) < 2 or "none" not in kinds or not tables.measured >= NEEDS:
+        return {}
     axes = [axis for axis in tables.axes if axis != "recompute"]
     table = _table(tables.comparison, axes)
     category = next((axis for axis in axes if table[axis].dtype == pl.String), None)
@@ -29,14 +32,6 @@ def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     title = "Activation checkpointing: memory saved against FLOPs added"
     chart = theme.panels(drawn, HEIGHT, title, _savings(panels), MARGIN, shared=["shape"])
     return {"checkpointing": chart}
-
-
-def _compares(tables: SweepTables) -> bool:
-    kinds = tables.axes.get("recompute", [])
-    return len(kinds) > 1 and "none" in kinds and tables.measured >= NEEDS
-
-
-CHART = Chart(_draw, _compares)
 
 
 def _table(comparison: pl.DataFrame, axes: list[str]) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.compare.comparison import value
 from modelbudget.report.charts.area_chart import amounts_along, over_axes
 from modelbudget.report.charts.component_charts import name_of
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
 EVERY = "every-point"
 WHOLE = (
@@ -24,10 +24,10 @@ SHOWN_BY = {
 """What charts of several quantities show of these."""
 
 
-def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+def by_choice(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Return the charts of a sweep's key `charts`, by name."""
     charts = {}
-    for i, choice in enumerate(tables.summary["charts"], start=1):
+    for i, choice in enumerate(tables.summary.get("charts", ()), start=1):
         y = choice["y"] or tables.summary["measure"]["quantities"][0]
         rows = amounts_of_points(tables.comparison, y)
         if not rows.is_empty():
@@ -37,11 +37,13 @@ def _chosen(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     return charts
 
 
-def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+def every_point(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     """Draw each point of a grid, of quantities that no other chart shows.
 
     A sweep that chooses its charts, or its answer, has those that it names.
     """
+    if not tables.axes:
+        return {}
     shown = set[str]().union(*(SHOWN_BY.get(name, ()) for name in tables.drawn))
     answers = tables.summary.get("answered_by", ())
     is_free = not answers and not any(name.startswith("chosen-") for name in tables.drawn)
@@ -55,10 +57,6 @@ def _of_points(tables: SweepTables) -> dict[str, alt.ConcatChart]:
         name: over_axes(amounts_of_points(tables.comparison, quantity), quantity, tables.moving)
         for name, quantity in quantities.items()
     }
-
-
-CHOSEN = Chart(_chosen, lambda tables: bool(tables.summary.get("charts")))
-EVERY_POINT = Chart(_of_points, lambda tables: bool(tables.axes))
 
 
 def amounts_of_points(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:

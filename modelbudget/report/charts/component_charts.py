@@ -9,7 +9,7 @@ import polars as pl
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
 from modelbudget.report.charts.grouped_values import budget, by_value, totals, values
-from modelbudget.report.charts.sweep_tables import MOST_BARS, Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import MOST_BARS, SweepTables
 from modelbudget.sweeps.fields_in_words import value_of
 
 SIDE_BY_SIDE = 3
@@ -21,7 +21,8 @@ parameters, and a backward pass as a forward pass, so they have none.
 """
 
 
-def _draw(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
+def of_sweep(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
+    """Return the charts of each quantity by component."""
     # What a device computes of its own sequences does not depend on their number.
     constant = {"activation_bytes", "flops_forward"} if tables.is_of_devices else set()
     return {
@@ -35,9 +36,6 @@ def _draw(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
 def name_of(quantity: str, chart: str) -> str:
     """Return the name of a chart of a quantity: that of parameters has no prefix."""
     return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
-
-
-CHART = Chart(_draw)
 
 
 def charts(

@@ -13,7 +13,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.grouped_values import named_ends
 from modelbudget.report.charts.peak import Values, of_points
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
 SHARED = [f"{of}_parallel" for of in ("data", "tensor", "context", "expert", "pipeline")]
 ALONE = "whole model"
@@ -58,15 +58,15 @@ def near(devices: list[Accelerator], peaks: pl.Series) -> list[Accelerator]:
     return [*(device for device in devices if device.bytes <= most), *larger[:1]]
 
 
-def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
+def by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     """Draw a device's bytes at the peak of training, stacked, by number of devices.
 
     Of the first data rank, if there are both. None if nothing is sharded, or if something is not
     measured.
     """
-    parts, axes = at_peak(tables.comparison), tables.axes
-    if parts.is_empty():
+    if not tables.is_of_devices:
         return {}
+    parts, axes = at_peak(tables.comparison), tables.axes
     fields = ["data_parallel", *(name for name in ("zero", "data_rank") if name in axes)]
     table = parts.join(tables.comparison.select("point", *fields).unique(), on="point")
     if "data_rank" in axes:
@@ -84,7 +84,7 @@ def _by_number(tables: SweepTables) -> dict[str, theme.Layers]:
     return {"devices": _bars(table.with_columns(label=named), tables.devices, finding)}
 
 
-def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
+def by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     """Return charts of the bytes of one device at its peak, for points that are listed one by one.
 
     One for each base, if each has several points. None if no point is of several devices, or if
@@ -92,9 +92,8 @@ def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     """
     comparison, devices = tables.comparison, tables.devices
     shared = [name for name in SHARED if name in comparison.columns]
-    if not shared or (comparison.select(pl.max_horizontal(shared).fill_null(1).max()).item() < 2):
-        return {}
-    parts = at_peak(comparison)
+    is_shared = shared and comparison.select((pl.max_horizontal(shared) > 1).any()).item()
+    parts = at_peak(comparison) if tables.is_list and is_shared else pl.DataFrame()
     if parts.is_empty():
         return {}
     has_bases = "base" in comparison.columns
@@ -107,10 +106,6 @@ def _by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
         f"by-layout-{base}": _bars(of_base, devices, _by_step(of_base))
         for (base,), of_base in by_base.group_by("base", maintain_order=True)
     }
-
-
-BY_LAYOUT = Chart(_by_layout, lambda tables: tables.is_list)
-BY_NUMBER = Chart(_by_number, lambda tables: tables.is_of_devices)
 
 
 def _steps(comparison: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.shape_search import BEYOND
 from modelbudget.report.charts import labels, theme
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
 MARGIN, HEIGHT = 66, 340
@@ -70,12 +70,10 @@ def solve_charts(
     return {"frontier": theme.framed(chart, title, " ".join(finding), MARGIN)}
 
 
-def _draw(tables: SweepTables) -> dict[str, theme.Layers]:
+def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Return the chart of a sweep with `solve`."""
     solutions, frontier, published = tables.solved
     return solve_charts(solutions, frontier, published, tables.summary["solve"]["best"])
-
-
-CHART = Chart(_draw)
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:

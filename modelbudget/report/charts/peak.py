@@ -12,7 +12,7 @@ from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
 from modelbudget.report.charts.grouped_values import named_ends
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 PEAK = "peak_training_bytes"
@@ -85,24 +85,30 @@ def _parts_of(values: Values) -> dict[str, dict[str, int]]:
     }
 
 
+def training(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the peak of each listed model in both phases of training."""
+    parts = peak_parts(tables.comparison) if tables.is_list else pl.DataFrame()
+    if parts.is_empty():
+        return {}
+    title, finding = "Composition of peak training memory", _deciding(parts, tables.devices)
+    return {"peak-parts": _composition(parts, title, finding, PHASES)}
+
+
+def inference(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the peak of each listed model in prefill and in decode."""
+    parts = inference_parts(tables.comparison) if tables.is_list else pl.DataFrame()
+    if parts.is_empty():
+        return {}
+    title, finding = "Peak memory of inference by part", _shares_of_weights(parts)
+    return {"inference-parts": _composition(parts, title, finding, PREFILL_AND_DECODE)}
+
+
 def _composition(
-    name: str,
-    title: str,
-    phases: dict[str, str],
-    parts_of: Callable[[pl.DataFrame], pl.DataFrame],
-    finding: Callable[[pl.DataFrame, list[Accelerator]], str],
-) -> Chart:
-    """Return the chart of each model's peak in both phases, as shares of the larger peak."""
-
-    def draw(tables: SweepTables) -> dict[str, theme.Layers]:
-        parts = parts_of(tables.comparison)
-        if parts.is_empty():
-            return {}
-        text = finding(parts, tables.devices)
-        rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
-        return {name: stacked_bars(rows, PEAK, title, text, "model's peak", phases)}
-
-    return Chart(draw, lambda tables: tables.is_list)
+    parts: pl.DataFrame, title: str, finding: str, phases: dict[str, str]
+) -> theme.Layers:
+    """Draw the parts of each model's peak in both phases, as shares of the larger peak."""
+    rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
+    return stacked_bars(rows, PEAK, title, finding, "model's peak", phases)
 
 
 def _deciding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
@@ -176,7 +182,7 @@ def _parts_of_inference(values: Values) -> dict[str, dict[str, int]]:
     }
 
 
-def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:
+def _shares_of_weights(table: pl.DataFrame) -> str:
     """Compare the weights' share of prefill, and the largest cache relative to its weights."""
     prefill = table.filter(pl.col("phase") == "prefill")
     weights = prefill.filter(group="parameters").with_columns(
@@ -196,12 +202,3 @@ def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:
         f"{percent(largest['value'] / largest['weights'])} of them. Temporary is all other memory: "
         "hidden states and logits."
     )
-
-
-TRAINING = _composition(
-    "peak-parts", "Composition of peak training memory", PHASES, peak_parts, _deciding
-)
-INFERENCE = _composition(
-    "inference-parts", "Peak memory of inference by part", PREFILL_AND_DECODE, inference_parts,
-    _shares_of_weights,
-)  # fmt: skip

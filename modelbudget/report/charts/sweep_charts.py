@@ -14,23 +14,25 @@ from modelbudget.report.charts import (
     peak,
     vs_length,
 )
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 
-CHARTS: tuple[Chart, ...] = (
-    chosen.CHOSEN, devices.BY_LAYOUT, peak.TRAINING, peak.INFERENCE,
-    allocator_overhead.CHART, devices.BY_NUMBER, checkpointing.CHART, vs_length.CHART,
-    component_charts.CHART, chosen.EVERY_POINT, bytes_by_implementation.CHART,
+KINDS = (
+    chosen.by_choice, devices.by_layout, peak.training, peak.inference,
+    allocator_overhead.of_sweep, devices.by_number, checkpointing.of_sweep, vs_length.of_sweep,
+    component_charts.of_sweep, chosen.every_point, bytes_by_implementation.of_sweep,
 )  # fmt: skip
-"""Of a sweep without `solve`, in the order of the page. Of two of one name the first is drawn."""
+"""Functions that return charts of a kind by name, none of a sweep that the kind says nothing about.
+
+Of a sweep without `solve`, in the order of the page. Of two of one name the first is drawn.
+"""
 
 
 def charts_of(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a sweep by name, in the order of the page."""
     charts = {}
-    for chart in (frontier.CHART,) if tables.solved else CHARTS:
-        if chart.needs(tables):
-            charts |= {k: v for k, v in chart.draw(tables).items() if k not in charts}
-            tables.drawn.update(charts)
+    for kind in (frontier.of_sweep,) if tables.solved else KINDS:
+        charts |= {name: chart for name, chart in kind(tables).items() if name not in charts}
+        tables.drawn.update(charts)
     return charts
 
 

@@ -1,11 +1,11 @@
-"""What the charts of a sweep are drawn from, and what a chart is."""
+"""What the charts of a sweep are drawn from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -13,8 +13,6 @@ from modelbudget.compare.comparison import value
 from modelbudget.report.charts.grouped_values import values
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from modelbudget.catalogue.accelerators import Accelerator
 
 MOST_BARS = 40
@@ -81,10 +79,3 @@ class SweepTables:
     def moving(self) -> list[str]:
         """The axes with more than one value in the comparison."""
         return [name for name in self.axes if len(values(self.comparison, name)) > 1]
-
-
-class Chart(NamedTuple):
-    """Charts of one kind: `draw` returns them by name, of tables that are what it `needs`."""
-
-    draw: Callable[[SweepTables], Mapping[str, alt.TopLevelMixin]]
-    needs: Callable[[SweepTables], bool] = lambda _: True

@@ -14,7 +14,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
 from modelbudget.report.charts.grouped_values import grouped, least_and_most
-from modelbudget.report.charts.sweep_tables import Chart, SweepTables
+from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
 TITLES = {
@@ -28,16 +28,16 @@ LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 """The part of a point's label that the axis already shows."""
 
 
-def _draw(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+def of_sweep(tables: SweepTables) -> dict[str, alt.ConcatChart]:
+    """Draw each quantity that grows with length, of a sweep over some lengths."""
+    if len(tables.axes.get("length", [])) <= SIDE_BY_SIDE:
+        return {}
     # A cache is drawn as a share of the weights.
     without = set() if "parameter_bytes" in tables.measured else {"cache_bytes"}
     drawn = sorted(TITLES.keys() & tables.measured - without)
     return {
         name_of(quantity, "total"): by_length(tables.comparison, quantity) for quantity in drawn
     }
-
-
-CHART = Chart(_draw, lambda tables: len(tables.axes.get("length", [])) > SIDE_BY_SIDE)
 
 
 def by_length(comparison: pl.DataFrame, quantity: str) -> alt.ConcatChart:
