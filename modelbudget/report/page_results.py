@@ -78,29 +78,16 @@ class Results(NamedTuple):
         by_folder: dict[Path, dict[str, Any]] = {}
         for file in map(Path, files):
             by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
-        sweeps = {
-            place: contents for place, contents in by_folder.items() if "sweep.json" in contents
-        }
-        return cls(
-            [_sweep(sweep) for sweep in sweeps.values() if "points.parquet" in sweep],
-            [
-                PredictedResult(
-                    contents["sweep.json"],
-                    specs_of(
-                        predicted_charts(contents["totals.parquet"], contents["shares.parquet"])
-                    ),
-                )
-                for contents in sweeps.values()
-                if "points.parquet" not in contents
-            ],
-            {
-                (place / name).relative_to(folder).as_posix(): content
-                for place, contents in by_folder.items()
-                if place not in sweeps
-                for name, content in contents.items()
-            },
-            on_request,
-        )
+        sweeps, predicted, parts = [], [], {}
+        for place, contents in by_folder.items():
+            if "points.parquet" in contents:
+                sweeps.append(_sweep(contents))
+            elif "sweep.json" in contents:
+                predicted.append(_predicted(contents))
+            else:
+                of_folder = place.relative_to(folder)
+                parts |= {(of_folder / name).as_posix(): of for name, of in contents.items()}
+        return cls(sweeps, predicted, parts, on_request)
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {
@@ -130,6 +117,11 @@ def _sweep(contents: dict[str, Any]) -> SweepResult:
         )
     )
     return SweepResult(summary=summary, charts=specs_of(charts), classes=classes, **fields)
+
+
+def _predicted(contents: dict[str, Any]) -> PredictedResult:
+    charts = predicted_charts(contents["totals.parquet"], contents["shares.parquet"])
+    return PredictedResult(contents["sweep.json"], specs_of(charts))
 
 
 def ordered(sweeps: list) -> list:

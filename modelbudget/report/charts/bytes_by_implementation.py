@@ -4,10 +4,11 @@ import polars as pl
 
 from modelbudget.common.number_format import si_bytes, times
 from modelbudget.compare.class_table import implementations
-from modelbudget.components.groups import GROUPS, group_of
+from modelbudget.components.groups import group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
+from modelbudget.report.charts.grouped_values import RANK
 from modelbudget.report.charts.sweep_tables import SweepTables
 
 NAME = "one-step"
@@ -74,9 +75,8 @@ def _groups(comparison: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:
         .select(group=pl.col("component").map_elements(group, pl.String), value=column)
         .group_by("group", maintain_order=True)
         .sum()
-        .with_columns(phase=pl.lit(phase), total=pl.col("value").sum())
+        .with_columns(phase=pl.lit(phase), total=pl.col("value").sum(), rank=RANK)
         for phase, (table, column, group) in of_component.items()
     )
-    ranks = pl.DataFrame({"group": [*GROUPS], "rank": range(len(GROUPS))})
     shown = rows.filter(pl.col("value") > SHOWN * pl.col("value").max())
-    return shown.join(ranks, on="group").sort("phase", "rank", descending=[True, False])
+    return shown.sort("phase", "rank", descending=[True, False])

@@ -9,6 +9,8 @@ from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.sweeps.fields_in_words import value_of
 
 Item = TypeVar("Item")
+RANK = pl.col("group").replace_strict([*GROUPS], range(len(GROUPS)), return_dtype=pl.Int64)
+"""The position of a group in a stack."""
 
 
 def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFrame:
@@ -19,21 +21,14 @@ def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFra
     """
     keys = comparison.columns[: comparison.columns.index("component")]
     rows = comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
-    names = rows["component"].unique().to_list()
-    group = pl.col("component").replace_strict(
-        names, [group_of(name) for name in names], return_dtype=pl.String
-    )
+    group = pl.col("component").map_elements(group_of, pl.String)
     sums = rows.group_by("point", group=group).agg(value=pl.col("measured").sum())
-    present = sums.filter(pl.col("value") > 0)["group"].unique().to_list()
-    titles = [title for title in GROUPS if title in present]
-    groups = pl.DataFrame(
-        {"group": titles, "rank": range(len(titles))}, {"group": pl.String, "rank": pl.Int64}
-    )
+    present = sums.filter(pl.col("value") > 0).select("group").unique()
     return (
         rows.select(keys).unique("point", keep="first")
-        .join(groups, how="cross")
+        .join(present, how="cross")
         .join(sums, on=["point", "group"], how="left")
-        .with_columns(pl.col("value").fill_null(0))
+        .with_columns(pl.col("value").fill_null(0), rank=RANK)
         .with_columns(total=pl.col("value").sum().over("point"))
         .filter(pl.col("total") > 0)
         .with_columns(share=pl.col("value") / pl.col("total"))

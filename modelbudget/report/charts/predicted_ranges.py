@@ -7,11 +7,10 @@ import altair as alt
 import polars as pl
 
 from modelbudget.common.number_format import capitalized, count
-from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
-from modelbudget.report.charts.grouped_values import evenly_spaced, least_and_most
-from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
+from modelbudget.report.charts.grouped_values import RANK, evenly_spaced, groups_in, least_and_most
+from modelbudget.sweeps.fields_in_words import UNITS, amount, brief, value_of
 
 MOST_VALUES = 40
 MARGIN, HEIGHT = 52, 200
@@ -58,9 +57,8 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
 
 def shares_along_axes(shares: pl.DataFrame, middle: str) -> alt.ConcatChart:
     """Draw the share of each group on the slice along each axis; `middle` is the slice as text."""
-    groups = [group for group in GROUPS if group in shares["group"]]
-    ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
-    ranked = shares.join(ranks, on="group").sort("rank")
+    ranked = shares.with_columns(rank=RANK).sort("rank")
+    groups = groups_in(ranked)
     axes = shares["axis"].unique(maintain_order=True).to_list()
     drawn = [
         ("", stack(_along(ranked, axis).rename({"value": axis}), axis, groups, len(axes)))
@@ -75,7 +73,7 @@ def _held(totals: pl.DataFrame) -> str:
     """Return the middle values of all axes as text."""
     middle = totals.filter("is_middle").unique("axis", keep="first", maintain_order=True)
     return ", ".join(
-        {"true": axis, "false": f"not {axis}"}.get(value) or f"{axis} = {_shown(value)}"
+        value_of(axis, {"true": True, "false": False}.get(value, _shown(value)))
         for axis, value in middle.select("axis", "value").rows()
     )
 

@@ -293,15 +293,10 @@
 
   // -- Output.
 
+  const { bytes: short } = story;
   const exact = (value) => (Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
 
   const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
-
-  function short(bytes) {
-    const units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"];
-    const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), 6);
-    return `${Number((bytes / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
-  }
 
   const element = (tag, textContent, className = "") => story.made(tag, { textContent, className });
 
@@ -364,25 +359,33 @@
     if (bytes !== undefined && !budgets.peak_training_bytes) facts.push(`the page has no formula for the peak of training${lacking(chosen[side], "peak_training_bytes")}`);
     if (cache) facts.push(`${short(cache.whole)} of KV cache`);
     if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
-    place.append(element("p", facts.join("; ")), bar(answer.components, total));
+    place.append(element("p", facts.join("; ")), barOfComponents(answer.components, total));
     for (const [name, title] of [["parameter_bytes", "Parameters in other formats"], ["optimizer_bytes", "States of other optimizers"]]) {
       const sizes = answer.others.filter(({ quantity }) => quantity === name).map(({ word, bytes }) => `${word} ${short(bytes)}`);
       if (sizes.length > 0) place.append(element("p", `${title}: ${sizes.join(", ")}`));
     }
   }
 
-  function bar(components, total) {
+  // A bar as long as `whole`, and what is drawn over it. Its parts: value, class and title.
+  function bar(attributes, parts, whole, ...others) {
+    let x = 0;
+    const pieces = parts.map(([value, group, title]) => {
+      const width = (100 * value) / whole;
+      const piece = story.drawn("rect", { class: group, x: `${x}%`, width: `${width}%`, height: "100%" }, story.drawn("title", {}, title));
+      x += width;
+      return piece;
+    });
+    return story.drawn("svg", attributes, ...pieces, ...others);
+  }
+
+  function barOfComponents(components, total) {
     const sums = new Map();
     for (const { name, value } of components) {
       const group = groups.get(name);
       sums.set(group, (sums.get(group) ?? 0) + value);
     }
-    const pieces = data.order.filter(([, group]) => sums.get(group)).map(([title, className]) => {
-      const piece = story.made("i", { className, title });
-      piece.style.width = `${(100 * sums.get(className)) / total}%`;
-      return piece;
-    });
-    return story.made("div", { className: "bar", ariaHidden: "true" }, ...pieces); // the table has the numbers
+    const parts = data.order.filter(([, group]) => sums.get(group)).map(([title, group]) => [sums.get(group), group, title]);
+    return bar({ class: "bar", "aria-hidden": "true" }, parts, total); // the table has the numbers
   }
 
   function showTable(answers) {
@@ -467,9 +470,11 @@
     ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
   ];
 
-  // What is live at once at the end of a forward pass, where no formula has the peak.
-  const TRAINED = [["parameter_bytes", "parameters"], ["optimizer_bytes", "optimizer states"], ["activation_bytes", "activations"]];
-  const SERVED = [["parameter_bytes", "parameters"], ["cache_bytes", "KV cache"]];
+  // What is live from step to step, or from token to token.
+  const KEPT = {
+    peak_training_bytes: [["parameters", "parameter_bytes"], ["optimizer states", "optimizer_bytes"]],
+    peak_inference_bytes: [["parameters", "parameter_bytes"], ["KV cache", "cache_bytes"]],
+  };
   const WORTH = 0.01; // the smallest share of the need that is offered as a saving
 
   function withChange(state, changed) {
@@ -567,21 +572,17 @@
   function showBar(place, budgets, quantity, most, room, name) {
     const whole = budgets[quantity].whole;
     const isTraining = quantity === "peak_training_bytes";
-    const known = isTraining ? [["parameters", "parameter_bytes"], ["optimizer states", "optimizer_bytes"]] : [["parameters", "parameter_bytes"], ["KV cache", "cache_bytes"]];
-    const parts = known.map(([title, of]) => [title, budgets[of]?.whole ?? 0]);
+    const parts = KEPT[quantity].map(([title, of]) => [title, budgets[of]?.whole ?? 0]);
     const rest = whole - parts.reduce((sum, [, value]) => sum + value, 0);
     parts.push([isTraining ? "activations" : "temporary", Math.max(rest, 0)]);
     const titles = { activations: "activations, gradients and temporary tensors at the peak" };
-    const scale = 100 / Math.max(most, room);
-    let x = 0;
-    const pieces = parts.map(([title, value]) => {
-      const piece = story.drawn("rect", { class: data.memory[title], x: `${x}%`, width: `${value * scale}%`, height: "100%" }, story.drawn("title", {}, `${titles[title] ?? title}: ${exact(value)} bytes`));
-      x += value * scale;
-      return piece;
-    });
-    pieces.push(story.drawn("line", { x1: `${room * scale}%`, x2: `${room * scale}%`, y1: "-15%", y2: "115%" }));
+    const pieces = parts.map(([title, value]) => [value, data.memory[title], `${titles[title] ?? title}: ${exact(value)} bytes`]);
+    const length = Math.max(most, room);
+    const x = `${(100 * room) / length}%`;
+    const line = story.drawn("line", { x1: x, x2: x, y1: "-15%", y2: "115%" });
+    const drawing = bar({ role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, pieces, length, line);
     const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", {}, element("i", "", `swatch ${data.memory[title]}`), `${titles[title] ?? title} ${short(value)}`)));
-    place.append(story.made("div", { id: "fit-bar" }, story.drawn("svg", { role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, ...pieces), legend));
+    place.append(story.made("div", { id: "fit-bar" }, drawing, legend));
   }
 
   function showFit() {
@@ -596,11 +597,12 @@
     const ours = budgets[quantity]?.whole;
     const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
     if (ours === undefined) {
-      const parts = quantity === "peak_training_bytes" ? TRAINED : SERVED;
-      const known = parts.filter(([of]) => budgets[of]);
-      const least = known.reduce((sum, [of]) => sum + budgets[of].whole, 0);
+      // At the end of a forward pass of training there are activations, too.
+      const parts = [...KEPT[quantity], ...(quantity === "peak_training_bytes" ? [["activations", "activation_bytes"]] : [])];
+      const known = parts.filter(([, of]) => budgets[of]);
+      const least = known.reduce((sum, [, of]) => sum + budgets[of].whole, 0);
       const verdict = least > room ? "Does not fit" : "May fit";
-      const line = element("p", `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([, title]) => title).join(", ")}.`, least > room ? "reason" : "");
+      const line = element("p", `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`, least > room ? "reason" : "");
       line.title = `${exact(least)} bytes`;
       place.append(line, element("p", `The page has no formula for the peak itself${lacking(chosen.A, quantity)}.`));
       return;

@@ -3,10 +3,9 @@
 
 story.entries["what-they-do"] = (section, { picture }) => {
   const [WIDE, HIGH] = [1200, 630];
-  const file = new Blob([picture], { type: "image/svg+xml" });
   section.querySelector(".files").addEventListener("click", async ({ target }) => {
     const kind = target.dataset.picture;
-    if (kind === "svg") story.save(file, "what-parameters-do.svg");
+    if (kind === "svg") story.save(story.svg(picture), "what-parameters-do.svg");
     if (kind === "png") story.save(await story.png(picture, WIDE, HIGH), "what-parameters-do.png");
   });
 };

@@ -28,8 +28,9 @@ const story = {
     return `${share === 0 || share === 1 ? hundredths : hundredths.toFixed(digits)}\u00a0%`;
   },
   bytes(n) {
-    const [unit, size] = [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]].find((one) => n >= one[1]) ?? ["bytes", 1];
-    return `${Number((n / size).toPrecision(3))} ${unit}`;
+    const units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"];
+    const power = Math.min(Math.floor(Math.log10(Math.max(n, 1)) / 3), 6);
+    return `${Number((n / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
   },
   made(name, attributes = {}, ...children) {
     const element = document.createElement(name);
@@ -43,6 +44,7 @@ const story = {
     element.append(...children);
     return element;
   },
+  svg: (drawing) => new Blob([drawing], { type: "image/svg+xml" }),
   // A drawing as PNG; the page's policy allows images of data addresses alone.
   async png(drawing, width, height) {
     const image = new Image();
@@ -58,6 +60,17 @@ const story = {
     link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);
+  },
+  // A line of buttons that save files, one for each kind: `contents` has functions that return them.
+  files(text, attribute, name, contents) {
+    const titles = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
+    const buttons = Object.entries(contents).map(([kind, content]) => {
+      const button = story.made("button", { type: "button", className: "link", textContent: titles[kind] });
+      button.dataset[attribute] = kind;
+      button.addEventListener("click", async () => story.save(await content(), `${name}.${kind}`));
+      return button;
+    });
+    return story.made("p", { className: "files" }, text, ...buttons.flatMap((one) => [one, " "]));
   },
 };
 
@@ -90,22 +103,13 @@ document.addEventListener("DOMContentLoaded", async () => {
     const title = story.drawn("text", { x: 10, y: 20, fill, "font-family": "sans-serif", "font-size": 15, "font-weight": 600 }, text);
     const paper = story.drawn("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.documentElement).getPropertyValue("--paper") });
     const whole = story.drawn("svg", { width, height }, paper, title, ...layers);
-    return { text: new XMLSerializer().serializeToString(whole), width, height };
-  }
-
-  async function saveAs(kind, place, name) {
-    const { text, width, height } = standalone(place);
-    const blob = kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await story.png(text, width, height);
-    story.save(blob, `${name}.${kind}`);
+    return [new XMLSerializer().serializeToString(whole), width, height];
   }
 
   document.querySelectorAll(".act .scatter, .act .plot, .ratios").forEach((place) => {
-    const buttons = ["svg", "png"].map((kind) => {
-      const button = story.made("button", { type: "button", className: "link", textContent: kind.toUpperCase() });
-      button.dataset.drawing = kind;
-      button.addEventListener("click", () => saveAs(kind, place, place.closest("section").id));
-      return button;
-    });
-    place.after(story.made("p", { className: "files" }, "Save the picture ", buttons[0], " ", buttons[1]));
+    place.after(story.files("Save the picture ", "drawing", place.closest("section").id, {
+      svg: () => story.svg(standalone(place)[0]),
+      png: () => story.png(...standalone(place)),
+    }));
   });
 }

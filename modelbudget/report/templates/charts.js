@@ -113,27 +113,20 @@ const charts = (() => {
   }
 
   const FILES = {
-    json: async (spec) => new Blob([JSON.stringify(spec)], { type: "application/json" }),
-    svg: async (spec) => new Blob([await (await undrawn(spec)).toSVG()], { type: "image/svg+xml" }),
+    svg: async (spec) => story.svg(await (await undrawn(spec)).toSVG()),
     png: async (spec) => {
       const canvas = await (await undrawn(spec)).toCanvas(2);
       return new Promise((done) => canvas.toBlob(done, "image/png"));
     },
+    json: (spec) => new Blob([JSON.stringify(spec)], { type: "application/json" }),
   };
 
   const undrawn = (spec) => embed(document.createElement("div"), spec);
 
-  const NAMES = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
-
   function addFiles(figure) {
     if (figure.querySelector(".files")) return;
-    const buttons = Object.entries(NAMES).map(([kind, textContent]) => {
-      const button = story.made("button", { type: "button", className: "link", textContent });
-      button.dataset.file = kind;
-      button.addEventListener("click", async () => story.save(await FILES[kind](await saved(figure, kind)), `${figure.id}.${kind}`));
-      return button;
-    });
-    figure.append(story.made("p", { className: "files" }, ...buttons.flatMap((one) => [one, " "])));
+    const contents = Object.entries(FILES).map(([kind, of]) => [kind, async () => of(await saved(figure, kind))]);
+    figure.append(story.files("", "file", figure.id, Object.fromEntries(contents)));
   }
 
   return {
