@@ -93,10 +93,7 @@ def sums_of_classes(sweeps: list[SweepResult]) -> list[dict]:
 def _all(sweeps: list[SweepResult]) -> pl.DataFrame:
     """Return the values of all sweeps. `is_about`: those predicted under the name of the class."""
     tables_of = [
-        table.with_columns(
-            is_about=_is_about_class(sweep),
-            point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"),
-        )
+        table.with_columns(is_about=_is_about_class(sweep))
         for sweep in sweeps
         if (table := _table(sweep)) is not None
     ]

@@ -31,12 +31,13 @@ _COLUMNS = {
 
 
 class Part(NamedTuple):
-    """A component: its name, its group, its parameters, and the shape of a matrix."""
+    """A component: its name, its group, its parameters in `n` layers, and the shape of a matrix."""
 
     name: str
     group: str
     value: int
-    shape: tuple[int, int] | None = None
+    n: int
+    shape: tuple[int, int] | None
 
 
 class Band(NamedTuple):
@@ -49,24 +50,22 @@ class Band(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A decoder with equal layers: `layers` has the sum of each part over them."""
+    """A decoder with equal layers: its parts from the top, those of a layer in one row."""
 
     label: str
     total: int
     n_layer: int
-    above: list[Part]
-    layers: list[Part]
-    below: list[Part]
+    rows: list[list[Part]]
 
     @property
     def parts(self) -> list[Part]:
         """Return all parts."""
-        return [*self.above, *self.layers, *self.below]
+        return [part for row in self.rows for part in row]
 
     @property
     def is_plain(self) -> bool:
         """Whether every part is one of a plain decoder."""
-        return bool(self.layers) and all(part.group in VERBS for part in self.parts)
+        return all(self.rows) and all(part.group in VERBS for part in self.parts)
 
     def share(self, group: str) -> float:
         """Return the share of a group in all parameters."""
@@ -86,14 +85,13 @@ class Stack(NamedTuple):
     def bands(self) -> list[Band]:
         """Return the bands of a drawing, from the top."""
         lines, top = [], 0.0
-        once = ([part] for part in self.above), ([part] for part in self.below)
-        for parts in (*once[0], self.layers, *once[1]):
-            whole, x = sum(part.value for part in parts), 0.0
+        for row in self.rows:
+            whole, x = sum(part.value for part in row), 0.0
             height = HIGH * whole / self.total
-            row = height / self.n_layer
-            gap = min(GAP * row, WIDEST)
-            dashes = f"{row - gap:.3f} {gap:.3f}" if parts is self.layers else ""
-            for part in parts:
+            layer = height / row[0].n
+            gap = min(GAP * layer, WIDEST)
+            dashes = f"{layer - gap:.3f} {gap:.3f}" if row[0].n > 1 else ""
+            for part in row:
                 width = WIDE * part.value / whole
                 path = f"M{x + width / 2:.3f} {top:.2f}v{height:.2f}"
                 lines.append(Band(part, path, f"{width:.3f}", dashes))
@@ -104,21 +102,18 @@ class Stack(NamedTuple):
 
 def stack_of(point: dict, rows: pl.DataFrame) -> Stack:
     """Return the stack of a measured point: its record, and its rows of parameters."""
-    values = rows.filter(pl.col("measured") > 0).select("component", "measured").rows()
-    parts = {
-        name: Part(name.removeprefix("layer."), group_of(name), value, _shape(name, point))
-        for name, value in values
-    }
-    layers = [part for name, part in parts.items() if name.startswith(LAYER)]
-    once = [part for name, part in parts.items() if not name.startswith(LAYER)]
-    return Stack(
-        point["label"],
-        sum(part.value for part in parts.values()),
-        point["n_layer"],
-        [part for part in once if part.group in ABOVE],
-        sorted(layers, key=lambda part: _place(part.name)),
-        [part for part in once if part.group not in ABOVE],
-    )
+    counted = rows.filter(pl.col("measured") > 0).select("component", "measured")
+    above, layer, below = [], [], []
+    for name, value in counted.rows():
+        group, shape = group_of(name), _shape(name, point)
+        if name.startswith(LAYER):
+            layer.append(Part(name.removeprefix(LAYER), group, value, point["n_layer"], shape))
+        else:
+            row = [Part(name, group, value, 1, shape)]
+            (above if group in ABOVE else below).append(row)
+    layer.sort(key=lambda part: _place(part.name))
+    total = int(counted["measured"].sum())
+    return Stack(point["label"], total, point["n_layer"], [*above, layer, *below])
 
 
 def _place(name: str) -> int:
@@ -136,9 +131,9 @@ def _shape(name: str, point: dict) -> tuple[int, int] | None:
 
 
 def data(stack: Stack) -> list:
-    """Return a stack for the page's script: as its fields, with parts as name, group and value."""
-    parts = ([list(part[:3]) for part in of] for of in (stack.above, stack.layers, stack.below))
-    return [stack.label, stack.total, stack.n_layer, *parts]
+    """Return a stack for the page's script: as its fields, and each row with its `n` first."""
+    rows = [[row[0].n, *(list(part[:3]) for part in row)] for row in stack.rows]
+    return [stack.label, stack.total, stack.n_layer, rows]
 
 
 def picture(stacks: Sequence[Stack]) -> str:
@@ -152,6 +147,6 @@ def picture(stacks: Sequence[Stack]) -> str:
             title=f"What {in_full(stacks[-1].total)} parameters do",
             verbs={group: verb for group, verb in VERBS.items() if group in used},
             groups=GROUPS,
-            scale={"x": PICTURE / WIDE, "y": 1},
+            scale=PICTURE / WIDE,
         )
     )

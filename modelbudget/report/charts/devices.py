@@ -96,20 +96,18 @@ def by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
     parts = at_peak(comparison) if tables.is_list and is_shared else pl.DataFrame()
     if parts.is_empty():
         return {}
-    has_bases = "base" in comparison.columns
-    bases = comparison.unique("point").select("point", base="base" if has_bases else pl.lit(""))
     parts = parts.join(_steps(comparison), on="point", maintain_order="left")
-    if not has_bases or bases.select(pl.len().over("base").min()).item() == 1:
+    fewest = parts.select(pl.n_unique("point").over("base").min()).item()
+    if parts["base"][0] is None or fewest == 1:
         return {"by-layout": _bars(parts, devices, _by_step(parts))}
-    by_base = parts.join(bases, on="point", maintain_order="left")
     return {
         f"by-layout-{base}": _bars(of_base, devices, _by_step(of_base))
-        for (base,), of_base in by_base.group_by("base", maintain_order=True)
+        for (base,), of_base in parts.group_by("base", maintain_order=True)
     }
 
 
 def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Return the sequences in a step of each point, and what its other stages have in common."""
+    """Return the sequences in a step of each point, what its other stages share, and its base."""
     fields = comparison.columns[2 : comparison.columns.index("component")]
     points = comparison.unique("point", maintain_order=True)
     sizes = [name for name in ("batch", "data_parallel") if name in fields]
@@ -120,6 +118,7 @@ def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
         sequences=pl.Series([prod(row[name] or 1 for name in sizes) for row in rows]),
         unit=pl.lit("sequence" if "batch" in fields else "batch"),
         layout=pl.concat_str(*names, separator=" ", ignore_nulls=True),
+        base="base" if "base" in fields else None,
     )
 
 

@@ -10,18 +10,18 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
   const dots = section.querySelectorAll(".scatter :is(circle, rect)");
   const sum = (parts) => parts.reduce((all, part) => all + part[2], 0);
 
-  function bands([, total, nLayer, above, layers, below]) {
+  function bands([, total, , rows]) {
     let top = 0;
-    return [...above.map((part) => [part]), layers, ...below.map((part) => [part])].flatMap((parts) => {
-      const whole = sum(parts);
+    return rows.flatMap(([n, ...row]) => {
+      const whole = sum(row);
       const height = (HIGH * whole) / total;
-      const gap = Math.min((GAP * height) / nLayer, WIDEST);
+      const gap = Math.min((GAP * height) / n, WIDEST);
       let x = 0;
-      const lines = parts.map(([name, group, value]) => {
+      const lines = row.map(([name, group, value]) => {
         const width = (WIDE * value) / whole;
-        const title = `${name}: ${grouped(value)} parameters${parts === layers ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
+        const title = `${name}: ${grouped(value)} parameters${n > 1 ? ` in ${n} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
         const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x + width / 2} ${top}v${height}`, "stroke-width": width };
-        if (parts === layers) line["stroke-dasharray"] = `${height / nLayer - gap} ${gap}`;
+        if (n > 1) line["stroke-dasharray"] = `${height / n - gap} ${gap}`;
         x += width;
         return drawn("path", line, drawn("title", {}, title));
       });
@@ -30,8 +30,8 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
     });
   }
 
-  function inWords([, total, , ...parts]) {
-    const of = (group) => sum(parts.flat().filter((part) => part[1] === group)) / total;
+  function inWords([, total, , rows]) {
+    const of = (group) => sum(rows.flatMap(([, ...row]) => row).filter((part) => part[1] === group)) / total;
     return [...verbs.keys()].filter((group) => of(group) > 0.001).map((group) => `${percent(of(group))} ${group}`).join(", ");
   }
 

@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from modelbudget.common.number_format import percent, short
@@ -109,15 +108,11 @@ def explained(models: list[Model]) -> tuple[float, float]:
     large = [model for model in models if model.stack.total >= LARGE]
     if len(large) < 3:
         return 0.0, 0.0
-    shares = np.array([model.mlp for model in large])
-    whole = ((shares - shares.mean()) ** 2).sum()
-    kinds = pl.DataFrame({"kind": [*map(_kind, large)], "share": shares})
-    within = kinds.group_by("kind").agg(
-        rest=((pl.col("share") - pl.col("share").mean()) ** 2).sum()
-    )
-    sizes = np.log10([float(model.stack.total) for model in large])
-    correlation = np.corrcoef(sizes, shares)[0, 1]
-    return float(1 - within["rest"].sum() / whole), float(correlation**2)
+    columns = ((_kind(model), model.mlp, math.log10(model.stack.total)) for model in large)
+    table = pl.DataFrame(list(columns), ["kind", "share", "size"], orient="row")
+    mean_of_kind = pl.col("share").mean().over("kind")
+    of_kind = 1 - (pl.col("share") - mean_of_kind).var() / pl.col("share").var()
+    return table.select(of_kind.alias("kind"), size=pl.corr("size", "share") ** 2).row(0)
 
 
 def _kind(model: Model) -> str:
