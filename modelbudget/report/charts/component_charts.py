@@ -1,7 +1,6 @@
 """A quantity by component, by the axes of a sweep: along a size, over two, or model by model."""
 
 import math
-from collections.abc import Sequence
 
 import altair as alt
 import polars as pl
@@ -53,10 +52,7 @@ def charts(
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
     in_grid = pl.col("point").cast(pl.Int64) <= math.prod(map(len, axes.values())) * bool(axes)
     grid, listed = table.filter(in_grid), table.filter(~in_grid)
-    drawn = {}
-    if not grid.is_empty():
-        drawn |= _of_grid(grid, list(axes), quantity)
-    return drawn | _one_by_one(listed, quantity)
+    return _of_grid(grid, list(axes), quantity) | _one_by_one(listed, quantity)
 
 
 def _one_by_one(table: pl.DataFrame, quantity: str) -> dict[str, alt.TopLevelMixin]:
@@ -70,32 +66,24 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     if not long:
         return _one_by_one(table, quantity)
     main, *second = long[:2]
-    panels = _panels(table, [field for field in moving if field not in (main, *second)])
-    slices = panels
-    if second and len(panels) > 1:
-        slices = {
-            _join(name, at): rows
-            for name, whole in panels.items()
-            for at, rows in _panels(whole, [], hold=second).items()
-        }
-    elif second:
-        slices = _panels(next(iter(panels.values())), second)
+    others = [field for field in moving if field not in (main, *second)]
+    panels = _panels(table, [*others, *second])
     finding = "" if second else first_and_last(panels, main, quantity)
     of_points = totals(table).rename({"total": "value"})
     drawn = {"total": over_axes(of_points, quantity, moving, finding)}
     if second or is_shared(table):
-        drawn = {"shares": shares_along(table, main, slices, quantity)} | drawn
+        drawn = {"shares": shares_along(table, main, panels, quantity)} | drawn
     return drawn
 
 
-def _panels(table: pl.DataFrame, axes: list[str], hold: Sequence[str] = ()) -> dict:
-    """Split the table by the first other axis, at some of its values; fix the remaining axes."""
-    split = axes[0] if axes else None
+def _panels(table: pl.DataFrame, axes: list[str]) -> dict[str, pl.DataFrame]:
+    """Split the table by the first of these axes, at some of its values; fix the others."""
+    split, fixed = (axes[0], axes[1:]) if axes else (None, [])
     most = MOST_PANELS if split and not table[split].dtype.is_integer() else SIDE_BY_SIDE
     panels = {}
     for title, rows in by_value(table, split, most).items():
-        at, kept = _held(rows, [*axes[1:], *hold])
-        panels[_join(title, at)] = kept
+        at, kept = _held(rows, fixed)
+        panels[", ".join(filter(None, (title, at)))] = kept
     return panels
 
 
@@ -111,7 +99,3 @@ def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
     chosen = fullest.select(fields).row(fullest.height // 2, named=True)
     text = ", ".join(value_of(field, value) for field, value in chosen.items())
     return text, table.filter(*(pl.col(field) == value for field, value in chosen.items()))
-
-
-def _join(*titles: str) -> str:
-    return ", ".join(title for title in titles if title)
