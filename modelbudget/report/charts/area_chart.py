@@ -128,13 +128,10 @@ def amounts_along(
             kept = some_values(kept, field, most)
     room = max(2, MOST_POINTS * len(values(kept, x)) // max(1, kept.height))
     kept = some_values(kept, x, room)
-    panels = by_value(kept, facet, MOST_PANELS)
     line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
+    kept = kept.with_columns(line=line)
     is_size = kept[x].dtype.is_integer()
-    encoded: dict[str, Any] = {
-        "x": (size if is_size else in_order)(x, kept, _title(x, len(panels))),
-        "y": _amount(kept, quantity, reaches),
-    }
+    encoded: dict[str, Any] = {"y": _amount(kept, quantity, reaches)}
     names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined
     if colour is not None:
         options = [_text(colour, one) for one in values(kept, colour)]
@@ -147,12 +144,14 @@ def amounts_along(
             legend = alt.Legend(title=name, columns=4, symbolFillColor=theme.INK)
             encoded["opacity"] = alt.Opacity("shade:O", scale=scale, legend=legend)
         shade = pl.col(colour).map_elements(lambda one: _text(colour, one), pl.String)
-        panels = {name: table.with_columns(shade=shade) for name, table in panels.items()}
+        kept = kept.with_columns(shade=shade)
         names.append("shade")
-    drawn = []
-    for name, table in panels.items():
-        lines = _lines(table.with_columns(line=line), x, quantity, encoded, names, dashes)
-        drawn.append((name, alt.layer(*marks, *lines)))
+    panels = by_value(kept, facet, MOST_PANELS)
+    encoded["x"] = (size if is_size else in_order)(x, kept, _title(x, len(panels)))
+    drawn = [
+        (name, alt.layer(*marks, *_lines(table, x, quantity, encoded, names, dashes)))
+        for name, table in panels.items()
+    ]
     named = ", ".join(filter(None, (x, colour, facet)))
     return theme.panels(
         drawn, HEIGHT_OF_LINES, title or f"{capitalized(_unit(quantity))} by {named}",

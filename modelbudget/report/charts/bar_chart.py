@@ -158,9 +158,8 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
     largest = ties.sort(pl.col("group").cast(pl.Enum(frequent)), maintain_order=True).unique(
         "point", keep="first", maintain_order=True
     )
-    n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
+    n_models, ((group, n), *other_groups) = largest.height, _counted(largest)
     rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
-    other_groups = _counted(largest.join(rows, on="point", how="anti"))
     ends = tuple(_named(rows, i, "share", percent) for i in (0, -1))
     what = UNITS[quantity].removeprefix("bytes of ")
     if n_models == 1:

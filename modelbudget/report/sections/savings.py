@@ -1,6 +1,5 @@
 """Act 5: what single changes save of the memory of a training step."""
 
-from itertools import zip_longest
 from operator import itemgetter
 from urllib.parse import urlencode
 
@@ -75,10 +74,10 @@ def _of_model(
 
     `parts` has those of each point's peak; `alone` is empty, or has those of ALONE.
     """
-    labelled = {point["label"]: (point, parts.filter(point=point["point"])) for point in points}
-    addresses = [_address(base.name, point, points[0]) for point, _ in labelled.values()]
-    bars = {label: rows for label, (_, rows) in labelled.items()}
+    bars = {point["label"]: parts.filter(point=point["point"]) for point in points}
     bars |= {ALONE: alone} if alone.height else {}
+    in_calculator = points if page.is_of_all else ()
+    addresses = {of["label"]: _address(base.name, of, points[0]) for of in in_calculator}
     peaks = {label: int(rows["peak"][0]) for label, rows in bars.items()}
     lines, whole = device_lines(), peaks[points[0]["label"]]
     most = max(*peaks.values(), lines[-1].bytes)
@@ -90,12 +89,12 @@ def _of_model(
         "bars": [
             {
                 "label": f"{ALONE}, predicted" if label == ALONE else label,
-                "address": address if page.is_of_all else None,
+                "address": addresses.get(label),
                 "peak": peak,
                 "change": (peak - whole) / whole,
                 "parts": dict(bars[label].select("group", "value").rows()),
             }
-            for (label, peak), address in zip_longest(peaks.items(), addresses)
+            for label, peak in peaks.items()
         ],
         "devices": lines,
         "most": most,
