@@ -8,14 +8,14 @@ const story = {
   entries: {},
   // Of whole numbers. The formats of Intl take 20 ms to be there, in the task that parses the page.
   grouped: (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ","),
-  // Resolves once an element comes within a screen of the window, or the page is printed.
-  near: (place) =>
+  // Resolves once an element comes within a margin of the window, or the page is printed.
+  near: (place, rootMargin = "100%") =>
     new Promise((done) => {
       const observer = new IntersectionObserver((entries) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         observer.disconnect();
         done();
-      }, { rootMargin: "100%" });
+      }, { rootMargin });
       observer.observe(place);
       window.addEventListener("beforeprint", done, { once: true });
     }),

@@ -76,17 +76,10 @@ const charts = (() => {
     highlight.drawn(place.querySelector("svg"));
   }
 
-  const near = new IntersectionObserver(
-    (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => draw(target)),
-    { rootMargin: "300px" },
-  );
-  places.forEach((place) => near.observe(place));
+  places.forEach((place) => story.near(place, "300px").then(() => draw(place)));
 
   // A toggle does not bubble. A section draws all of its charts, so that its height is final.
-  document.addEventListener("toggle", ({ target }) => drawIn(target), true);
-  const drawIn = (root) => Promise.all(places.filter((place) => root.contains(place)).map(draw));
-
-  window.addEventListener("beforeprint", () => drawIn(document));
+  document.addEventListener("toggle", ({ target }) => places.filter((place) => target.contains(place)).forEach(draw), true);
 
   let waiting;
   window.addEventListener("resize", () => {
