@@ -16,7 +16,7 @@ from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
 from modelbudget.report.vega_script import vega
 
-STYLES = ("style.css", "acts.css", "memory.css", "steps.css")
+STYLES = ("style.css", "acts.css", "steps.css")
 SCRIPTS = ("unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sections.js")
 LATER = ("formulas.js", "config_file.js", "finder.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the
