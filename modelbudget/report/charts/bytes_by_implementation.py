@@ -3,7 +3,7 @@
 import polars as pl
 
 from modelbudget.common.number_format import si_bytes, times
-from modelbudget.compare.class_table import implementations
+from modelbudget.compare.class_table import implementations, peaks
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface.components import group_of_class
 from modelbudget.report.charts import theme
@@ -36,14 +36,9 @@ def charts_of_classes(
     The point is the one whose class needs most relative to our module at the peak; None if there
     is none with both quantities.
     """
-    table = implementations(points, comparison, traces)
-    of_peak = table.filter(pl.col("phase").is_not_null(), quantity=PEAK).drop_nulls("ratio")
-    saved = table.filter(quantity=SAVED).drop_nulls("ratio")
-    highest = of_peak.group_by("point", "label", "class", maintain_order=True).agg(
-        pl.col("reference").max(), pl.col("module").max()
-    )
-    both = highest.join(saved.select("point", saved_ratio="ratio"), on="point")
-    both = both.with_columns(ratio=pl.col("reference") / pl.col("module"))
+    table = peaks(implementations(points, comparison, traces)).drop_nulls(["module", "reference"])
+    saved = table.filter(quantity=SAVED).select("point", saved_ratio="ratio")
+    both = table.filter(quantity=PEAK).join(saved, on="point")
     if both.is_empty():
         return {}
     chosen = both.sort("ratio", descending=True, maintain_order=True).row(0, named=True)

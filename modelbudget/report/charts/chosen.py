@@ -1,12 +1,10 @@
 """Charts whose axes a sweep chooses, and of each point of quantities that no other chart shows."""
 
 import altair as alt
-import polars as pl
 
-from modelbudget.architecture.terms import is_peak
-from modelbudget.compare.comparison import value
 from modelbudget.report.charts.area_chart import amounts_along, over_axes
 from modelbudget.report.charts.component_charts import name_of
+from modelbudget.report.charts.grouped_values import amounts_of_points
 from modelbudget.report.charts.sweep_tables import SweepTables
 
 EVERY = "every-point"
@@ -57,16 +55,3 @@ def every_point(tables: SweepTables) -> dict[str, alt.ConcatChart]:
         name: over_axes(amounts_of_points(tables.comparison, quantity), quantity, tables.moving)
         for name, quantity in quantities.items()
     }
-
-
-def amounts_of_points(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
-    """Return one row for each point: its fields, and the amount of a quantity."""
-    of_point = comparison.columns[: comparison.columns.index("component")]
-    largest = pl.col("value").max() if is_peak(quantity) else pl.col("value").sum()
-    return (
-        comparison.filter(pl.col("quantity") == quantity)
-        .with_columns(value=value())
-        .drop_nulls("value")
-        .group_by(of_point, maintain_order=True)
-        .agg(value=largest)
-    )

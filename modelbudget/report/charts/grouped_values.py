@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from modelbudget.architecture.terms import is_peak
+from modelbudget.compare.comparison import value
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.sweeps.fields_in_words import value_of
 
@@ -34,6 +36,19 @@ def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFra
         .with_columns(share=pl.col("value") / pl.col("total"))
         .sort("point", "rank")
     )  # fmt: skip
+
+
+def amounts_of_points(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
+    """Return one row for each point: its fields, and the amount of a quantity."""
+    of_point = comparison.columns[: comparison.columns.index("component")]
+    largest = pl.col("value").max() if is_peak(quantity) else pl.col("value").sum()
+    return (
+        comparison.filter(pl.col("quantity") == quantity)
+        .with_columns(value=value())
+        .drop_nulls("value")
+        .group_by(of_point, maintain_order=True)
+        .agg(value=largest)
+    )
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:

@@ -13,7 +13,7 @@ from modelbudget.common.number_format import capitalized, count, percent, si_byt
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
-from modelbudget.report.charts.grouped_values import grouped, least_and_most
+from modelbudget.report.charts.grouped_values import amounts_of_points, grouped, least_and_most
 from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
@@ -47,19 +47,14 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> alt.ConcatChart:
     marks where the part that grows with length² becomes the larger one. A cache is drawn as a share
     of the model's own parameters, which must be measured.
     """
-    of, measured = pl.col("quantity"), pl.col("measured")
+    measured = comparison.drop_nulls("measured")
+    weights = amounts_of_points(measured, "parameter_bytes").select("point", weights="value")
     rows = (
-        comparison.filter(of.is_in([quantity, "parameter_bytes"]), measured.is_not_null())
-        .group_by("label", "length", maintain_order=True)
-        .agg(
-            *(measured.filter(of == name).sum().alias(column) for name, column in
-              ((quantity, "value"), ("parameter_bytes", "weights"))),
-            is_known=(of == quantity).any(),
-        )
-        .filter("is_known")
+        amounts_of_points(measured, quantity)
+        .join(weights, on="point", how="left", maintain_order="left")
         .with_columns(series=pl.col("label").map_elements(_without_length, pl.String))
         .filter(pl.col("length").n_unique().over("series") > 1)
-    )  # fmt: skip
+    )
     is_share = quantity == "cache_bytes"
     marks, finding = _against_weights(rows) if is_share else _where_squares_dominate(rows)
     if is_share:

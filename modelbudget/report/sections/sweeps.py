@@ -11,8 +11,7 @@ from modelbudget.compare.failures import by_reason
 from modelbudget.components.groups import group_of
 from modelbudget.report import formula_tables, tables
 from modelbudget.report.chart_specs import Charts
-from modelbudget.report.charts.chosen import amounts_of_points
-from modelbudget.report.charts.grouped_values import evenly_spaced
+from modelbudget.report.charts.grouped_values import amounts_of_points, evenly_spaced
 from modelbudget.report.fit_tables import fits_section, layouts_section, solve_section
 from modelbudget.report.formula_tables import steps
 from modelbudget.report.implementation_tables import implementations_section
@@ -142,11 +141,8 @@ def _largest(sweep: SweepResult) -> pl.DataFrame:
     measured = sweep.comparison.drop_nulls("measured")
     there = set(measured["quantity"].unique())
     quantity = next((one for one in SORTED_BY if one in there), "")
-    return (
-        measured.filter(pl.col("quantity") == quantity)
-        .group_by("point").agg(total=pl.col("measured").sum())
-        .join(sweep.points, on="point").sort("point")
-    )  # fmt: skip
+    amounts = amounts_of_points(measured, quantity).select("point", total="value")
+    return amounts.join(sweep.points, on="point").sort("point")
 
 
 def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
