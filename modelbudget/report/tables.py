@@ -27,9 +27,12 @@ GLOSSARY: dict[str, str] = load_yaml(CONFIGS / "glossary.yaml")
 
 _LONGEST_FIRST = sorted(GLOSSARY, key=len, reverse=True)
 """“token embedding” before a term that it contains."""
-_TERMS = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, _LONGEST_FIRST))})(?![\w-])")
-_TAGS = re.compile(r"(<[^>]*>)")
-_CLOSED_TO_TERMS = ("a", "code", "pre", "h2", "h3")
+_TERMS = re.compile(
+    r"<(a|code|pre|h2|h3)\b.*?</\1>|<[^>]*>|"
+    rf"(?<![\w-])(?P<term>{'|'.join(map(re.escape, _LONGEST_FIRST))})(?![\w-])",
+    re.DOTALL,
+)
+"""A term, or what has none: a link, code, a heading, and any tag."""
 
 
 def anchor(term: str) -> str:
@@ -42,19 +45,13 @@ def terms(text: str | Markup) -> Markup:
     seen: set[str] = set()
 
     def linked(match: re.Match) -> str:
-        term = match[1]
-        if term in seen:
-            return term
+        term = match["term"]
+        if term is None or term in seen:
+            return match[0]
         seen.add(term)
         return Markup('<a class="term" href="#{}">{}</a>').format(anchor(term), term)
 
-    pieces, inside = [], []
-    for piece in _TAGS.split(str(escape(text))):
-        tag = re.match(r"<(/?)(\w+)", piece)
-        if tag and tag[2] in _CLOSED_TO_TERMS:
-            inside = inside[:-1] if tag[1] else [*inside, tag[2]]
-        pieces.append(piece if tag or inside else _TERMS.sub(linked, piece))
-    return Markup("".join(pieces))
+    return Markup(_TERMS.sub(linked, str(escape(text))))
 
 
 # No HTML and no images: the page must not load anything from other machines.
