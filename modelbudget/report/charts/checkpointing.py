@@ -30,7 +30,7 @@ def of_sweep(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     panels = by_value(table, category, MOST_PANELS)
     drawn = [(title, _panel(rows, table)) for title, rows in panels.items()]
     title = "Activation checkpointing: memory saved against FLOPs added"
-    chart = theme.panels(drawn, HEIGHT, title, _savings(panels), MARGIN, shared=["shape"])
+    chart = theme.panels(drawn, HEIGHT, title, _savings(panels), MARGIN)
     return {"checkpointing": chart}
 
 

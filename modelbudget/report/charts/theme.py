@@ -87,11 +87,10 @@ def panels(
     finding: str,
     margin: int,
     groups: Sequence[str] = (),
-    shared: Sequence[str] = ("color", "opacity", "strokeDash"),
 ) -> alt.ConcatChart:
     """Return charts with the titles of their panels, in rows that fill the width.
 
-    They share the scales of the channels `shared`; each has a margin for its vertical axis.
+    They share their scales but those of the axes; each has a margin for its vertical axis.
     """
     columns = min(len(charts), COLUMNS)
     width = (WIDTH + GAP) // columns - GAP - margin
@@ -103,8 +102,9 @@ def panels(
         )
         for name, chart in charts
     ]
-    scales: dict[str, Any] = dict.fromkeys(shared, "shared")
-    concatenated = alt.concat(*drawn, columns=columns).resolve_scale(**scales)
+    concatenated = alt.concat(*drawn, columns=columns).resolve_scale(
+        color="shared", opacity="shared", shape="shared", strokeDash="shared"
+    )
     return framed(concatenated, title, finding, margin, columns, groups)
 
 
