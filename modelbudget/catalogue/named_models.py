@@ -125,7 +125,7 @@ class Catalogue:
         mistakes = []
         for path in yaml_files(folder):
             try:
-                bases = _read(path)
+                bases = _bases(path)
             except InputError as error:
                 mistakes += error.mistakes
                 continue
@@ -240,14 +240,6 @@ def of_series(folder: Path, name: str) -> list[str]:
     return [base.name for path in paths for base in _bases(path) if base.model]
 
 
-def _read(path: Path) -> list[Base]:
-    bases = _bases(path)
-    mistakes = [line for base in bases for line in _wrong_class(path, base)]
-    if mistakes:
-        raise InputError(mistakes)
-    return bases
-
-
 def _bases(path: Path) -> list[Base]:
     series = read_strict(path, Series, Model, rest=KEYS)
     if series.family is not None and series.family not in families():
@@ -346,7 +338,7 @@ def base_of_class(base: Base, mistakes: list[str]) -> Base:
     )
 
 
-def _wrong_class(path: Path, base: Base) -> list[str]:
+def wrong_class(base: Base) -> list[str]:
     """Return a mistake if no config can be written for the `transformers` class of a base."""
     name, family = base.transformers, base.family.name()
     translation = translations().get(name or "")
@@ -356,6 +348,5 @@ def _wrong_class(path: Path, base: Base) -> list[str]:
     of_family = (n for n, translation in translations().items() if translation.family == family)
     known = sorted(name for name in of_family if translations()[name].in_transformers)
     return [
-        f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "
-        f"{family}{offered(name, known, CLASSES)}"
+        f"transformers = {show(name)}: no class that is a {family}{offered(name, known, CLASSES)}"
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.check_classes import check_classes
-from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.catalogue.named_models import Base, Catalogue, wrong_class
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
@@ -210,12 +210,12 @@ def check_models(catalogue: Catalogue) -> None:
         raise InputError([_line(path, line, names) for (path, line), names in models.items()])
 
 
-def _mistakes(base) -> list[str]:
+def _mistakes(base: Base) -> list[str]:
     try:
         named_architecture(base)
     except ValueError as error:
-        return str(error).splitlines()
-    return []
+        return str(error).splitlines() + wrong_class(base)
+    return wrong_class(base)
 
 
 def _line(path: Path | None, line: str, names: list[str]) -> str:

@@ -98,6 +98,19 @@ models:
 """
 
 
+def test_the_class_of_every_named_model_is_checked(tmp_path):
+    """By the run that reads them, and not by each of its jobs again."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE.replace("family", "transformers: GPT2LMHeadMode\nfamily"))
+    with pytest.raises(InputError) as refusal:
+        check_models(Catalogue(tmp_path))
+    start = (
+        f"{path}: models.mine-1b and 2 more: transformers = 'GPT2LMHeadMode': no class that is a "
+    )
+    (line,) = (line for line in refusal.value.mistakes if "transformers" in line)
+    assert line.startswith(f"{start}decoder; did you mean GPT2LMHeadModel?")
+
+
 def test_every_named_model_is_checked(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE)
