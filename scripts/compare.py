@@ -1,3 +1,7 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import logging
 
 import polars as pl
@@ -11,13 +15,12 @@ from modelbudget.compare.comparison import compare, is_compared, verdict
 from modelbudget.compare.zoo import zoo
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.reference.cached_classes import traces_of
-from modelbudget.plan.job_setup import note_failure, start_log
+from modelbudget.plan.job_setup import note_failure
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
-start_log(snakemake)
 given, made = snakemake.input, snakemake.output
 points, summary = pl.read_parquet(given.points), read_json(given.summary)
 measure = Measure.model_validate(summary["measure"])

@@ -1,3 +1,7 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import logging
 from pathlib import Path
 
@@ -8,12 +12,10 @@ from modelbudget.common.files import read_json
 from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.compare.largest_measured import measure_solutions
-from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.largest_that_fits import cells, fit_table, measured_on
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
-start_log(snakemake)
 points = rows(pl.read_parquet(snakemake.input.points))
 summary = read_json(snakemake.input.summary)
 measure = Measure.model_validate(summary["measure"])

@@ -1,16 +1,18 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
-from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.layouts import of_sweep
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 from modelbudget.sweeps.sweep_json import check_planned
 
-start_log(snakemake)
 checked = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_planned(expanded(checked), snakemake.params.content)
 table = of_sweep(checked)

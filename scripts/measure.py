@@ -1,3 +1,7 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import json
 from itertools import islice
 from pathlib import Path
@@ -10,13 +14,11 @@ from modelbudget.common.paths import ACCELERATORS, MEASUREMENTS, REFERENCE_COUNT
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.reference.cached_classes import begin_new, count_all, needed
-from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.largest_that_fits import cells, measured_on
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
-start_log(snakemake)
 first, every = int(snakemake.wildcards.shard) - 1, int(snakemake.wildcards.shards)
 sweeps, incomplete, work, classes, settings = {}, {}, {}, {}, []
 for table, summary in zip(snakemake.input.points, snakemake.input.summaries, strict=True):

@@ -1,12 +1,14 @@
-from pathlib import Path
-
-from modelbudget.common.files import replacing_folder
 from modelbudget.plan.job_setup import give_way, start_log
-from modelbudget.report.charts.chart_files import draw
-from modelbudget.report.page_results import Results
 
 start_log(snakemake)
 give_way()
+
+from pathlib import Path
+
+from modelbudget.common.files import replacing_folder
+from modelbudget.report.charts.chart_files import draw
+from modelbudget.report.page_results import Results
+
 results = Results.read(Path("results"), snakemake.input, [])
 charts = {sweep.name: sweep.charts for sweep in (*results.sweeps, *results.predicted)}
 for pictures in snakemake.output.pictures:

@@ -1,3 +1,7 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import logging
 from pathlib import Path
 
@@ -6,12 +10,10 @@ from modelbudget.common.files import replacing_folder, write_json
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
-from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predicted_grids import frames, groups_of, predicted, summary
 from modelbudget.sweeps.read import read
 
-start_log(snakemake)
 sweep = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_unchanged(snakemake.input, snakemake.params.content)
 found = predicted(sweep)

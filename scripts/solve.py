@@ -1,3 +1,7 @@
+from modelbudget.plan.job_setup import start_log
+
+start_log(snakemake)
+
 import logging
 from pathlib import Path
 
@@ -6,13 +10,11 @@ from modelbudget.common.files import write_json
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
-from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.shape_search import checked_grids, of_points, published, solved
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
 from modelbudget.sweeps.sweep_json import summary
 
-start_log(snakemake)
 catalogue = Catalogue(MODELS)
 checked = read(Path(snakemake.input.sweep), catalogue)
 check_unchanged(snakemake.input, snakemake.params.content)

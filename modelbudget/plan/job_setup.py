@@ -21,14 +21,14 @@ FAILED = "the job failed: "
 
 
 def start_log(snakemake) -> None:
-    """Redirect the output of this job to the log file of its rule.
+    """Redirect the output of this job to the log file of its rule. Call it before other imports.
 
     Covers log records, warnings, standard output and standard error of this process and of its
     children, and the error that ends it; the terminal is left to the process of the run. When the
     job ends, the checksums of its results are written.
 
-    Garbage collection is made rare: in a job of minutes it takes up to two fifths of the time and
-    frees almost nothing.
+    Garbage collection is made rare: in a job of minutes it takes up to two fifths of the time,
+    while packages are imported a fifth, and frees almost nothing.
     """
     gc.freeze()
     gc.set_threshold(100_000)
