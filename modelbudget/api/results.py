@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+SNAKEMAKE = "import gc; gc.disable(); from snakemake.cli import main; main()"
+"""Snakemake's command; collections of garbage would take a third of the time of its imports."""
+
 
 class Results(Frames):
     """The results of all sweeps in a folder `results/`."""
@@ -116,7 +119,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
         expanded(checked)
     place = Path(folder) if folder else path.with_suffix("")
     _prepare(place, path, checked.files)
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile")]
+    command = [sys.executable, "-c", SNAKEMAKE, "--snakefile", str(HOME / "Snakefile")]
     command += ["--directory", str(place), "--cores", str(cores), "--config", f"sweeps={path.stem}"]
     run = subprocess.run(command, env=_environment(), check=False)
     if run.returncode:

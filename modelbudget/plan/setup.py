@@ -47,6 +47,7 @@ class Run:
                 logger.warning(line)
         # Skip garbage collection, also at exit: it takes seconds with 10,000 points.
         gc.freeze()
+        gc.enable()
         atexit.register(gc.freeze)
 
     def _choose(self, config: dict[str, Any]) -> None:
