@@ -11,7 +11,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.named_models import Catalogue, of_same_shape
+from modelbudget.catalogue.named_models import all_models, find_by_name
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
 
@@ -97,13 +97,12 @@ def named_model(text: str) -> str | None:
     while words and words[-1] in _WORDS:
         words.pop()
     name = _plain("".join(words))
-    bases = Catalogue(CATALOGUE).bases.values()
-    if name_of_model := next(
-        (base.name for base in bases if base.model and _plain(base.name) == name), None
-    ):
+    bases = all_models(CATALOGUE)
+    if name_of_model := next((base.name for base in bases if _plain(base.name) == name), None):
         return name_of_model
     spelled = ("-".join(words), whole) if name else ()
-    return next((same for same in spelled if of_same_shape(CATALOGUE, same)), None)
+    named = ((same, find_by_name(CATALOGUE, same)) for same in spelled)
+    return next((same for same, base in named if base and base.model), None)
 
 
 def _plain(name: str) -> str:

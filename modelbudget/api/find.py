@@ -82,8 +82,7 @@ def _allowed(name: str) -> str:
     """Return what to write in place of an unknown name."""
     if series := models_of_series(name):
         return f"a series; allowed: {series}"
-    names = named_models.Catalogue(CATALOGUE).names()
-    known = list(dict.fromkeys(base.name for base in names.values()))
+    known = [base.name for base in named_models.all_models(CATALOGUE)]
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         near = nearest(name.partition("/")[2], known, 1)
         similar = f"; the nearest is {near[0]}" if near else ""

@@ -1,12 +1,13 @@
 """Named models: reads `configs/models/*.yaml`, one file for each series of models.
 
-A sweep's base is a family (code), a series (a file), a model (an entry of a file) or a
-config.json from a model page.
+Files of the same form in `configs/released/` have further models, which are known by name alone: no
+page has them. A sweep's base is a family (code), a series (a file), a model (an entry of a file) or
+a config.json from a model page.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
 
@@ -25,6 +26,8 @@ from modelbudget.huggingface.run_settings import Note
 
 KEYS = "workflow/schemas/model.schema.json"
 FAMILIES = "modelbudget/families"
+RELEASED = "released"
+"""Folder beside that of the catalogue with models that are known by name alone."""
 Value = bool | int | str
 Fields = dict[str, Value]
 
@@ -139,11 +142,17 @@ class Catalogue:
     def __getitem__(self, name: str) -> Base:
         """Return a base, or that whose shape has the name. Raises ValueError with similar names."""
         base = self.bases.get(name) or _of_same_shape(self.bases.values(), name)
+        base = base or find_by_name(self.folder.with_name(RELEASED), name)
         if base is None:
             raise ValueError(
                 f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
             )
         return base
+
+    def spellings(self) -> Iterator[str]:
+        """Yield every name of a model, with that of its owner where it has one."""
+        for base in self.bases.values():
+            yield from (base.name, *base.model.same_shape) if base.model else ()
 
     def names(self) -> dict[str, Base]:
         """Return each name of a published model, without that of its owner, and the model."""
@@ -155,31 +164,50 @@ class Catalogue:
         }
 
 
-def find(folder: Path, name: str) -> Base:
-    """Return one base, reading only the files that mention its name, spelled so or otherwise.
+def all_models(folder: Path) -> list[Base]:
+    """Return the models of a catalogue, then those that are known by name alone."""
+    catalogues = Catalogue(folder), Catalogue(folder.with_name(RELEASED))
+    return [base for catalogue in catalogues for base in catalogue.bases.values() if base.model]
 
-    Reads and checks all files if none of them has it. Raises ValueError with similar names, or
-    InputError.
+
+def find(folder: Path, name: str) -> Base:
+    """Return one base, by its name or another spelling of it.
+
+    Reads and checks all files if none of them has the name. Raises ValueError with similar names,
+    or InputError.
     """
-    for path in yaml_files(folder):
+    if base := find_by_name(folder, name):
+        return base
+    catalogues = Catalogue(folder), Catalogue(folder.with_name(RELEASED))
+    copied = re.sub("-gguf$", "", _without_owner(name), flags=re.IGNORECASE)
+    is_path = "/" in name and Path(name).parent.is_dir()  # of a folder that is missing there
+    for spelled in (name,) if is_path else dict.fromkeys((name, copied)):
+        for catalogue in catalogues:
+            for known in catalogue.spellings():
+                if as_spelled(spelled) in (as_spelled(known), as_spelled(_without_owner(known))):
+                    of_name = catalogue[known]
+                    return of_name if spelled == name else _copy(of_name, name)
+    return catalogues[0][name]
+
+
+def find_by_name(folder: Path, name: str) -> Base | None:
+    """Return the base of just this name, or of this shape; reads the files that mention it alone.
+
+    Raises InputError.
+    """
+    for path in _files(folder):
         if name == path.stem or f"{name}:" in read_text(path):
             for base in _bases(path):
                 if base.name == name:
                     return base
     if name in families():
         return Base(name, name, families()[name], {}, {})
-    if base := of_same_shape(folder, name):
-        return base
-    catalogue = Catalogue(folder)
-    copied = re.sub("-gguf$", "", _without_owner(name), flags=re.IGNORECASE)
-    is_path = "/" in name and Path(name).parent.is_dir()  # of a folder that is missing there
-    for spelled in (name,) if is_path else dict.fromkeys((name, copied)):
-        for base in catalogue.bases.values():
-            for known in (base.name, *base.model.same_shape) if base.model else ():
-                if as_spelled(spelled) in (as_spelled(known), as_spelled(_without_owner(known))):
-                    of_name = catalogue[known]
-                    return of_name if spelled == name else _copy(of_name, name)
-    return catalogue[name]
+    return of_same_shape(folder, name)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a catalogue, and of the models that are known by name alone."""
+    return [*yaml_files(folder), *yaml_files(folder.with_name(RELEASED))]
 
 
 def _copy(base: Base, name: str) -> Base:
@@ -195,7 +223,7 @@ def of_same_shape(folder: Path, name: str) -> Base | None:
 
     Raises InputError if models of several owners, of different shapes, have the name.
     """
-    paths = [path for path in yaml_files(folder) if name.casefold() in read_text(path).casefold()]
+    paths = [path for path in _files(folder) if name.casefold() in read_text(path).casefold()]
     return _of_same_shape([base for path in paths for base in _bases(path)], name)
 
 

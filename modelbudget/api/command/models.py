@@ -8,7 +8,7 @@ from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
-from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.catalogue.named_models import Base, all_models
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count
 
@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """List published models, with their parameters and family."""
     wanted = [word.casefold() for word in words or ()]
-    bases = [base for base in Catalogue(CATALOGUE).bases.values() if base.model]
+    bases = all_models(CATALOGUE)
     matching = [base for base in bases if all(word in _text(base) for word in wanted)]
     if not matching:
         asked = " ".join(words or ())

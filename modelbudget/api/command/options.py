@@ -25,10 +25,10 @@ def version(wanted: bool) -> None:
 
 def known_names(incomplete: str) -> list[str]:
     """Return the names of published models that begin so, for a shell's completion."""
-    from modelbudget.catalogue.named_models import Catalogue
+    from modelbudget.catalogue.named_models import all_models
 
-    bases = Catalogue(CONFIGS / "models").bases.values()
-    return [base.name for base in bases if base.model and base.name.startswith(incomplete)]
+    bases = all_models(CONFIGS / "models")
+    return [base.name for base in bases if base.name.startswith(incomplete)]
 
 
 def repeated(settings: Mapping[str, Any], **options: Any) -> str:
