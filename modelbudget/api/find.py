@@ -61,7 +61,7 @@ def find(name: str) -> Base:
     try:
         base = named_models.find(CATALOGUE, name)
     except ValueError:
-        names = named_models.Catalogue(CATALOGUE).names()
+        names = named_models.names_of_models(CATALOGUE)
         series = named_models.of_series(CATALOGUE, name)  # smollm3 is smollm-3, of one model
         begun: dict[str, str] = {}  # model → its first name that begins so
         for known, base in names.items():

@@ -154,14 +154,15 @@ class Catalogue:
         for base in self.bases.values():
             yield from (base.name, *base.model.same_shape) if base.model else ()
 
-    def names(self) -> dict[str, Base]:
-        """Return each name of a published model, without that of its owner, and the model."""
-        models = [(base, base.model) for base in self.bases.values() if base.model]
-        return {
-            _without_owner(name): base
-            for base, model in models
-            for name in (base.name, *model.same_shape)
-        }
+
+def names_of_models(folder: Path) -> dict[str, Base]:
+    """Return each name of a model, without that of its owner, and the model."""
+    models = [(base, base.model) for base in all_models(folder) if base.model]
+    return {
+        _without_owner(name): base
+        for base, model in models
+        for name in (base.name, *model.same_shape)
+    }
 
 
 def all_models(folder: Path) -> list[Base]:
