@@ -120,10 +120,11 @@ def _divided(shapes: Shapes, a: Architecture, architecture: FileArchitecture) ->
     divided: Shapes = {}
     for name, shape in shapes.items():
         of_layer = _OF_LAYER.fullmatch(name.removesuffix(".weight"))
-        parts = architecture.divided.get(of_layer[2], {}) if of_layer else {}
+        stem = of_layer[2] if of_layer else ""
+        parts = architecture.divided.get(stem, {})
         for part, fields in parts.items():
             sizes = tuple(vars(a)[field] for field in fields)
-            divided[name.replace(f"{of_layer[2]}.", f"{part}.")] = sizes
+            divided[name.replace(f"{stem}.", f"{part}.")] = sizes
         if not parts:
             divided[name] = shape
     return divided
