@@ -82,7 +82,7 @@ class Library(Strict):
     library: str
     source: str
     witness: str
-    converts: list[Literal["linear", "gates", "conv1d", "experts"]]
+    converts: list[Literal["linear", "gates", "conv1d", "experts", "vocabulary", "routers"]]
     product: Literal["copy", "stored", "unknown"]
     file_is_known: bool = True
     quant_method: str

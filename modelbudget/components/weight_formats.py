@@ -14,6 +14,8 @@ HEAD = "head"
 """The component of the matrix that makes logits."""
 KEPT = "index_weight"
 """The linear layer of layers that no format converts."""
+TOKEN = "embedding.token"
+"""The component of the table of tokens, which a library of `vocabulary` stores too."""
 MTP = "mtp"
 """The part of layers that predict further tokens, whose parts have the names of others in it."""
 GATES = ("shared_gate", "beta", "decay")
@@ -50,18 +52,23 @@ def format_of(r, routed: int, path: str = "") -> str | None:
         return None
     if routed and r.expert_weights != "weights":
         return r.expert_weights
-    library, is_head = FORMATS[r.weights].library, path == HEAD
+    library, is_of_layers = FORMATS[r.weights].library, path not in (HEAD, TOKEN)
     if path.rpartition(".")[2] in GATES and "gates" not in library.converts:
         return None
-    part = "experts" if routed else "linear"
+    part = "vocabulary" if not is_of_layers else "experts" if routed else "linear"
     is_stored = {
-        "library": part in library.converts and not is_head,
-        "layers": not is_head,
-        "dense": not is_head and not routed,
+        "library": part in library.converts,
+        "layers": is_of_layers,
+        "dense": is_of_layers and not routed,
         "experts": bool(routed),
-        "all": True,
+        "all": path != TOKEN or converts_vocabulary(r),
     }[r.weights_of]
     return r.weights if is_stored else None
+
+
+def converts_vocabulary(r) -> bool:
+    """Whether the library of a run's format stores the table of tokens in it."""
+    return r.weights in FORMATS and "vocabulary" in FORMATS[r.weights].library.converts
 
 
 def _is_in(path: str, kept: str) -> bool:
@@ -148,6 +155,8 @@ class StoredWeights:
     """
 
     def __init__(self, r, word: str | None = None):
+        if converts_vocabulary(r):
+            raise NoProgramError(f"weights: {r.weights}, whose kernels are not torch's")
         self.r, self.compute_dtype, self.is_second = r, r.dtype, word is not None
         self.stored = FORMATS[word or r.weights].format
         has_another = word is None and r.expert_weights != "weights"

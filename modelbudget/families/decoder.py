@@ -74,9 +74,11 @@ from modelbudget.components.multi_token_prediction import MultiTokenFields, is_a
 from modelbudget.components.weight_formats import (
     HEAD,
     MTP,
+    TOKEN,
     Matrix,
     by_format,
     converts,
+    converts_vocabulary,
     fit,
     misfit,
     names_of_nothing,
@@ -227,7 +229,10 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Return the matrices that a format may store: place, matrices of a layer, layers."""
         sizes = embedding.width(self), embedding.rows(self)
         head = Matrix(HEAD, *sizes, 1 - self.tied, 0, self.head_bias)
-        all_matrices = [("", [head], 1), *layer.all_matrices(self, r)]
+        ends = [head]
+        if converts_vocabulary(r):
+            ends.append(Matrix(TOKEN, sizes[0], sizes[1] + self.n_input_token))
+        all_matrices = [("", ends, 1), *layer.all_matrices(self, r)]
         if is_absent(self):
             return all_matrices
         for place, matrices, n_layer in layer.all_matrices(own_layers(self), r):
@@ -245,6 +250,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             return "vocabulary_dtype = int8: the head has the same matrix; allowed: tied: false"
         if r.weights_of == "all" and not self.tied and "head" in r.modules_to_save:
             return "modules_to_save = head: it is quantised; allowed: weights_of: layers"
+        if self.n_expert and "routers" in FORMATS[r.weights].library.converts:
+            return "experts: in which format their routers are is not known"
         for name, component in layer.parts(self).items():
             if not hasattr(component, "matrices"):
                 return f"{name}: which of its matrices are converted is not known"

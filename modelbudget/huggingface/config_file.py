@@ -52,6 +52,9 @@ def read(path: Path) -> Configured:
     config, of_modelopt = _load(path), path.parent / OF_MODELOPT
     if "quantization_config" not in config and of_modelopt.is_file():
         config["quantization_config"] = quantization.of_modelopt(_json(of_modelopt))
+    if of_mlx := quantization.of_mlx(config):
+        config.setdefault("quantization_config", of_mlx)
+        del config[quantization.OF_MLX_ALONE]
     return read_keys(path, config)
 
 

@@ -23,7 +23,7 @@ SKIPPED = (
 PARTIAL = "modules_in_block_to_quantize"
 """A key of layers that alone are converted, which no formula covers."""
 OF_LAYERS = ("dynamic", "extra_config", "layer_quant_config")
-"""Keys of settings of single layers: GPTQModel's, auto-round's and Quark's."""
+"""Keys of settings of single layers: GPTQModel's, auto-round's and Quark's. MLX's have none."""
 BITS_IN_DTYPE = 16
 """Bits from which on a layer is not converted (auto-round)."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
@@ -31,6 +31,9 @@ OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
 TORCHAO = "torchao"
+MLX = "MLX"
+OF_MLX_ALONE = "quantization"
+"""MLX's name of what others call `quantization_config`."""
 MODELOPT = "modelopt"
 OF_MLX = {"group_size", "bits"}, {"group_size", "bits", "mode"}
 """Keys of MLX, whose files name no method; those of single layers are nested."""
@@ -91,8 +94,24 @@ def _without_name(quantization: dict[str, Any]) -> str:
     producer = quantization.get("producer")
     if isinstance(producer, dict) and producer.get("name") == MODELOPT:
         return MODELOPT
-    keys = {key for key, value in quantization.items() if not isinstance(value, dict)}
-    return "MLX" if keys in OF_MLX else "bitsandbytes"
+    keys = {key for key, value in quantization.items() if not _is_of_layer(value)}
+    return MLX if keys in OF_MLX else "bitsandbytes"
+
+
+def of_mlx(content: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the quantization_config of a config.json of MLX, whose early files name it otherwise.
+
+    Newer ones have both. None without any.
+    """
+    given = content.get(OF_MLX_ALONE)
+    if isinstance(given, dict) and not given.get("quant_method"):
+        return given if _without_name(given) == MLX else None
+    return None
+
+
+def _is_of_layer(value: Any) -> bool:
+    """Whether a value of MLX's config is that of a single layer: its settings, or that it stays."""
+    return value is False or isinstance(value, dict)
 
 
 def _by_names(quantization: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -292,31 +311,36 @@ def _exceptions(config: dict[str, Any]) -> tuple[list[str], str]:
     """
     quantization = config["quantization_config"]
     texts = _names(quantization)
-    for key in OF_LAYERS:
-        of_layers = quantization.get(key) or {}
+    single = {key: quantization.get(key) or {} for key in OF_LAYERS}
+    if not quantization.get("quant_method") and _without_name(quantization) == MLX:
+        single[MLX] = {name: value for name, value in quantization.items() if _is_of_layer(value)}
+    for key, of_layers in single.items():
         if not isinstance(of_layers, dict):
             return texts, key
         for text, settings in of_layers.items():
-            is_left_out = _leaves_out(key, text, settings or {}, quantization)
+            is_left_out = _leaves_out(key, text, settings, quantization)
             if is_left_out is None:
-                return texts, key
+                return texts, text if key == MLX else key
             texts += [text] * is_left_out
     return texts, PARTIAL if quantization.get(PARTIAL) else ""
 
 
 def _leaves_out(key: str, text: str, settings: Any, quantization: dict[str, Any]) -> bool | None:
     """Return whether settings of single layers leave them out; None if they have another format."""
-    if not isinstance(settings, dict):
-        return None
     of_all = quantization.get("global_quant_config")
     match key:
+        case "MLX":
+            return settings is False or None
+        case _ if settings and not isinstance(settings, dict):
+            return None
         case "dynamic":
             return text.startswith(EXCLUDED) or (None if settings else False)
         case "extra_config":
-            bits = settings.get("bits")
+            bits = (settings or {}).get("bits")
             return True if isinstance(bits, int) and bits >= BITS_IN_DTYPE else None
         case _:
-            is_alike = isinstance(of_all, dict) and settings.get("weight") == of_all.get("weight")
+            weight = (settings or {}).get("weight")
+            is_alike = isinstance(of_all, dict) and weight == of_all.get("weight")
             return False if is_alike else None
 
 

@@ -1,6 +1,7 @@
 """Quantised weights: linear layers replaced by the tensors that a format stores."""
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ KEPT = "index_weight"
 """The linear layer that no format converts."""
 GATES = ("shared_gate", "beta", "decay")
 """Linear layers that a format converts if its library has `gates` among what it converts."""
+OF_VOCABULARY = ("library", "all")
+"""Which matrices have the format, where the table of tokens may be among them."""
 WHOLE = "is_whole"
 """Attribute of tensors that devices do not divide: what a library keeps apart from parameters."""
 
@@ -151,11 +154,14 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
     Raises ValueError if it cannot store one of them.
     """
     known, kept_parts = FORMATS[run.weights], run.kept_in_dtype.split()
+    has_vocabulary = "vocabulary" in known.library.converts and run.weights_of in OF_VOCABULARY
+    if has_vocabulary:
+        _replace_table(model, known.format, run)
     for name, layer in list(model.named_modules()):
         path = name.split(".")
         routed = isinstance(layer, ExpertLinear)
         is_matrix = name == "head" and not getattr(layer, "tied", True) and layer.weight is not None
-        if is_matrix and run.weights_of == "all":
+        if is_matrix and (run.weights_of == "all" or has_vocabulary):
             _replace_head(layer, known.format, run)
         if not (routed or isinstance(layer, nn.Linear)) or path[-1] == KEPT or path[0] != "layer":
             continue
@@ -217,6 +223,19 @@ def _rows_of_int8(token: Any, tokens: torch.Tensor) -> torch.Tensor:
     table = table - zero_points.to(scales.dtype)
     table = table * scales
     return F.embedding(tokens, table)
+
+
+def _replace_table(model: Any, stored: StoredFormat, run: RunConfig) -> None:
+    """Replace the table of tokens, which a tied head reads too."""
+    token = model.embedding.token
+    packed = _stored(
+        "embedding.token", SimpleNamespace(weight=token.weight, bias=None), stored, run
+    )
+    if packed is not None:
+        token.weight = None
+        token.add_module("0", packed)  # a number is no part of a component's name
+        if model.head.tied:
+            model.head.weight = None
 
 
 def _replace_head(head: Any, stored: StoredFormat, run: RunConfig) -> None:

@@ -86,7 +86,13 @@ def translation_data() -> dict:
         ],
         "not_converted": quantization.NOT_CONVERTED.pattern,
         "skipped": quantization.SKIPPED,
-        "partial": [*quantization.PARTIAL, *quantization.OF_AUTOGPTQ, "lm_head", "kv_cache_scheme"],
+        "partial": [
+            quantization.PARTIAL,
+            *quantization.OF_LAYERS,
+            *quantization.OF_AUTOGPTQ,
+            "lm_head",
+            "kv_cache_scheme",
+        ],
         "conv1d": sorted(quantization.CONV1D),
         "derived": [
             follower(name, Expression(text)) for name, text in Decoder.derivations().items()

@@ -349,8 +349,9 @@ by 4,096 in bfloat16, without a bias, which has {2 * 4096**2:,} in the dtype; *f
 its tensors in a file where they differ.
 
 A format converts what its library converts: `linear` layers of the layers, `gates` among them (of
-shared experts; β and decay of Gated DeltaNet), stacked `experts`, and `conv1d` of transformers'
-GPT-2. What it does not convert stays in the dtype, as embedding, head and norms do; `weights_of`
+shared experts; β and decay of Gated DeltaNet), stacked `experts`, `conv1d` of transformers'
+GPT-2, and of MLX the `vocabulary` (embedding and head) and `routers`, for which models with experts
+are refused. What it does not convert stays in the dtype, as norms do; `weights_of`
 chooses other matrices, `weight_block` and `weight_group` other blocks and groups. *Witness* says
 what the bytes were compared with: layers that the library quantised or built
 (`tests/golden/stored_matrices.csv`, `quantised_models.json`), or nothing but its source; of AWQ

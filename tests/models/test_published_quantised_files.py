@@ -125,6 +125,24 @@ def of_single_row(config: dict) -> int:
     return gates * 2 * 2 * (128 - 1)
 
 
+OF_MLX = json.loads(Path("tests/golden/mlx_models.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    OF_MLX,
+    ids=lambda one: f"{one['config']['model_type']} {one['config']['quantization_config']}",
+)
+def test_bytes_that_mlx_holds(recorded, tmp_path):
+    """MLX converts the table of tokens, too, and leaves rows that groups do not divide.
+
+    Recorded by scripts/dev/record_mlx_models.py; such files were refused.
+    """
+    (tmp_path / "config.json").write_text(json.dumps(recorded["config"]))
+    model = mb.model(tmp_path, implementation="modelbudget")
+    assert model.predict("parameter_bytes", {}).total == recorded["bytes"]
+
+
 RECORDED = json.loads(Path("tests/golden/quantised_models.json").read_text())
 
 

@@ -102,6 +102,9 @@ KNOWN = {
     "compressed-nvfp4-a4": compressed(
         "nvfp4-pack-quantized", "float", 4, "tensor_group", num_bits=4, dynamic="local"),
     "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
+    "mlx-4bit": {"group_size": 64, "bits": 4},
+    "mlx-6bit": {"group_size": 32, "bits": 6, "mode": "affine"},
+    "mlx-mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
     "auto-round-4bit": {
         "quant_method": "auto-round", "bits": 4, "group_size": 64, "data_type": "int",
         "packing_format": "auto_round:auto_gptq", "block_name_to_quantize": "model.layers",
@@ -123,7 +126,10 @@ GROUPS = {
     "awq-gemv": 64,
     "auto-round-4bit": 64,
 }
-BLOCKS = {"fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128}
+BLOCKS = {
+    "fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128, "mlx-4bit": 64, "mlx-6bit": 32,
+    "mlx-mxfp4": 32,
+}  # fmt: skip
 
 
 def by_name(targets, others=(), weights=None) -> dict:
@@ -198,7 +204,8 @@ def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, giv
     assert model.parameters().total > 0
 
 
-MLX = {"group_size": 64, "bits": 4}
+MLX = {"group_size": 64, "bits": 7}
+"""A config of MLX with bits that no file has."""
 
 
 @pytest.mark.parametrize("given", [MLX, {"quant_method": "exl3"}], ids=["mlx", "exl3"])
@@ -278,7 +285,12 @@ def test_a_file_of_mlx_is_named(tmp_path):
     given = {"group_size": 64, "bits": 4, "model.layers.0.mlp.down_proj": {"bits": 8}}
     (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
     notes = " ".join(note.text for note in mb.model(tmp_path).base.notes)
-    assert "quantization_config: MLX: no formula covers it" in notes
+    assert "MLX: no formula covers it (model.layers.0.mlp.down_proj is set)" in notes
+    del given["model.layers.0.mlp.down_proj"]
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization": given}))  # of 2024
+    early = mb.model(tmp_path)
+    assert early.run().weights == "mlx-4bit"
+    assert not any("not read" in note.text for note in early.base.notes)
     (tmp_path / "config.json").write_text(
         json.dumps(WIDE | {"quantization_config": {"load_in_8bit": True}})
     )
