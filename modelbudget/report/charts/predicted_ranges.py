@@ -9,7 +9,7 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, count
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
-from modelbudget.report.charts.grouped_values import RANK, evenly_spaced, groups_in, least_and_most
+from modelbudget.report.charts.grouped_values import RANK, groups_in, least_and_most, some_values
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief, value_of
 
 MOST_VALUES = 40
@@ -80,11 +80,9 @@ def _held(totals: pl.DataFrame) -> str:
 
 def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
     """Return the rows of one axis at evenly spaced values; integers as numbers."""
-    rows = table.filter(pl.col("axis") == axis)
-    kept = evenly_spaced(rows["index"].unique().sort().to_list(), MOST_VALUES)
-    sizes = rows["value"].str.contains(r"^\d+$").all()
-    value = pl.col("value").cast(pl.Int64) if sizes else pl.col("value")
-    return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
+    rows = some_values(table.filter(axis=axis), "index", MOST_VALUES).drop("axis")
+    is_size = rows["value"].str.contains(r"^\d+$").all()
+    return rows.with_columns(pl.col("value").cast(pl.Int64)) if is_size else rows
 
 
 def _range(rows: pl.DataFrame, axis: str, quantity: str) -> theme.Layers:

@@ -3,7 +3,6 @@
 
 const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
-  const AXIS = 50; // pixels that a panel's axis and title take, for the height that is reserved
   let unpacking;
   let drawings = Promise.resolve(); // one after another
   const data = () => (unpacking ??= unpack("charts").then(withRows));
@@ -42,12 +41,6 @@ const charts = (() => {
     if (node && typeof node === "object") Object.values(node).forEach(stackLegends);
   }
 
-  function reserve(place, spec) {
-    const rows = spec.concat ? Math.ceil(spec.concat.length / (place.clientWidth < NARROW ? 1 : spec.usermeta.columns)) : 1;
-    const panel = spec.concat ? spec.concat[0] : spec;
-    if (Number.isFinite(panel.height)) place.style.minHeight = `${rows * (panel.height + AXIS)}px`;
-  }
-
   async function draw(place) {
     // In closed details, of which a width would lay out all contents.
     const width = place.checkVisibility() ? place.clientWidth : 0;
@@ -62,7 +55,7 @@ const charts = (() => {
 
   async function drawAt(place, width) {
     const found = await data();
-    reserve(place, found.specs[place.dataset.chart]);
+    place.style.minHeight = `${place.clientHeight}px`; // it stays while the drawing is replaced
     let excess = 0;
     for (let attempt = 0; attempt < 2; attempt += 1) {
       place.view?.finalize();
