@@ -61,18 +61,20 @@ class _Phase(NamedTuple):
 
 
 class _Peak(NamedTuple):
-    """The operation `at` which a phase has the most live bytes, and what was live during it.
+    """The operation `at` which a phase has the most live bytes, and the bytes of each group.
 
     `operation` is the one that began there, `x` the place in percent.
     """
 
     phase: str
     at: int
-    bytes: int
     parts: dict[str, int]
-    live: pl.DataFrame
     operation: str | None
     x: float
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.parts.values())
 
     @property
     def where(self) -> str:
@@ -96,13 +98,10 @@ class _Step:
     def __init__(self, about: dict, allocations: pl.DataFrame):
         self.about, self.n = about, about["n_parameters"]
         phases = about["phases"][-len(SHARES) :]
-        first = phases[0]["first"]
-        widths = [SHARES[phase["name"]] for phase in phases]
+        first, lefts = phases[0]["first"], accumulate(SHARES.values(), initial=0.0)
         self.phases = [
-            _Phase(phase["name"], phase["first"] - first, phase["last"] - first, left, width)
-            for phase, left, width in zip(
-                phases, accumulate(widths, initial=0.0), widths, strict=False
-            )
+            _Phase(of["name"], of["first"] - first, of["last"] - first, left, SHARES[of["name"]])
+            for of, left in zip(phases, lefts, strict=False)
         ]
         self.last = self.phases[-1].last
         self.table = _during(allocations, first, phases[-1]["last"])
@@ -136,17 +135,10 @@ class _Step:
     def _peak(self, phase: _Phase) -> _Peak:
         places = range(phase.first, phase.last + 1)
         at = max(places, key=lambda i: sum(self.levels[i]))
-        made = self.table.filter(start=at)
-        level = self.levels[at]
-        return _Peak(
-            phase.name,
-            at,
-            sum(level),
-            dict(zip(MEMORY, level, strict=True)),
-            self.table.filter(pl.col("start") <= at, pl.col("end") > at),
-            made["operation"][0] if made.height else None,
-            100 * (phase.left + phase.width * (at - phase.first + 0.5) / len(places)),
-        )
+        parts = dict(zip(MEMORY, self.levels[at], strict=True))
+        operations = self.table.filter(start=at)["operation"].to_list()
+        x = phase.left + phase.width * (at - phase.first + 0.5) / len(places)
+        return _Peak(phase.name, at, parts, next(iter(operations), None), 100 * x)
 
     def y(self, n_bytes: int) -> str:
         """Return the place of an amount on the vertical axis."""
@@ -251,7 +243,8 @@ def _finding(step: _Step) -> str:
         f"The step of AdamW has {each(last.bytes, step.n)} bytes a parameter, "
         f"{each(last.kept, step.n)} of which stay from step to step"
     )
-    sums = last.live.filter(group="temporary").group_by("operation").agg(pl.col("bytes").sum())
+    live = step.table.filter(pl.col("start") <= last.at, pl.col("end") > last.at)
+    sums = live.filter(group="temporary").group_by("operation").agg(pl.col("bytes").sum())
     for cause, n_bytes in sums.sort("bytes", "operation", descending=[True, False]).head(1).rows():
         if n_bytes >= step.n // 10:
             how = " (foreach=True, torch’s default on a GPU)" if "_foreach_" in cause else ""
