@@ -46,12 +46,12 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
 
 def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
     """Return for each of `COUNTS` the number of models with it, in total and by agreement."""
-    statuses = {name: zoo.select(agreement(name)).to_series().to_list() for name in COUNTS}
-    marks = {
-        name: {mark: of.count(status) for status, mark in _MARKS.items()}
+    statuses = {name: zoo.select(agreement(name)).to_series() for name in COUNTS}
+    return {
+        name: {"models": of.count()}
+        | {mark: int((of == status).sum()) for status, mark in _MARKS.items()}
         for name, of in statuses.items()
     }
-    return {name: {"models": sum(numbers.values())} | numbers for name, numbers in marks.items()}
 
 
 def _row(row: dict, columns: list[str]) -> dict:

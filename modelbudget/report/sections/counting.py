@@ -1,5 +1,6 @@
 """The section of counting conventions: what they are, what they decide, and printed numbers."""
 
+from collections import Counter
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -86,8 +87,8 @@ def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
 
 def _tally(printed: list[Row]) -> str:
     """Return the number of rows by verdict."""
-    tally = [(verdict, sum(row.verdict == verdict for row in printed)) for verdict in VERDICTS]
-    return ", ".join(f"{count(n)} {verdict}" for verdict, n in tally if n)
+    tally = Counter(row.verdict for row in printed)
+    return ", ".join(f"{count(tally[of])} {of}" for of in VERDICTS if tally[of])
 
 
 def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]]:

@@ -3,7 +3,6 @@
 
 story.entries.step = (section, { allocations: columns, groups, phases, component, operation, shared }) => {
   const { grouped, bytes, made } = story;
-  const plots = [...section.querySelectorAll(".plot")];
   const [slider, panel] = [section.querySelector("input"), section.querySelector(".here")];
   let start = 0;
   const allocations = columns[0].map((later, i) => [start += later, start + columns[1][i], ...columns.slice(2).map((one) => one[i])]);
@@ -58,7 +57,7 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
     slider.setAttribute("aria-valuetext", `operation ${at + 1}, ${phase}, ${bytes(total)}`);
   }
 
-  for (const plot of plots) plot.addEventListener("pointermove", ({ clientX }) => {
+  for (const plot of section.querySelectorAll(".plot")) plot.addEventListener("pointermove", ({ clientX }) => {
     const box = plot.getBoundingClientRect();
     show(operationAt(Math.max(0, Math.min(0.9999, (clientX - box.left) / box.width))));
   });
