@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelbudget.api.breakdown import Breakdown
-from modelbudget.architecture.adapter_methods import adapter_dtype_of
+from modelbudget.architecture.adapter_methods import OF_LAYERS, adapter_dtype_of, reaches_experts
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
+from modelbudget.architecture.run_adapter import TARGETS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     gradient_number,
@@ -21,8 +22,11 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.peft_classes import peft_classes
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
+from modelbudget.predict.engine_weights import matrices_of
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
@@ -191,6 +195,31 @@ PRODUCTS = {
 
 OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
 """Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
+
+
+def lines_of_adapted_matrices(
+    a: Architecture, run: RunConfig, class_: str | None
+) -> tuple[str, ...]:
+    """Say where PEFT adapts other matrices of a model's class, and which settings count those."""
+    if run.adapter not in OF_LAYERS or class_ not in translations():
+        return ()
+    model_type, of_peft, lines = translations()[class_].model_type, peft_classes(), []
+    packed = of_peft.settings_of(model_type)
+    if any(getattr(run, name) == "separate" for name in packed):
+        settings = ", ".join(f"{name}={value}" for name, value in packed.items())
+        lines.append(
+            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
+            f'adapts as one: --set "{settings}"'
+        )
+    has_stacks = "moe" in vars(a).get("mlps", "") and model_type not in of_peft.experts_reached
+    if has_stacks and reaches_experts(run):
+        layers = (m.name.rpartition(".")[2] for m, _ in matrices_of(a) if m.n and not m.routed)
+        names = [name for name in dict.fromkeys(layers) if name in TARGETS]
+        lines.append(
+            f"adapter {run.adapter}: PEFT's all-linear reaches no stacked experts of {class_}: "
+            f'--set "adapter_targets={" ".join(names)}"'
+        )
+    return tuple(lines)
 
 
 def line_of_experts(

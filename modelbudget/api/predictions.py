@@ -23,6 +23,7 @@ from modelbudget.api.lines_of_run import (
     line_of_recurrence,
     line_of_settings,
     line_of_source,
+    lines_of_adapted_matrices,
     lines_of_weights,
 )
 from modelbudget.architecture.base import Architecture
@@ -95,7 +96,7 @@ def predictions(
     answer = class_answers.answer(model, quantities, chosen)
     if isinstance(answer, class_answers.NotOfClass):
         ours = predictions(model, quantities, {**chosen, "implementation": OURS})
-        return replace(ours, notes=(answer.line,))._with_settings(chosen)
+        return replace(ours, notes=(answer.line, *ours.notes))._with_settings(chosen)
     if answer:
         return Predictions(model, *answer)._with_settings(chosen)
     a, run = model.with_run(settings)
@@ -111,6 +112,7 @@ def predictions(
     notes = (
         *class_answers.line_of_ours(model, chosen, quantities),
         *line_of_adapter(run, breakdowns),
+        *lines_of_adapted_matrices(a, run, model.base.transformers),
         *line_of_optimizer(run, breakdowns),
         *line_of_latents(breakdowns),
         *line_of_source(a, run, breakdowns),

@@ -1,6 +1,7 @@
 """Adapters against PEFT: trained parameters, and traced steps of classes that it wraps."""
 
 import json
+import re
 from contextlib import nullcontext
 
 import peft
@@ -235,3 +236,44 @@ def test_lora_saves_more_than_full_fine_tuning():
         for run in ({}, {"adapter": "lora"}, {"adapter": "lora", "adapter_dtype": "dtype"})
     )
     assert half < full < lora / 1.5
+
+
+OF_CLASSES = {
+    "vocab_size": 32, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
+}  # fmt: skip
+EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
+OTHERWISE = {
+    "BloomForCausalLM": {"n_layer": 2, "n_head": 4},
+    "FalconForCausalLM": {"new_decoder_architecture": False},
+    "GPTNeoXForCausalLM": {},
+    "Glm4ForCausalLM": {"head_dim": 8},
+    "GptOssForCausalLM": EXPERTS | {"head_dim": 8},
+    "MixtralForCausalLM": EXPERTS,
+    "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
+    "Phi3ForCausalLM": {},
+}
+
+UNKNOWN_KEYS = {"FalconForCausalLM": ("intermediate_size", "num_key_value_heads")}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_settings_that_an_answer_names_count_what_peft_adapts(kind, tmp_path):
+    """Of classes that pack matrices, or whose stacked experts all-linear does not reach."""
+    keys = OF_CLASSES | OTHERWISE[kind]
+    if kind in UNKNOWN_KEYS:
+        keys = {name: value for name, value in keys.items() if name not in UNKNOWN_KEYS[kind]}
+    made = getattr(transformers, kind).config_class(**keys)
+    made.architectures = [kind]
+    made.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = getattr(transformers, kind)(made)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
+    trained = sum(tensor.numel() for tensor in adapted.parameters() if tensor.requires_grad)
+    ours, run = mb.model(str(tmp_path)), {"adapter": "lora"}
+    lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
+    for settings in re.findall('--set "([^"]*)"', lines):
+        run |= dict(setting.split("=") for setting in settings.split(", "))
+    assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * trained
+    assert (len(run) > 1) == (kind != "MixtralForCausalLM")

@@ -42,6 +42,7 @@ OF_NO_SCHEMA = (
     "architecture.adapter_methods", "architecture.optimizers", "architecture.stored_formats",
     "catalogue.implementations", "catalogue.memory_margins",
     "catalogue.published_readings", "catalogue.published_scaling", "huggingface.classes",
+    "huggingface.peft_classes",
 )  # fmt: skip
 """Files with records of data files that have no schema."""
 SWEEP = {"title": "t", "question": "q", "base": "decoder"}
