@@ -149,7 +149,7 @@ Model = Annotated[
     ),
 ]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", autocompletion=known_names)]
-Batch = Annotated[str | None, _option("--batch", "Sequences in one step.", "N")]
+Batch = Annotated[str | None, _option("--batch", "Sequences in one step, of each replica.", "N")]
 Length = Annotated[str | None, _option("--length", "Tokens in each sequence.", "N")]
 Dtype = Annotated[str | None, _option("--dtype", "float32, bfloat16, …")]
 Implementation = Annotated[
