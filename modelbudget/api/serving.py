@@ -30,6 +30,8 @@ OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
+WITHOUT_MODEL = ("ngram", "suffix")
+"""Methods of vLLM's speculative decoding that have no model."""
 """Name of a draft: the model's own layers that predict further tokens."""
 
 
@@ -262,6 +264,10 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
 
     if name is None or name == MTP:
         return None
+    if name in WITHOUT_MODEL:
+        keeps = "drafts from tokens, with neither weights nor a cache of its own"
+        raise InputError([f"--draft {name}: {keeps}; allowed: none, and --set drafted_tokens=N for "
+                          "the states of a recurrence"])  # fmt: skip
     draft = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
     architecture, of_draft = draft.with_run({field: getattr(run, field) for field in kept})

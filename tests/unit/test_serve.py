@@ -394,6 +394,26 @@ def test_layers_that_draft_keep_what_the_last_mixer_keeps():
     assert hybrid.serve("h200", settings, draft="mtp").run.drafted_tokens == 1
 
 
+def test_a_draft_without_a_model_is_none():
+    """It was refused as an unknown model."""
+    with pytest.raises(InputError, match=r"--draft ngram: .*neither weights nor a cache") as error:
+        mb.model("qwen-2.5-7b").serve("h100", {"length": 64}, draft="ngram")
+    assert len(error.value.mistakes) == 1
+
+
+def test_a_head_of_eagle_is_a_layer_that_drafts():
+    """vLLM's models/llama_eagle.py: a layer of the model and a projection of two states, 8,192 to
+    4,096; embedding and head are the model's. Only the layer's first norm is not there.
+    """
+    settings = {"length": 4096, "batched_tokens": 1024}
+    drafted = mb.model("llama-3.1-8b", n_mtp_layer=1).serve("h100", settings, draft="mtp")
+    of_layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+    head = 2 * (of_layer - 4096 + 2 * 4096 * 4096)
+    assert head < terms(drafted)["layers that draft"] < 1.0001 * head
+    alone = mb.model("llama-3.1-8b").serve("h100", settings).of_device
+    assert drafted.of_device.block_bytes * 32 == alone.block_bytes * 33
+
+
 def test_a_draft_has_the_vocabulary_of_its_model():
     """vLLM 0.30 refuses Qwen2.5 0.5B (151,936) for Qwen2.5 7B (152,064); llama.cpp does not."""
     model = mb.model("qwen-2.5-7b")
