@@ -20,6 +20,7 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 CLASSES = ROOT / "configs" / "huggingface"
 IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
+WITHOUT_SETTING = ROOT / "configs" / "names_without_setting.yaml"
 READ_BY_NAME = {
     "report/ratios.py": ROOT / "configs" / "gpu_readings.yaml",
     "compare/recorded_peaks.py": ROOT / "configs" / "gpu_recordings.json",
@@ -112,7 +113,7 @@ def uses(here: Path) -> frozenset[Path]:
     if here == LIBRARY / "huggingface" / "classes.py":
         files |= {file for file in CLASSES.rglob("*") if file.is_file()}
     if here == LIBRARY / "common" / "suggestions.py":
-        files |= {FIELD_NAMES}
+        files |= {FIELD_NAMES, WITHOUT_SETTING}
     name = here.relative_to(LIBRARY).as_posix() if here.is_relative_to(LIBRARY) else ""
     if name in READ_BY_NAME:
         files |= {READ_BY_NAME[name]}
