@@ -152,7 +152,10 @@ class Predictions(Frames):
             for note in self.model.base.notes
             if note.about != "serving" or self.run.cache_layout == "paged"
         ]
-        return [note.text for note in notes if not (is_class and note.is_of_our_modules)]
+        lines = [note.text for note in notes if not (is_class and note.is_of_our_modules)]
+        if left_out := self.model.base.left_out:
+            lines.append(f"only the language model: what reads images has {left_out:,} parameters")
+        return lines
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add the settings of the run to what depends on them, and why its kernel is math."""

@@ -240,15 +240,12 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
         raise InputError([f"MODEL = {show(name)}: of several owners; allowed: {', '.join(whole)}"])
     for shape_name, base in whole.items():
         model = cast(Model, base.model)
-        lines = [f"has the shape of {base.name} ({model.same_shape_source})"]
+        line = f"has the shape of {base.name} ({model.same_shape_source})"
         label = f"{name} (shape of {base.label})"
         n_ctx = _of_name(model.contexts or {}, shape_name)
         fields = base.fields | ({"n_ctx": n_ctx} if n_ctx else {})
-        if left_out := _of_name(model.left_out, shape_name):
-            lines.append(
-                f"only its language model; what reads images: {left_out:,} parameters more"
-            )
-        notes = *base.notes, *map(Note, lines)
+        left_out = _of_name(model.left_out, shape_name)
+        notes = *base.notes, Note(line)
         return base._replace(name=name, label=label, fields=fields, notes=notes, left_out=left_out)
     return None
 

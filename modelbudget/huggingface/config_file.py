@@ -75,13 +75,8 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
 def _of_text(text: nested_text_config.TextPart, config: dict[str, Any]) -> Configured:
     """Translate the config of a language model, and count the parts beside it."""
     read = _with_formula(text.class_name, text.config)
-    notes = [text.note]
-    n = other_parts.parameters(config, text.left_out, read.fields["d_model"])
-    if n:
-        notes.append(
-            Note(f"{', '.join(text.left_out)} and what connects them: {n:,} parameters more")
-        )
-    return read._replace(notes=[*notes, *read.notes], left_out=n or 0)
+    left_out = other_parts.parameters(config, text.left_out, read.fields["d_model"])
+    return read._replace(notes=[text.note, *read.notes], left_out=left_out or 0)
 
 
 def as_class(class_name: str, config: dict[str, Any], mistakes: list[str]) -> Configured:
