@@ -154,7 +154,7 @@ ONE_MISTAKE = {
     "a number of devices given twice": (GOOD + "layouts: [8, 4, 8]", ["contains 8 2 times"]),
     "a format that resembles none": (
         "base: palm-8b\ngrid: {weights: [none]}",
-        ["grid.weights[0] = 'none': unknown (allowed: dtype, ", "; all 56 are in workflow/"],
+        ["grid.weights[0] = 'none': unknown (allowed: dtype, ", "; all 73 are in workflow/"],
     ),
     "several bases": ("base: [palm, gpt-2]\ngrid: {tied: [true]}", ["as grid: {base: [a, b]}"]),
     "two points of one label": (
