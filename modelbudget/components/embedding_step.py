@@ -170,7 +170,9 @@ def backward(a: Fields, r: Run) -> Timeline:
     beside, of_places = (
         positive(n_taken - UNSORTED)
         * sorted_rows_bytes(n_taken, n_taken + n_rows - largest(n_taken, n_rows), d, size)
-        for n_taken, n_rows, d in ((n, a.n_vocab, width), (r.length, a.n_ctx, a.d_model))
+        for n_taken, n_rows, d in (
+            (n, a.n_vocab * r.tensor_parallel, width), (r.length, a.n_ctx, a.d_model),
+        )  # fmt: skip
     )
     of_places = is_learned * of_places
     return [

@@ -141,11 +141,19 @@ def embedding(weight: Tensor, places: Tensor) -> Tensor:
 @operation
 def embedding_dense_backward(shape, dtype: str, n) -> Tensor:
     """Return the gradient of a table of which `n` rows were taken."""
-    y, (n_rows, width) = empty(shape, dtype), shape
-    if Active.tape.backend == "gpu" and n > UNSORTED:
-        beside = empty((sorted_rows_bytes(n, min(n, n_rows), width, BYTES[dtype]),), "bool")
-        del beside
+    y = empty(shape, dtype)
+    sort_rows(n, shape, dtype)
     return y
+
+
+def sort_rows(n, shape, dtype: str) -> None:
+    """Allocate for a while what CUDA's embedding_dense_backward has beside its result.
+
+    `n` rows were taken of a table of some shape.
+    """
+    n_rows, width = shape
+    if Active.tape.backend == "gpu" and n > UNSORTED:
+        empty((sorted_rows_bytes(n, min(n, n_rows), width, BYTES[dtype]),), "bool")
 
 
 def sorted_rows_bytes(n, n_distinct, width, size):

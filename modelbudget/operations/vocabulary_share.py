@@ -10,7 +10,7 @@ from __future__ import annotations
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.collectives import WholeGradient, all_reduce, summed
 from modelbudget.operations.elementwise import compare, masked_fill, to
-from modelbudget.operations.joining import embedding
+from modelbudget.operations.joining import embedding, sort_rows
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Tensor, empty
@@ -35,11 +35,11 @@ def rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Tensor:
     """Return rows of a matrix that n devices divide: zeros where others have them, then the sum."""
     is_elsewhere, places_in_share = _masked(places)
     node = start_node("embedding", [weight], [places])
-    y = empty((*places.shape, *weight.shape[1:]), weight.dtype)
+    y, n_taken = empty((*places.shape, *weight.shape[1:]), weight.dtype), places.numel()
     del places_in_share
 
     def gradients(saved, g):
-        return _gradient_of_all_rows(weight, n)
+        return _gradient_of_all_rows(weight, n, n_taken)
 
     finish_node(node, y, gradients)
     zero = empty((), weight.dtype)
@@ -48,8 +48,10 @@ def rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Tensor:
 
 
 @operation
-def _gradient_of_all_rows(weight: Tensor, n) -> Tensor:
-    return WholeGradient(weight, n)
+def _gradient_of_all_rows(weight: Tensor, n, n_taken) -> Tensor:
+    gradient, (n_rows, width) = WholeGradient(weight, n), weight.shape
+    sort_rows(n_taken, (n * n_rows, width), weight.dtype)
+    return gradient
 
 
 @operation

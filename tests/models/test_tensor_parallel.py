@@ -61,6 +61,15 @@ def test_a_program_makes_each_allocation_in_order(name, sequence):
     assert not first_difference(allocations(a, run), traced_of_rank(a, run))
 
 
+@pytest.mark.parametrize("devices", [2, 4])
+def test_rows_that_cuda_sorts_are_of_the_whole_vocabulary(devices):
+    """More than 3,072: only this sees what `embedding_dense_backward` has beside its result."""
+    a = Decoder(**SMALL | SHAPES["Llama"] | {"n_vocab": 8192, "n_layer": 1})
+    run = RunConfig(batch=25, length=128, dtype="bfloat16", tensor_parallel=devices)
+    assert not first_difference(allocations(a, run), traced_of_rank(a, run))
+    assert agree(a, run)
+
+
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("name", ["Llama", "Gemma 2"])
 def test_a_checkpoint_keeps_sums_over_devices(name, sequence):
