@@ -95,9 +95,9 @@ class Series(Provenance):
 class Base(NamedTuple):
     """The start of a sweep: a family, fields already set, and expressions for derived fields.
 
-    `path` is the file of a named model. `notes` are those of its config.json, and `config` has its
-    keys, as JSON, if its class can be built from them. `left_out`: parameters of other parts than
-    the language model that is counted.
+    `path` is the file of a named model or series. `notes` are those of its config.json, and
+    `config` has its keys, as JSON, if its class can be built from them. `left_out`: parameters of
+    other parts than the language model that is counted.
     """
 
     name: str
@@ -285,7 +285,8 @@ def _shared(path: Path, series: Series) -> list[Base]:
     if series.family is None:
         return []
     family, name = families()[series.family], series.transformers
-    return [Base(path.stem, series.title, family, series.fields, series.derive, transformers=name)]
+    fields, rules = series.fields, series.derive
+    return [Base(path.stem, series.title, family, fields, rules, transformers=name, path=path)]
 
 
 def _named(path: Path, series: Series, name: str, model: Model) -> Base:

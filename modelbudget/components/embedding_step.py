@@ -167,12 +167,11 @@ def backward(a: Fields, r: Run) -> Timeline:
     )
     unread = factorised * narrow + (1 - factorised) * states
     width = embedding.width(a)
+    n_vocab = a.n_vocab * r.tensor_parallel  # the gradient is of the rows of all devices
     beside, of_places = (
         positive(n_taken - UNSORTED)
         * sorted_rows_bytes(n_taken, n_taken + n_rows - largest(n_taken, n_rows), d, size)
-        for n_taken, n_rows, d in (
-            (n, a.n_vocab * r.tensor_parallel, width), (r.length, a.n_ctx, a.d_model),
-        )  # fmt: skip
+        for n_taken, n_rows, d in ((n, n_vocab, width), (r.length, a.n_ctx, a.d_model))
     )
     of_places = is_learned * of_places
     return [

@@ -75,7 +75,8 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
 def _of_text(text: nested_text_config.TextPart, config: dict[str, Any]) -> Configured:
     """Translate the config of a language model, and count the parts beside it."""
     read = _with_formula(text.class_name, text.config)
-    left_out = other_parts.parameters(config, text.left_out, read.fields["d_model"])
+    d_model = read.fields.get("d_model")
+    left_out = other_parts.parameters(config, text.left_out, d_model) if d_model else None
     return read._replace(notes=[text.note, *read.notes], left_out=left_out or 0)
 
 

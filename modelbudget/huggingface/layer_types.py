@@ -72,16 +72,21 @@ def _layers_by_number(translation: Translation, values: dict) -> list[str]:
     first, full = translation.attention_counts_from, mixers_of_types(translation)["full_attention"]
     for key, mixer in translation.attention_at.items():
         if isinstance(indices := values[key], list):
-            n_layer = range(values["num_hidden_layers"])
-            return [full if i + first in indices else mixer for i in n_layer]
+            return [full if i + first in indices else mixer for i in _layers(values)]
     return []
+
+
+def _layers(values: dict) -> range:
+    """Return the numbers of the layers; none if a file has no number of them, which is refused."""
+    n_layer = values["num_hidden_layers"]
+    return range(n_layer if isinstance(n_layer, int) else 0)
 
 
 def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) -> list[int]:
     """Return 1 for each layer with RoPE and 0 for the others; nothing if all of them have it."""
     if not translation.rope_layers:
         return []
-    given, n_layer = values[NO_ROPE], range(values["num_hidden_layers"])
+    given, n_layer = values[NO_ROPE], _layers(values)
     interval = values[NO_ROPE_INTERVAL]
     if not given and isinstance(interval, int) and interval > 0:
         return [int((i + 1) % interval != 0) for i in n_layer]

@@ -197,7 +197,7 @@ def _check_layouts(checked: CheckedSweep) -> None:
 
 
 def check_models(catalogue: Catalogue) -> None:
-    """Raise InputError with every mistake in the fields of named models.
+    """Raise InputError with every mistake in the fields of named models, and in classes of series.
 
     Models that no sweep uses are checked too, since the report contains them. A mistake shared by
     several models of a file is reported once.
@@ -206,6 +206,9 @@ def check_models(catalogue: Catalogue) -> None:
     for base in catalogue.bases.values():
         for line in _mistakes(base) if base.model else ():
             models.setdefault((base.path, line), []).append(f"models.{base.name}")
+    for base in catalogue.bases.values():
+        for line in wrong_class(base) if not base.model else ():
+            models.setdefault((base.path, line), [base.name])
     if models:
         raise InputError([_line(path, line, names) for (path, line), names in models.items()])
 

@@ -14,6 +14,7 @@ from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.cached_classes import count_all
+from modelbudget.plan.chosen_sweeps import check_models
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.derive import named_architecture
@@ -189,4 +190,4 @@ def test_a_class_that_is_not_known_is_refused(tmp_path):
         "title: t\nfamily: decoder\ntransformers: LlamaForCasualLM\n"
     )
     with pytest.raises(InputError, match=r"LlamaForCasualLM.*did you mean LlamaForCausalLM\?"):
-        Catalogue(tmp_path)
+        check_models(Catalogue(tmp_path))
