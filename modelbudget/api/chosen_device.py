@@ -54,7 +54,7 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
 
 
 def left_out_bytes(model: ChosenModel, chosen: Mapping[str, Any]) -> int:
-    """Return the weights, in the run's dtype, of what a file has beside its language model."""
+    """Return the weights, in the run's dtype, of the parts of a file that are no language model."""
     if not model.base.left_out:
         return 0
     return model.base.left_out * bytes_of(model.with_run(chosen)[1].dtype)

@@ -179,13 +179,13 @@ def serve(
         run = run.model_copy(update={"drafted_tokens": run.drafted_tokens or has_mtp})
     if draft != MTP and has_mtp:
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
-    beside = [Term("reserve", margin.bytes, "read", margin.source)]
+    others = [Term("reserve", margin.bytes, "read", margin.source)]
     if model.base.left_out and tensors is None:
-        beside.insert(0, _left_out(model.base.left_out, run))
+        others.insert(0, _left_out(model.base.left_out, run))
     try:
         of_file = _of_gguf(tensors, run, is_mapped) if tensors is not None else None
         of_draft = _draft(draft, architecture, run)
-        of_device = served(architecture, run, device.bytes, beside, of_draft, of_file)
+        of_device = served(architecture, run, device.bytes, others, of_draft, of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
     of_format = None if tensors is None else file.format if file else GGUF
@@ -208,7 +208,7 @@ def serve(
 
 
 def _left_out(n_parameters: int, run: RunConfig) -> Term:
-    """Return the weights beside a language model: each device has all of them, or a share."""
+    """Return the weights of what reads images: each device has all of them, or a share."""
     from modelbudget.predict.serve import Term
 
     n_bytes = n_parameters * bytes_of(run.dtype)

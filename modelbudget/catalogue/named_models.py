@@ -27,7 +27,7 @@ from modelbudget.huggingface.run_settings import Note
 KEYS = "workflow/schemas/model.schema.json"
 FAMILIES = "modelbudget/families"
 RELEASED = "released"
-"""Folder beside that of the catalogue with models that are known by name alone."""
+"""Folder next to that of the catalogue with models that are known by name alone."""
 Value = bool | int | str
 Fields = dict[str, Value]
 

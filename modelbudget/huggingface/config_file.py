@@ -32,7 +32,7 @@ class Configured(NamedTuple):
     `run` has the fields of the run that the file gives, and `notes` what a reader must know.
     `config` is what the class is built from: the keys of the file, or of the language model in it,
     as JSON. None without a formula, since then they are in the fields. `left_out`: parameters of
-    the file's other parts, beside a language model; 0 where they are not known.
+    the file's parts that are no language model; 0 where they are not known.
     """
 
     family: str
@@ -73,7 +73,7 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
 
 
 def _of_text(text: nested_text_config.TextPart, config: dict[str, Any]) -> Configured:
-    """Translate the config of a language model, and count the parts beside it."""
+    """Translate the config of a language model, and count the other parts."""
     read = _with_formula(text.class_name, text.config)
     d_model = read.fields.get("d_model")
     left_out = other_parts.parameters(config, text.left_out, d_model) if d_model else None

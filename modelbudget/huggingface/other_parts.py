@@ -1,4 +1,4 @@
-"""Parameters of what a model has beside its language model: an encoder of images, a connector.
+"""Parameters of the parts of a model that are no language model: encoder of images, connector.
 
 `configs/huggingface/other_parts.yaml` has them as expressions; tests compare them with the classes
 of transformers.
@@ -52,9 +52,10 @@ def other_parts() -> OtherParts:
 
 
 def parameters(config: Mapping[str, Any], left_out: list[str], d_model: int) -> int | None:
-    """Return the parameters beside a language model of this width; None if they are not known.
+    """Return the parameters of the other parts than a language model; None if they are not known.
 
-    `config`: that of the whole. `left_out`: its keys with the configs of other parts.
+    `config`: that of the whole. `left_out`: its keys with the configs of other parts. `d_model`:
+    width of the language model.
     """
     whole = other_parts().wholes.get(config["model_type"])
     if whole is None or left_out != [OF_IMAGES]:

@@ -147,7 +147,7 @@ def embedding_dense_backward(shape, dtype: str, n) -> Tensor:
 
 
 def sort_rows(n, shape, dtype: str) -> None:
-    """Allocate for a while what CUDA's embedding_dense_backward has beside its result.
+    """Allocate for a while what CUDA's embedding_dense_backward needs besides its result.
 
     `n` rows were taken of a table of some shape.
     """

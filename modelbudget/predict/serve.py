@@ -143,13 +143,13 @@ def served(
     a: Architecture,
     run: RunConfig,
     memory: int,
-    beside: Sequence[Term],
+    others: Sequence[Term],
     draft: Draft | None = None,
     of_file: Term | None = None,
 ) -> Served:
     """Solve for the requests of `length` tokens that fit a device. Raises ValueError.
 
-    `beside`: what else the device holds; `of_file`: the weights, where a file has them as the
+    `others`: what else the device holds; `of_file`: the weights, where a file has them as the
     engine loads them.
     """
     usable = ceil_div(run.utilisation * memory, 100)
@@ -161,7 +161,7 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    terms += [_forward(_without_mtp(a), run), *beside]
+    terms += [_forward(_without_mtp(a), run), *others]
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)

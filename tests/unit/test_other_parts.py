@@ -1,4 +1,4 @@
-"""Parameters beside a language model: against the classes of transformers and published files.
+"""Parameters of what is no language model: against the classes of transformers and published files.
 
 Only these see a size, a bias or a norm of an encoder of images that is left out or counted twice.
 """
@@ -188,7 +188,7 @@ def test_as_many_parameters_as_published_where_the_language_model_has_no_name(tm
         assert of_text.predict("parameters").total + of_text.base.left_out == published
 
 
-def test_what_reads_images_is_loaded_beside_the_language_model():
+def test_what_reads_images_takes_room_too():
     """In what serves and in what fits: 676,550,144 numbers of two bytes are neither's room."""
     of_text, of_whole = model("qwen-2.5-7b"), model("Qwen/Qwen2.5-VL-7B-Instruct")
     settings = {"length": 1024, "n_ctx": 32768, "dtype": "bfloat16"}
