@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.expressions import Expression
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.huggingface.classes import FOLDER, SECTIONS, Formula
@@ -69,16 +70,17 @@ def parameters(config: Mapping[str, Any], left_out: list[str], d_model: int) -> 
     values = dict(_values(config)) | dict(_values(encoder.defaults)) | dict(_values(of_images))
     values["d_model"] = d_model
     try:
-        return encoder.count(values) + whole.count(values)
-    except ValueError:  # a size is missing, or no number
+        n = encoder.count(values) + whole.count(values)
+    except ValueError:  # a size is missing, or no whole number
         return None
+    return n if 0 < n <= MAX_COUNT else None
 
 
-def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Yield numbers, switches and words; of a list its first number, and its length as n_KEY."""
+def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of keys; of a list its first one, and its length as n_KEY."""
     for key, value in config.items():
         if isinstance(value, list):
             yield f"n_{key}", len(value)
-            value = value[0] if value else None
-        if isinstance(value, int | str):
+            yield key, value[0] if value else None
+        else:
             yield key, value

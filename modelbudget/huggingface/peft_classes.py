@@ -7,6 +7,8 @@ from modelbudget.common.strict import Strict, read_strict
 
 
 class PeftClasses(Strict):
+    """Model types whose matrices PEFT adapts several in one, and those whose experts it reaches."""
+
     packed: dict[str, list[str]]
     experts_reached: list[str]
 

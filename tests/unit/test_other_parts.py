@@ -9,6 +9,7 @@ from random import Random
 import pytest
 import torch
 
+from modelbudget.api.explaining import explain
 from modelbudget.api.model import model
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.other_parts import OF_IMAGES, other_parts, parameters
@@ -209,7 +210,34 @@ def test_parts_that_are_not_known_are_not_counted():
             {"model_type": "gemma3", OF_IMAGES: images, "audio_config": {}},
             [OF_IMAGES, "audio_config"],
         ),
-        ({"model_type": "gemma3", OF_IMAGES: images | {"patch_size": "14"}}, [OF_IMAGES]),
+        *(
+            ({"model_type": "gemma3", OF_IMAGES: images | size}, [OF_IMAGES])
+            for size in (
+                {"patch_size": "14"},
+                {"patch_size": 0},
+                {"patch_size": []},
+                {"hidden_size": 1.5},
+                {"hidden_size": -5},
+                {"hidden_size": 10**60},
+                {"hidden_size": None},
+            )
+        ),
         ({"model_type": "ovis2", OF_IMAGES: images}, [OF_IMAGES]),
     ):
         assert parameters(config, left_out, 8) is None
+
+
+def test_a_log_and_an_answer_name_what_reads_images(tmp_path):
+    """A line of vLLM 0.10, of which the language model alone left 1.4 GiB without a name."""
+    of_whole = model("Qwen/Qwen2.5-VL-7B-Instruct")
+    lines = of_whole.predictions(["parameters"]).notes_of_file
+    assert any("reads images has 676,550,144 parameters" in line for line in lines)
+    log = tmp_path / "server.log"
+    log.write_text(
+        "INFO core.py Initializing a V1 LLM engine with config: "
+        "model='Qwen/Qwen2.5-VL-7B-Instruct', dtype=torch.bfloat16\n"
+        "INFO gpu_model_runner.py Model loading took 15.6271 GiB and 119.639792 seconds\n"
+    )
+    (weights,) = (line for line in explain(log).lines if line.name == "weights")
+    assert "1.26 GiB what reads images" in weights.explained
+    assert 0 < weights.unexplained < 0.16 * 2**30  # its buffers of images
