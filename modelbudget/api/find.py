@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from modelbudget.catalogue import named_models
+from modelbudget.catalogue.copies import copy_of
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
@@ -61,6 +62,8 @@ def find(name: str) -> Base:
     try:
         base = named_models.find(CATALOGUE, name)
     except ValueError:
+        if copy := copy_of(CATALOGUE, name):
+            return copy
         names = named_models.names_of_models(CATALOGUE)
         series = named_models.of_series(CATALOGUE, name)  # smollm3 is smollm-3, of one model
         begun: dict[str, str] = {}  # model → its first name that begins so

@@ -159,7 +159,7 @@ def names_of_models(folder: Path) -> dict[str, Base]:
     """Return each name of a model, without that of its owner, and the model."""
     models = [(base, base.model) for base in all_models(folder) if base.model]
     return {
-        _without_owner(name): base
+        without_owner(name): base
         for base, model in models
         for name in (base.name, *model.same_shape)
     }
@@ -180,14 +180,10 @@ def find(folder: Path, name: str) -> Base:
     if base := find_by_name(folder, name):
         return base
     catalogues = Catalogue(folder), Catalogue(folder.with_name(RELEASED))
-    copied = re.sub("-gguf$", "", _without_owner(name), flags=re.IGNORECASE)
-    is_path = "/" in name and Path(name).parent.is_dir()  # of a folder that is missing there
-    for spelled in (name,) if is_path else dict.fromkeys((name, copied)):
-        for catalogue in catalogues:
-            for known in catalogue.spellings():
-                if as_spelled(spelled) in (as_spelled(known), as_spelled(_without_owner(known))):
-                    of_name = catalogue[known]
-                    return of_name if spelled == name else _copy(of_name, name)
+    for catalogue in catalogues:
+        for known in catalogue.spellings():
+            if as_spelled(name) in (as_spelled(known), as_spelled(without_owner(known))):
+                return catalogue[known]
     return catalogues[0][name]
 
 
@@ -211,14 +207,6 @@ def _files(folder: Path) -> list[Path]:
     return [*yaml_files(folder), *yaml_files(folder.with_name(RELEASED))]
 
 
-def _copy(base: Base, name: str) -> Base:
-    """Return a model under the name of another owner's copy of it, as a page of GGUF files is."""
-    line = f"taken for {base.name}, by its name; its own config.json was not read"
-    has_name = base.label.startswith(base.name)
-    label = f"{name}{base.label.removeprefix(base.name)}" if has_name else f"{name} ({base.label})"
-    return base._replace(name=name, label=label, notes=(*base.notes, Note(line)))
-
-
 def of_same_shape(folder: Path, name: str) -> Base | None:
     """Return the model whose shape a model of another name has, under that name.
 
@@ -233,7 +221,7 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
         shape_name: base
         for base in bases
         for shape_name in (base.model.same_shape if base.model else ())
-        if name.casefold() in (shape_name.casefold(), _without_owner(shape_name).casefold())
+        if name.casefold() in (shape_name.casefold(), without_owner(shape_name).casefold())
     }
     whole = {n: base for n, base in named.items() if n.casefold() == name.casefold()} or named
     if len({base.name for base in whole.values()}) > 1:
@@ -255,7 +243,7 @@ def _of_name(numbers: Mapping[str, int], name: str) -> int:
     return next((n for part, n in numbers.items() if part in name), 0)
 
 
-def _without_owner(name: str) -> str:
+def without_owner(name: str) -> str:
     """Return the name of a model on huggingface.co without that of its owner."""
     return name.rpartition("/")[2]
 

@@ -64,7 +64,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("lock gpt-2-124m -o .", ".: a folder; allowed: a file to write"),
         ("measure gpt-2-124m --device tpu", "'meta', 'auto', 'cpu', 'cuda'"),
         ("llama-5-8b", "did you mean llama-3-8b?"),
-        ("google/gemma-3-4b-it-AWQ", "no published model here; the nearest is gemma-3-4b; if "),
+        ("google/gemma-3-4b-it-GPTQ", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
         ("llama-3-8b --trainer --fit h100", "--trainer: no value; write --trainer dpo|grpo"),
         ("llama-3-8b --trainer dpo --fit", "--fit: no value; write --fit ACCELERATOR"),
@@ -293,8 +293,45 @@ def test_a_copy_of_a_model_is_taken_for_it_by_name(name, as_model, n_ctx):
     assert base.label.startswith(f"{name} (")
     assert base.fields == find(as_model).fields | {"n_ctx": n_ctx}
     assert "by its name; its own config.json was not read" in base.notes[-1].text
-    with pytest.raises(mb.InputError, match="nearest is qwen-3-8b"):
-        find("Qwen/Qwen3-8B-AWQ")  # whose config.json has the format
+
+
+@pytest.mark.parametrize(
+    ("name", "as_model", "weights"),
+    [
+        ("Qwen/Qwen3-8B-AWQ", "Qwen/Qwen3-8B", "awq"),
+        ("Qwen2.5-72B-Instruct-GPTQ-Int8", "Qwen/Qwen2.5-72B-Instruct", "gptq-8bit"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen/Qwen3-30B-A3B-Instruct-2507", "fp8-block"),
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8-channel"),
+        ("RedHatAI/Mistral-7B-Instruct-v0.3-quantized.w4a16", "mistral-7b-v0.3", "int4-group"),
+        ("neuralmagic/gemma-2-9b-it-quantized.w8a8", "gemma-2-9b", "int8-channel"),
+        ("unsloth/gemma-2-9b-it-bnb-4bit", "gemma-2-9b", "bnb-4bit-double"),
+        ("mlx-community/Qwen3-8B-MLX-6bit", "Qwen/Qwen3-8B", "mlx-6bit"),
+    ],
+)
+def test_the_name_of_a_copy_says_its_format(name, as_model, weights):
+    """All were answered by how to download their config.json."""
+    base = find(name)
+    assert base.fields == find(as_model).fields | {"weights": weights}
+    assert f"with weights {weights}, which " in base.notes[-1].text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TheBloke/Mistral-7B-Instruct-v0.2-GPTQ",  # of several formats, one a branch
+        "unsloth/Qwen3-8B-unsloth-bnb-4bit",  # whose exceptions differ from model to model
+        "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",  # so do its gates
+        "someone/Qwen3-8B-FP8",  # one of several libraries
+    ],
+)
+def test_a_name_that_leaves_the_format_open_is_no_model(name):
+    with pytest.raises(mb.InputError, match="if huggingface"):
+        find(name)
+
+
+@pytest.mark.parametrize("name", ["qwen3:8b-q4_K_M", "qwen3:8b-fp16", "Qwen3-8B-Chat"])
+def test_a_tag_or_a_tuned_model_is_taken_for_the_model(name):
+    assert find(name).fields == find("qwen-3-8b").fields
 
 
 def test_a_folder_that_is_missing_is_no_copy_of_a_model(tmp_path, monkeypatch):

@@ -73,6 +73,14 @@ PUBLISHED = {
 }
 
 
+def test_a_copy_has_the_bytes_of_its_file_by_its_name():
+    """Only this asks whether a tool's defaults are those of files that people download."""
+    name, (*_, group, published) = next(iter(PUBLISHED.items()))
+    model = mb.model(name.split()[0])
+    header = header_bytes(llama_tensors(model.architecture, group, False), {"format": "pt"})
+    assert model.predict("parameter_bytes", {"dtype": "float16"}).total == published - header
+
+
 @pytest.mark.parametrize(("size", "n_vocab", "weights", "group", "published"), PUBLISHED.values(),
                          ids=PUBLISHED)  # fmt: skip
 def test_published_files_to_the_byte(size, n_vocab, weights, group, published):

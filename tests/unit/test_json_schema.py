@@ -40,7 +40,7 @@ PLAIN = {
 """Fields whose names say what they are."""
 OF_NO_SCHEMA = (
     "architecture.adapter_methods", "architecture.optimizers", "architecture.stored_formats",
-    "catalogue.implementations", "catalogue.memory_margins",
+    "catalogue.copies", "catalogue.implementations", "catalogue.memory_margins",
     "catalogue.published_readings", "catalogue.published_scaling", "huggingface.classes",
     "huggingface.peft_classes",
 )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Copies of published models, by their names: reads `configs/names_of_copies.yaml`."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from modelbudget.catalogue.named_models import Base, find, without_owner
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+from modelbudget.huggingface.run_settings import Note
+
+NAMES = CONFIGS / "names_of_copies.yaml"
+
+
+class Format(Strict):
+    """Names of copies in one format; `name` is a regular expression."""
+
+    name: str
+    tool: str
+    weights: str | None = None
+
+
+class NamesOfCopies(Strict):
+    """Formats, and what tuned models add to a name."""
+
+    copies: list[Format]
+    tuned: list[str]
+
+
+def copy_of(folder: Path, name: str) -> Base | None:
+    """Return the model of which another owner has a copy under a name, with the copy's format.
+
+    None for a name that no model's is in. Raises InputError.
+    """
+    if "/" in name and Path(name).parent.is_dir():  # a file or folder that is missing there
+        return None
+    names = read_strict(NAMES, NamesOfCopies)
+    matches = ((re.fullmatch(known.name, name, re.IGNORECASE), known) for known in names.copies)
+    copied, known = next(((match[1], known) for match, known in matches if match), (name, None))
+    for model in _untuned(without_owner(copied), names.tuned):
+        try:
+            base = find(folder, model)
+        except ValueError:
+            continue
+        return _copy(base, name, known)
+    return None
+
+
+def _untuned(name: str, tuned: list[str]) -> Iterator[str]:
+    """Yield a name, and what is left of that of a tuned model."""
+    yield name
+    yield from (name[: -len(end)] for end in tuned if name.casefold().endswith(end))
+
+
+def _copy(base: Base, name: str, known: Format | None) -> Base:
+    """Return a model under the name of its copy."""
+    has_name = base.label.startswith(base.name)
+    label = f"{name}{base.label.removeprefix(base.name)}" if has_name else f"{name} ({base.label})"
+    run, with_weights = {}, ""
+    if known and known.weights:
+        run = {"weights": known.weights}
+        with_weights = f" with weights {known.weights}, which {known.tool} writes"
+    line = f"taken for {base.name}{with_weights}, by its name; its own config.json was not read"
+    notes = *base.notes, Note(line)
+    return base._replace(name=name, label=label, fields=base.fields | run, notes=notes)
