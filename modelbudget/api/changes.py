@@ -115,7 +115,7 @@ def changes(
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
     """Yield the changes of a purpose, and the format in which the weights were released."""
     yield from (candidate for candidate in candidates() if candidate.purpose == purpose)
-    released = model.base.model and model.base.model.released_weights
+    released = model.base.released_weights
     if purpose == "inference" and released:
         yield Candidate(text="weights as released", when="weights = 'dtype'",
                         set={"weights": released}, on_cuda=True)  # fmt: skip

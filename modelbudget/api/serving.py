@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from modelbudget.common.errors import InputError
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.gguf import GgufFile
+    from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.files.gguf_header import GgufTensor
     from modelbudget.huggingface.checkpoint_files import Tensor
@@ -30,9 +31,9 @@ OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
+"""Name of a draft: the model's own layers that predict further tokens."""
 WITHOUT_MODEL = ("ngram", "suffix")
 """Methods of vLLM's speculative decoding that have no model."""
-"""Name of a draft: the model's own layers that predict further tokens."""
 
 
 @dataclass(frozen=True)
@@ -137,74 +138,108 @@ def serve(
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import run_of
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators, "--fit" if file else "--serve")
-    is_mapped = device.platform == "mps"
     margin = memory_margins().on(device.platform, reserve_of(reserve)).reserve
     chosen = {**model.chosen, **fields_of(settings)}
-    tensors = file and file.tensors
-    if model.weights is not None and model.weights.name.endswith(GGUF):
-        tensors = _tensors_of(model.weights)
-    usual: dict[str, Any] = {"cache_layout": "paged"} if tensors is None else OF_LLAMA
-    stored_dtype = {**model.base.fields, **model.base.derive}.get("dtype")
-    in_half = {"dtype": "bfloat16" if device.has_flash else "float16"}
-    is_cast = stored_dtype == "float32" and tensors is None and "dtype" not in chosen
-    if stored_dtype is None or is_cast:
-        usual = usual | in_half
-    released = model.base.model and model.base.model.released_weights
-    if tensors is None and released:
-        usual = usual | {"weights": released}
-    tensor_parallel = chosen.pop("tensor_parallel", devices)
-    expert_parallel = chosen.pop("expert_parallel", 1)
-    if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
-        raise InputError(
-            [f"--devices {devices}: tensor_parallel = {tensor_parallel}, expert_parallel = "
-             f"{expert_parallel}; allowed: a tensor_parallel that divides them, and an "
-             "expert_parallel of 1 or the same"])  # fmt: skip
-    of_devices = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
-    architecture, run = run_of(model, {**usual, **chosen})
-    run = run.model_copy(update=of_devices)
+    tensors = _tensors(model, file)
+    is_file = tensors is not None
+    fields = _settings_of_engine(model, device, is_file) | chosen
+    architecture, run = _run_of_engine(model, fields, devices)
     if architecture.reads_all_at_once:
         keeps = f"{architecture.name()} keeps no cache to serve from"
         once = f"its inference is one pass over all tokens: --fit {name} --inference"
         raise InputError([f"{model.name}: {keeps}; {once}"])
     _refuse_unknown(model, run)
-    has_mtp = getattr(architecture, "n_mtp_layer", 0)
-    if draft == MTP and not has_mtp:
-        raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
-                          "the name of a model, or --set n_mtp_layer=1"])  # fmt: skip
-    if draft == MTP:
-        run = run.model_copy(update={"drafted_tokens": run.drafted_tokens or has_mtp})
-    if draft != MTP and has_mtp:
-        architecture = architecture.model_copy(update={"n_mtp_layer": 0})
+    architecture, run = _with_draft(model, architecture, run, draft)
     others = [Term("reserve", margin.bytes, "read", margin.source)]
-    if model.base.left_out and tensors is None:
+    if model.base.left_out and not is_file:
         others.insert(0, _left_out(model.base.left_out, run))
     try:
-        of_file = _of_gguf(tensors, run, is_mapped) if tensors is not None else None
+        of_file = None if tensors is None else _of_gguf(tensors, run, device.platform == "mps")
         of_draft = _draft(draft, architecture, run)
         of_device = served(architecture, run, device.bytes, others, of_draft, of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
-    of_format = None if tensors is None else file.format if file else GGUF
-    n_replica = devices // tensor_parallel
-    notes = line_of_positions({**model.base.fields, **chosen}, run.length)
-    if getattr(architecture, "n_encoder_layer", 0):
-        target = f"a target of {target_tokens(run):,} (target_length)"
-        notes += (f"a request has a source of {run.length:,} tokens, and {target}",)
-    if is_cast:
-        notes += (f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32",)
-    if tensors is None and released and "weights" not in chosen:
-        notes += (f"weights: {released}, as released; in {run.dtype}: --weights dtype",)
-    if model.base.left_out and tensors is None:
-        notes += (
-            "weights for images: what an engine keeps and computes for an image is not counted",
-        )
     is_rotary = getattr(architecture, "position", "") == "rotary"
-    n_ctx = getattr(architecture, "n_ctx", None) if is_rotary else None
-    return Serving(model.label, device, devices, n_replica, run, of_device, of_format, notes, n_ctx)
+    return Serving(
+        model.label,
+        device,
+        devices,
+        devices // run.tensor_parallel,
+        run,
+        of_device,
+        file.format if file else GGUF if is_file else None,
+        tuple(_notes(model, architecture, run, chosen, is_file)),
+        getattr(architecture, "n_ctx", None) if is_rotary else None,
+    )
+
+
+def _settings_of_engine(model: ChosenModel, device: Accelerator, is_file: bool) -> dict[str, Any]:
+    """Return what an engine takes where nothing is chosen: llama.cpp of a file, else vLLM."""
+    settings: dict[str, Any] = OF_LLAMA if is_file else {"cache_layout": "paged"}
+    if _stored_dtype(model) in ((None,) if is_file else (None, "float32")):
+        settings = settings | {"dtype": "bfloat16" if device.has_flash else "float16"}
+    if model.base.released_weights and not is_file:
+        settings = settings | {"weights": model.base.released_weights}
+    return settings
+
+
+def _stored_dtype(model: ChosenModel) -> Any:
+    return {**model.base.fields, **model.base.derive}.get("dtype")
+
+
+def _run_of_engine(
+    model: ChosenModel, fields: dict[str, Any], devices: int
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run, on all devices if not on replicas of some."""
+    from modelbudget.api.class_answers import run_of
+
+    tensor_parallel = fields.pop("tensor_parallel", devices)
+    expert_parallel = fields.pop("expert_parallel", 1)
+    if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
+        raise InputError(
+            [f"--devices {devices}: tensor_parallel = {tensor_parallel}, expert_parallel = "
+             f"{expert_parallel}; allowed: a tensor_parallel that divides them, and an "
+             "expert_parallel of 1 or the same"])  # fmt: skip
+    shares = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
+    architecture, run = run_of(model, fields)
+    return architecture, run.model_copy(update=shares)
+
+
+def _with_draft(
+    model: ChosenModel, architecture: Architecture, run: RunConfig, draft: str | None
+) -> tuple[Architecture, RunConfig]:
+    """Return a model that drafts with its own layers for further tokens, or that has none."""
+    from modelbudget.predict.serve import without_mtp
+
+    n_layer = getattr(architecture, "n_mtp_layer", 0)
+    if draft == MTP and not n_layer:
+        raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
+                          "the name of a model, or --set n_mtp_layer=1"])  # fmt: skip
+    if draft == MTP:
+        tokens = {"drafted_tokens": run.drafted_tokens or n_layer}
+        return architecture, run.model_copy(update=tokens)
+    return without_mtp(architecture), run
+
+
+def _notes(
+    model: ChosenModel, a: Architecture, run: RunConfig, chosen: dict[str, Any], is_file: bool
+) -> Iterator[str]:
+    """Yield what a reader must know of what was taken and what is not counted."""
+    yield from line_of_positions({**model.base.fields, **chosen}, run.length)
+    if getattr(a, "n_encoder_layer", 0):
+        target = f"a target of {target_tokens(run):,} (target_length)"
+        yield f"a request has a source of {run.length:,} tokens, and {target}"
+    if is_file:
+        return
+    if _stored_dtype(model) == "float32" and "dtype" not in chosen:
+        yield f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32"
+    if (released := model.base.released_weights) and "weights" not in chosen:
+        yield f"weights: {released}, as released; in {run.dtype}: --weights dtype"
+    if model.base.left_out:
+        yield "weights for images: what an engine keeps and computes for an image is not counted"
 
 
 def _left_out(n_parameters: int, run: RunConfig) -> Term:
@@ -217,10 +252,13 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
     return Term("weights for images", n_bytes, "exact" if is_whole else "bounded", run.dtype, least)
 
 
-def _tensors_of(path: Path) -> Sequence[GgufTensor]:
+def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[GgufTensor | Tensor] | None:
+    """Return the tensors of a .gguf file: of the one that is the model, or that it would become."""
+    if model.weights is None or not model.weights.name.endswith(GGUF):
+        return file and file.tensors
     from modelbudget.files.gguf_header import read_header
 
-    return read_header(path).tensors
+    return read_header(model.weights).tensors
 
 
 def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: bool) -> Term:
@@ -260,7 +298,7 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
     config/speculative.py); llama.cpp translates its tokens.
     """
     from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.predict.serve import Draft
+    from modelbudget.predict.serve import Draft, without_mtp
 
     if name is None or name == MTP:
         return None
@@ -275,7 +313,5 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
     if run.cache_layout == "paged" and n_vocab != of.n_vocab:
         raise InputError([f"--draft {name}: n_vocab = {n_vocab:,}, and the model's {of.n_vocab:,}: "
                           "allowed: a draft with the same vocabulary, as vLLM asks"])  # fmt: skip
-    if getattr(architecture, "n_mtp_layer", 0):
-        architecture = architecture.model_copy(update={"n_mtp_layer": 0})
-    return Draft(draft.label, architecture,
-                 of_draft.model_copy(update={"tensor_parallel": run.tensor_parallel}))  # fmt: skip
+    shared = {"tensor_parallel": run.tensor_parallel}
+    return Draft(draft.label, without_mtp(architecture), of_draft.model_copy(update=shared))

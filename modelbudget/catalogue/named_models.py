@@ -113,6 +113,11 @@ class Base(NamedTuple):
     config: str | None = None
     left_out: int = 0
 
+    @property
+    def released_weights(self) -> str | None:
+        """The format in which a published model was released, if that is not its dtype."""
+        return self.model and self.model.released_weights
+
 
 def as_spelled(name: str) -> str:
     """Return a name without what people spell differently; dots stay, so that 1.7b is not 17b."""

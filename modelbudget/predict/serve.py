@@ -161,7 +161,7 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    terms += [_forward(_without_mtp(a), run), *others]
+    terms += [_forward(without_mtp(a), run), *others]
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
@@ -178,7 +178,7 @@ def served(
 
 def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     """Return the weights of a device, less those of layers on the host, and vLLM's RoPE table."""
-    a, of_mtp = _without_mtp(a), weight_bytes(a, run) if getattr(a, "n_mtp_layer", 0) else 0
+    a, of_mtp = without_mtp(a), weight_bytes(a, run) if getattr(a, "n_mtp_layer", 0) else 0
     n_bytes, note = weight_bytes(a, run), ""
     if run.host_layers:
         n_bytes = weight_bytes(_without_layers(a, run), run)
@@ -201,7 +201,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     return terms
 
 
-def _without_mtp(a: Architecture) -> Architecture:
+def without_mtp(a: Architecture) -> Architecture:
+    """Return a model without its layers for further tokens."""
     return a.model_copy(update={"n_mtp_layer": 0}) if getattr(a, "n_mtp_layer", 0) else a
 
 
@@ -218,7 +219,7 @@ def _without_layers(a: Any, run: RunConfig) -> Architecture:
 def _on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
     here = _without_layers(a, run) if run.host_layers else a
-    rank = rank_of(_without_mtp(here), run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(without_mtp(here), run.tensor_parallel, run.expert_parallel)
     alone = run.model_copy(update={"tensor_parallel": 1, "expert_parallel": 1})
     of_device = layer_caches(rank, alone)
     if n_ahead := getattr(a, "n_mtp_layer", 0):

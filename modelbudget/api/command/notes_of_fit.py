@@ -70,7 +70,7 @@ def served_by_engine(
     if fit is None or (is_mac and chosen != "dtype"):
         return []
     engine, formats = ("llama.cpp", [*GGUF]) if is_mac else ("an engine", [chosen])
-    released = model.base.model and model.base.model.released_weights
+    released = model.base.released_weights
     if fit.devices > 1 and chosen == "dtype" and not is_mac:
         formats += [released, *SERVED] if released else SERVED
     for weights in formats:
