@@ -146,10 +146,10 @@ def _cache_tokens(reading: Reading) -> Line:
     if room is None:
         what = "a line with the bytes for the cache (Available KV cache memory)"
         return reading.asked("tokens", what)
-    least = (room.n_bytes - room.rounding) // pages.block_bytes
-    most = (room.n_bytes + room.rounding) // pages.block_bytes
+    blocks = _blocks_in(room, pages)
+    least, most = blocks[0], blocks[-1]
     if len(pages.groups) > 1:
-        return _tokens_of_groups(reading, pages, (least, most))
+        return _tokens_of_groups(reading, blocks)
     n, more = divmod(number.n_bytes, pages.block_tokens or 1)
     text = f"{n:,} × {pages.block_tokens}" + (f" and {more} more" if more else "")
     if least <= n <= most and not more:
@@ -160,15 +160,45 @@ def _cache_tokens(reading: Reading) -> Line:
     return reading.line("tokens", text, "unexplained", unexplained, unexplained)
 
 
-def _tokens_of_groups(reading: Reading, pages: Pages, blocks: tuple[int, int]) -> Line:
-    """Tokens of layers in several groups: the requests that fit, times their length."""
+def _blocks_in(room: Number, pages: Pages) -> range:
+    """Return the numbers of blocks that bytes which are printed rounded may hold."""
+    least, most = (room.n_bytes + sign * room.rounding for sign in (-1, 1))
+    return range(least // pages.block_bytes, most // pages.block_bytes + 1)
+
+
+def _tokens_of_groups(reading: Reading, blocks: range) -> Line:
+    """Tokens of layers in several groups: what versions of vLLM print differs.
+
+    0.18 prints those of each group, 0.32 the requests that fit times their length.
+    """
+    pages = _pages(reading.context)
+    of_group = {n // len(pages.groups) * (pages.block_tokens or 1) for n in blocks}
+    if reading.number.n_bytes in of_group:
+        of_blocks = f"{blocks[0]:,} to {blocks[-1]:,} blocks / {len(pages.groups)} groups"
+        return reading.compared("tokens", f"{of_blocks} × {pages.block_tokens:,}", True)
     length = reading.context.number("length")
     if not length:
         return reading.asked("tokens", LENGTH)
-    each = pages.blocks_of(length)
-    least, most = (int(n / each * length) for n in blocks)
-    text = f"{blocks[0]:,} to {blocks[1]:,} blocks / {each:,} a request × {length:,}"
-    return reading.compared("tokens", text, least <= reading.number.n_bytes <= most)
+    each, least, most = _requests(reading, blocks, length, reading.number.value / length)
+    text = f"{blocks[0]:,} to {blocks[-1]:,} blocks / {each:,} a request × {length:,}"
+    n_tokens = reading.number.n_bytes
+    return reading.compared("tokens", text, int(least * length) <= n_tokens <= int(most * length))
+
+
+def _requests(
+    reading: Reading, blocks: range, length: int, printed: Decimal
+) -> tuple[int, Decimal, Decimal]:
+    """Return the blocks of a request, and the least and the most requests that fit.
+
+    Of a recurrence with a state for prefix caching or without, whichever is as printed.
+    """
+    caches, run = _caches(reading.context)
+    counts = [run.cached_states] if "cached_states" in reading.context.chosen else [2, 1]
+    answers = []
+    for n in counts:
+        each = pages_of(caches, run.model_copy(update={"cached_states": n})).blocks_of(length)
+        answers.append((each, Decimal(blocks[0]) / each, Decimal(blocks[-1]) / each))
+    return min(answers, key=lambda answer: abs(answer[1] + answer[2] - 2 * printed))
 
 
 def _cache_blocks(reading: Reading) -> Line:
@@ -184,6 +214,7 @@ def _cache_blocks(reading: Reading) -> Line:
 
 
 def _concurrency(reading: Reading) -> Line:
+    """Explain requests of a length at once: tokens by length, or blocks of several groups."""
     context = reading.context
     tokens, blocks = context.of("cache tokens"), context.of("cache blocks")
     if tokens:
@@ -197,8 +228,15 @@ def _concurrency(reading: Reading) -> Line:
     if not length:
         return reading.asked("concurrency", LENGTH)
     last_digit = _last_digit(reading.number)
+    off = last_digit / 2 + last_digit / 50
+    room = context.of("cache room")
+    if context.pair and room and len((pages := _pages(context)).groups) > 1:
+        blocks, value = _blocks_in(room, pages), reading.number.value
+        each, least, most = _requests(reading, blocks, length, value)
+        text = f"{blocks[0]:,} to {blocks[-1]:,} blocks / {each:,}"
+        return reading.compared("concurrency", text, least - off <= value <= most + off)
     difference = abs(Decimal(n) / length - reading.number.value)
-    is_exact = difference <= last_digit / 2 + last_digit / 50
+    is_exact = difference <= off
     return reading.compared("concurrency", f"{n:,} tokens / {length:,}", is_exact)
 
 

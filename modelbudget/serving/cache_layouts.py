@@ -137,7 +137,8 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
     fewest layers of a cache, or the most if that is less than 1.5 times as many, so that a few are
     wasted; layers that read a source are groups of their own (`CrossAttentionSpec`). Pages of a
     state are as large as those of keys and values, whose blocks grow for it. Drafted tokens have a
-    state of their own (`MambaSpec.max_memory_usage_bytes`).
+    state of their own, and prefix caching keeps one more, which models of states alone are without
+    (`MambaSpec.max_memory_usage_bytes`).
     """
     caches = _with_states_together(caches)
     pages = [cache.token_bytes(run) for cache in caches]
@@ -155,12 +156,13 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
     page = max([block * n for n in of_tokens] or states)
     counts = [cache.n_layer for cache in caches]
     size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    n_kept = run.cached_states if of_tokens else 1
     groups: list[Group] = []
     for cache, n in zip(caches, pages, strict=True):
         if cache.vectors and page % n:
             raise ValueError(f"pages of {cache.name} do not divide those of other layers")
         tokens_of_page = page // n if cache.vectors else block
-        n_state = 0 if cache.vectors else 1 + run.drafted_tokens
+        n_state = 0 if cache.vectors else n_kept + run.drafted_tokens
         groups += ceil_div(cache.n_layer, size) * [
             Group(tokens_of_page, cache.window, n_state, cache.of_source, cache.in_chunks)
         ]

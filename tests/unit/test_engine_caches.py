@@ -51,7 +51,7 @@ PLANNED = {
     "two widths of full attention": ([layers(4, 8, 128), layers(4, 4, 128)], {}),
     "nemotron-like (6 attention and 24 mamba-2)": (
         [layers(6, 8, 128), LayerCache("state", 24, state=2 * (8192 * 3 + 64 * 64 * 128))],
-        {"cache_block": 528},
+        {"cache_block": 528, "cached_states": 1},
     ),
 }
 """Models by their names in the recording: of the catalogue, or the layers that were given there."""
@@ -152,6 +152,7 @@ def test_pages_of_states_are_as_long_as_vllm_prints(n_head, settings, tokens, pa
     Only this sees that a convolution has one token fewer than it spans, and drafted ones, and a
     recurrence in the dtype, where our module has float32. A request has a state for each draft.
     """
+    settings = settings | {"cached_states": 1}
     shape = {"n_layer": 4, "n_kv_head": 4, "d_head": 256, "n_linear_head": n_head,
              "mixers": "gated_deltanet gated_deltanet gated_deltanet attention"}  # fmt: skip
     a = mb.model("qwen3-next-80b-a3b").architecture.model_copy(update=shape)
@@ -190,6 +191,24 @@ def test_a_config_says_in_what_vllm_keeps_states(tmp_path, keys):
     assert of_tokens.token_bytes(run) == 2 * 2 * 8 * 128
     assert (of_states.n_layer, of_states.state) == (2, 2 * 3 * 10_240 + 4 * 128 * 64 * 128)
     assert pages_of([of_tokens, of_states], run).block_tokens == 1040
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "tokens"),
+    [("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", {"cache_dtype": "fp8"}, 4176),
+     ("Qwen/Qwen3.5-0.8B", {}, 544), ("Qwen/Qwen3.5-27B", {}, 784)],
+)  # fmt: skip
+def test_named_models_keep_states_as_their_classes_do(model, settings, tokens):
+    """Printed by vLLM as attention block size, in public logs; a request has one more state of each
+    recurrence with prefix caching. Catches names without the float32 states of their config.json.
+    """
+    run = mb.model(model).with_run(PAGED | settings)[1]
+    pages = pages_of(caches_named(model, run), run)
+    n_groups = len(pages.groups) - 1
+    assert pages.block_tokens == tokens
+    assert pages.blocks_of(tokens) == 1 + 2 * n_groups
+    alone = run.model_copy(update={"cached_states": 1})
+    assert pages_of(caches_named(model, alone), alone).blocks_of(tokens) == 1 + n_groups
 
 
 @pytest.mark.parametrize(

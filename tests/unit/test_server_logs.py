@@ -1,0 +1,37 @@
+"""Readings of whole server logs that others published, each with its settings, explained."""
+
+import csv
+
+import pytest
+from helpers.project import ROOT
+
+from modelbudget.api.explaining import explain
+
+LINES = {
+    "weights": "Model loading took {} GiB memory and 9.1 seconds",
+    "room": "Available KV cache memory: {} GiB",
+    "tokens": "GPU KV cache size: {} tokens",
+    "concurrency": "Maximum concurrency for {length} tokens per request: {}x",
+}
+"""Lines of vLLM by the column of the recording that has their number."""
+ENGINE = (
+    "Initializing a V1 LLM engine with config: model='{model}', dtype=torch.bfloat16, "
+    "max_seq_len={length}, tensor_parallel_size={devices}, kv_cache_dtype={cache_dtype}"
+)
+
+
+def rows() -> list[dict[str, str]]:
+    path = ROOT / "tests" / "golden" / "server_logs.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['model']} {row['version']}")
+def test_numbers_of_server_logs_are_explained(tmp_path, row):
+    lines = [ENGINE.format(**row)]
+    lines += [line.format(row[name], **row) for name, line in LINES.items() if row[name]]
+    path = tmp_path / "server.log"
+    path.write_text("\n".join(lines))
+    settings = dict(pair.split("=") for pair in row["settings"].split())
+    found = explain(path, None, {k: int(v) if v.isdecimal() else v for k, v in settings.items()})
+    assert "; ".join(line.verdict for line in found.lines) == row["verdicts"]
