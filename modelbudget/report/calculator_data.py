@@ -1,7 +1,7 @@
 """The calculator of the page: decoders of the catalogue, with fields that a reader can change.
 
 The page has no formulas of its own: a script evaluates the nodes of `evaluators/graph.py`.
-Conditions and the translation of config.json files are expressions, which the script parses.
+Conditions and the translation of config.json files are functions of another script.
 """
 
 import re
@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
-from modelbudget.architecture.evaluators.vega_constraints import expression_in_vega
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.catalogue.accelerators import accelerators
@@ -37,6 +36,7 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.packing import packed, packed_bytes
+from modelbudget.report.page_functions import Function, of_expression, script
 from modelbudget.report.page_programs import Categories
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
@@ -46,12 +46,19 @@ from modelbudget.sweeps.fields_in_words import field_title
 def calculator(catalogue: Catalogue) -> dict:
     """Return the context of the calculator's template, from the formulas and published models.
 
-    In it, `packed` has the data of the calculator's script, and `nodes` the numbers of its graph.
+    In it, `packed` has the data of the calculator's script, `nodes` the numbers of its graph, and
+    `functions` a script with its functions, each of which is a number in the data.
     """
-    section = _section(catalogue)
+    section, functions = _section(catalogue), dict[Function, int]()
     data = section.pop("data")
     graph, nodes = in_bytes(data["graph"])
-    return section | {"packed": packed(data | {"graph": graph}), "nodes": packed_bytes(nodes)}
+    return section | {
+        "packed": packed(
+            data | {"graph": graph}, lambda of: functions.setdefault(of, len(functions))
+        ),
+        "nodes": packed_bytes(nodes),
+        "functions": script(functions),
+    }
 
 
 def _section(catalogue: Catalogue) -> dict:
@@ -130,7 +137,7 @@ def _section(catalogue: Catalogue) -> dict:
             "memory": {group: variable_of_group(group) for group in MEMORY},
             "kernels": kernels(),
             "only": {  # where the peak of a class was compared
-                name: expression_in_vega(Expression(of.only[OF_CLASSES]))
+                name: of_expression(of.only[OF_CLASSES])
                 for name, of in classes_of_runs.items()
                 if OF_CLASSES in of.only
             },
@@ -200,7 +207,7 @@ def _numbers(base: Base, a: Architecture) -> dict:
     of_both = sizes | {"length": min(sizes["n_ctx"], defaults["length"])}
     _, derivations = settled(base, {}, {})
     followers = [
-        follower(name, rule)
+        follower(name, of_expression(rule))
         for name, rule in derivations.items()
         if isinstance(rule, Expression) and name in Decoder.numeric()
     ]

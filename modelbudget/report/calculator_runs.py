@@ -10,13 +10,14 @@ from pydantic import ValidationError
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.evaluators import graph, vega_constraints
+from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
+from modelbudget.report.page_functions import Function, mistake
 from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
 
 Settings = dict[str, Any]
@@ -126,37 +127,20 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
     ]
 
 
-SWITCHES = [
-    name
-    for kind in (Decoder, RunConfig)
-    for name, field in kind.model_fields.items()
-    if field.annotation is bool
-]
-
-
-def kernels() -> list[tuple[str, list[str]]]:
+def kernels() -> list[tuple[str, list[Function]]]:
     """Return the attention kernels in torch's order, and why the default is another one.
 
-    The reasons are Vega expressions as those of `rules`, which have more of them.
+    The reasons are functions as those of `rules`, which have more of them.
     """
     refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
-    return [
-        (
-            name,
-            [
-                vega_constraints.mistake(constraint, SWITCHES)
-                for constraint in refused.get(name, ())
-            ],
-        )
-        for name in OPTIONS[KERNEL]
-    ]
+    return [(name, list(map(mistake, refused.get(name, ())))) for name in OPTIONS[KERNEL]]
 
 
 def rules() -> list[dict]:
     """Return every constraint of a decoder and its run, as `mistake` and `fields`.
 
-    `mistake` is a Vega expression whose value is the message, or empty if the constraint holds;
-    `fields` are the fields that it reads.
+    `mistake` is a function whose value is the message, or empty if the constraint holds; `fields`
+    are the fields that it reads.
     """
     # A class is hashable even where its instances seem not to be.
     checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
@@ -178,10 +162,5 @@ def rules() -> list[dict]:
         for rule in record.model_fields[name].metadata
         if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
     ]
-    return [
-        {
-            "mistake": vega_constraints.mistake(constraint, SWITCHES),
-            "fields": sorted(constraint.names),
-        }
-        for constraint in [*upper_bounds, *absent, by_math, *constraints]
-    ]
+    mistakes = map(mistake, [*upper_bounds, *absent, by_math, *constraints])
+    return [{"mistake": function, "fields": function.names} for function in mistakes]

@@ -1,14 +1,12 @@
 """The translation of config.json files as data for the page's script.
 
-The same data as Python's (`configs/huggingface/`); expressions are in Vega's syntax.
+The same data as Python's (`configs/huggingface/`); expressions are functions.
 """
 
 from functools import cache
 
-from modelbudget.architecture.evaluators.vega_constraints import expression_in_vega
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.catalogue.named_models import Base
-from modelbudget.common.expressions import Expression
 from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
@@ -24,6 +22,7 @@ from modelbudget.huggingface.classes import (
 from modelbudget.huggingface.fields_of_config import BASIC_SIZES, fields_of
 from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
 from modelbudget.report.calculator_runs import CHOICES
+from modelbudget.report.page_functions import Function, of_expression
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
@@ -95,7 +94,7 @@ def translation_data() -> dict:
         ],
         "conv1d": sorted(quantization.CONV1D),
         "derived": [
-            follower(name, Expression(text)) for name, text in Decoder.derivations().items()
+            follower(name, of_expression(text)) for name, text in Decoder.derivations().items()
         ],
     }
 
@@ -110,9 +109,9 @@ def _cases(word: str) -> list[dict]:
     ]
 
 
-def follower(name: str, expression: Expression) -> tuple[str, str, list[str]]:
-    """Return a field that follows others: its name, its value in Vega's syntax, and the others."""
-    return name, expression_in_vega(expression), sorted(expression.names)
+def follower(name: str, value: Function) -> tuple[str, Function, tuple[str, ...]]:
+    """Return a field that follows others: its name, the function of its value, and the others."""
+    return name, value, value.names
 
 
 def _classes() -> dict[str, Translation]:
@@ -128,11 +127,8 @@ def _class(name: str, translation: Translation) -> dict:
         "fixed": translation.fixed | translation.classes[name],
         "meanings": {key: _meaning(translation.meaning(key)) for key in translation.defaults},
         "ignored": [pattern.pattern for pattern in translation.ignored],
-        "requires": [(text, expression_in_vega(Expression(text))) for text in translation.requires],
-        "computed": {
-            field: expression_in_vega(Expression(text))
-            for field, text in translation.computed.items()
-        },
+        "requires": [(text, of_expression(text)) for text in translation.requires],
+        "computed": {field: of_expression(text) for field, text in translation.computed.items()},
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,9 +10,14 @@ _SAFE = {code: code + 256 for code in map(ord, "\0\r<")}
 """Characters that HTML would read as others, and what stands for them in the page."""
 
 
-def packed(data) -> str:
-    """Return the data as compressed JSON. Equal data give equal text."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+def packed(data, default: Callable | None = None) -> str:
+    """Return the data as compressed JSON. Equal data give equal text.
+
+    `default` returns what stands for data that JSON does not have.
+    """
+    text = json.dumps(
+        data, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=default
+    )
     return packed_bytes(text.encode())
 
 

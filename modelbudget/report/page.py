@@ -59,7 +59,7 @@ def render(
     sweep_titles = [one["short"] for one in story if one["place"] == FIRST]
     titles += sweep_titles if len(sweep_titles) <= 1 else [f"{len(sweep_titles)} sweeps"]
     title = titles[0] if titles else NO_TITLE
-    later = "\n".join(_texts("js", LATER, chosen))
+    later = "\n".join([*_texts("js", LATER, chosen), *page.scripts])
     page.packed["acts"] = packed(page.acts)
     drawing = vega()
     page.packed.update(vega=_packed_script(drawing), later=_packed_script(later))

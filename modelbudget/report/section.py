@@ -45,8 +45,9 @@ class Page:
     """Results, and what sections share.
 
     `verdicts` are by sweep or other table, and `known` maps digests of published architectures to
-    labels. `packed` has the data that scripts read, `acts` those of the acts by their `id`. `drawn`
-    maps sweeps to the act that draws them.
+    labels. `packed` has the data that scripts read, `acts` those of the acts by their `id`, and
+    `scripts` the text of scripts besides those of files. `drawn` maps sweeps to the act that draws
+    them.
     """
 
     results: Results
@@ -58,6 +59,7 @@ class Page:
     charts: Charts = field(default_factory=Charts)
     packed: dict[str, str] = field(default_factory=dict)
     acts: dict[str, dict | list] = field(default_factory=dict)
+    scripts: list[str] = field(default_factory=list)
     drawn: dict[str, str] = field(default_factory=dict)
 
     @classmethod

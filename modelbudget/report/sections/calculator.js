@@ -49,9 +49,7 @@
 
   const evaluate = evaluator(data.graph, nodes);
   await pause();
-  const rules = data.rules.map(({ fields, mistake }) => ({ fields, mistake: compiled(mistake) }));
-
-  const broken = (values) => rules.map(({ fields, mistake }) => ({ fields, reason: mistake(values) })).filter(({ reason }) => reason);
+  const broken = (values) => data.rules.map(({ fields, mistake }) => ({ fields, reason: FUNCTIONS[mistake](values) })).filter(({ reason }) => reason);
 
   // All settings of a run. One device has nothing to share; a choice may bring other settings.
   function settingsOf(values) {
@@ -78,7 +76,7 @@
       chosen[side] = { ...state, run: { ...state.run, attention_kernel: kernel } };
       const settings = settingsOf(valuesOf(chosen[side]));
       const isBroken = broken(settings).some(({ fields }) => fields.includes("attention_kernel"));
-      if (!isBroken && !mistakes.some((mistake) => compiled(mistake)(settings))) return;
+      if (!isBroken && !mistakes.some((mistake) => FUNCTIONS[mistake](settings))) return;
     }
   }
 
@@ -100,7 +98,7 @@
     const moved = new Set(Object.keys(changes));
     for (const [name, update, others] of data.models[model].follow) {
       if (name in changes || !others.some((other) => moved.has(other))) continue;
-      values[name] = compiled(update)(values);
+      values[name] = FUNCTIONS[update](values);
       moved.add(name);
     }
     return values;
@@ -187,7 +185,7 @@
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
     const follow = data.config.derived.filter(([name]) => !(name in fields));
-    for (const [name, update] of follow) fields[name] = compiled(update)({ ...data.defaults, ...fields });
+    for (const [name, update] of follow) fields[name] = FUNCTIONS[update]({ ...data.defaults, ...fields });
     addFile(kind, fields, follow);
   }
 
@@ -229,7 +227,7 @@
     const runs = keyOf(settings);
     const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
     const only = data.only[data.kinds[model]];
-    const isCompared = !only || compiled(only)(settings);
+    const isCompared = only === undefined || FUNCTIONS[only](settings);
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
       form.total, form.active, ...form.conventions, ...form.others.flatMap(([, , ...nodes]) => nodes), ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {

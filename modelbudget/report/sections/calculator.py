@@ -6,6 +6,7 @@ from modelbudget.report.section import Page, Section
 def _contents(page: Page) -> dict:
     calculator = page.calculator or {}
     page.packed.update(calculator=calculator["packed"], nodes=calculator["nodes"])
+    page.scripts.append(calculator["functions"])
     return calculator
 
 

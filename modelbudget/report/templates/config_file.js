@@ -134,8 +134,8 @@ function configReader({ config: shared, defaults }) {
 
   function computed(one, values, mistakes) {
     const names = { head_dim: null, ...values };
-    for (const [text, holds] of one.requires) if (!compiled(holds)(names)) mistakes.push(`not supported: the page needs ${text}`);
-    return Object.fromEntries(Object.entries(one.computed).map(([field, text]) => [field, compiled(text)(names)]));
+    for (const [text, holds] of one.requires) if (!FUNCTIONS[holds](names)) mistakes.push(`not supported: the page needs ${text}`);
+    return Object.fromEntries(Object.entries(one.computed).map(([field, text]) => [field, FUNCTIONS[text](names)]));
   }
 
   // Sizes of parts that no layer has, and options of attention without any.
@@ -152,7 +152,7 @@ function configReader({ config: shared, defaults }) {
   function derived(fields, missing) {
     const all = { ...defaults, ...fields };
     for (const [name, update, others] of missing) {
-      all[name] = compiled(update)(Object.fromEntries(others.map((other) => [other, all[other] ?? 0])));
+      all[name] = FUNCTIONS[update](Object.fromEntries(others.map((other) => [other, all[other] ?? 0])));
     }
     return Object.fromEntries(missing.map(([name]) => [name, all[name]]));
   }

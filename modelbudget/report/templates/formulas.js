@@ -1,4 +1,4 @@
-// Values of the graph of formulas (architecture/evaluators/graph.py) and of Vega's expressions.
+// Values of the graph of formulas (architecture/evaluators/graph.py).
 "use strict";
 
 const OPERATIONS = {
@@ -73,10 +73,8 @@ function evaluator({ fields, constants, lengths, ...rows }, bytes) {
   };
 }
 
-// Vega's expressions, as vega_constraints.py writes them, as functions of the values of names. Vega
-// itself would take half a second of a phone's CPU.
-const LITERALS = { null: null, true: true, false: false };
-const FUNCTIONS = {
+// What the functions of `page_functions.py` call, which are in Vega's syntax.
+const CALLED = {
   ...Object.fromEntries(["ceil", "floor", "round", "min", "max", "pow"].map((name) => [name, Math[name]])),
   format: (x) => x.toLocaleString("en-US"),
   split: (text, by) => text.split(by),
@@ -84,70 +82,3 @@ const FUNCTIONS = {
   slice: (words, first, end) => words.slice(first, end),
   indexof: (words, word) => words.indexOf(word),
 };
-const BINARY = [
-  { "||": (x, y) => x() || y() },
-  { "&&": (x, y) => x() && y() },
-  { "==": (x, y) => x() == y(), "!=": (x, y) => x() != y() },
-  { "<=": (x, y) => x() <= y(), ">=": (x, y) => x() >= y(), "<": (x, y) => x() < y(), ">": (x, y) => x() > y() },
-  { "+": (x, y) => x() + y(), "-": (x, y) => x() - y() },
-  { "*": (x, y) => x() * y(), "/": (x, y) => x() / y(), "%": (x, y) => x() % y() },
-]; // by precedence, the weakest first
-const compiledTexts = new Map();
-
-function compiled(text) {
-  if (!compiledTexts.has(text)) compiledTexts.set(text, parsed(text));
-  return compiledTexts.get(text);
-}
-
-function parsed(text) {
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|'[^']*'|[\w.]+|[<>=!]=|&&|\|\||\S/g);
-  let at = 0;
-  const take = (token) => tokens[at] === token && (at += 1);
-
-  function listed(end) {
-    const parts = [];
-    for (; !take(end); take(",")) parts.push(choice());
-    return (values) => parts.map((part) => part(values));
-  }
-
-  function choice() {
-    const test = binary(0);
-    if (!take("?")) return test;
-    const yes = choice();
-    take(":");
-    const no = choice();
-    return (values) => (test(values) ? yes(values) : no(values));
-  }
-
-  function binary(level) {
-    if (level === BINARY.length) return unary();
-    let left = binary(level + 1);
-    for (let name; (name = Object.keys(BINARY[level]).find(take)); ) {
-      const [x, y, operation] = [left, binary(level + 1), BINARY[level][name]];
-      left = (values) => operation(() => x(values), () => y(values));
-    }
-    return left;
-  }
-
-  function unary() {
-    const token = tokens[at];
-    at += 1;
-    if (token === "(") {
-      const inner = choice();
-      take(")");
-      return inner;
-    }
-    if (token === "[") return listed("]");
-    if (token === "!" || token === "-") {
-      const x = unary();
-      return (values) => (token === "!" ? !x(values) : -x(values));
-    }
-    const constant = token.startsWith("'") ? token.slice(1, -1) : /^["\d]/.test(token) ? JSON.parse(token) : LITERALS[token];
-    if (constant !== undefined) return () => constant;
-    if (!take("(")) return (values) => values[token];
-    const operands = listed(")");
-    return (values) => FUNCTIONS[token](...operands(values));
-  }
-
-  return choice();
-}
