@@ -5,7 +5,7 @@ Conditions and the translation of config.json files are functions of another scr
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -37,7 +37,7 @@ from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.packing import packed, packed_bytes
 from modelbudget.report.page_functions import Function, of_expression, script
-from modelbudget.report.page_programs import Categories
+from modelbudget.report.page_programs import Categories, categories_of
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.fields_in_words import field_title
@@ -49,10 +49,15 @@ def calculator(catalogue: Catalogue) -> dict:
     In it, `packed` has the data of the calculator's script, `nodes` the numbers of its graph, and
     `functions` a script with its functions, each of which is a number in the data.
     """
-    section, functions = _section(catalogue), dict[Function, int]()
-    data = section.pop("data")
+    bases = models_of_calculator(catalogue)
+    named = {base.name: named_architecture(base) for base in bases}
+    exchanges = list(dict.fromkeys(getattr(a, CHOICES.exchangeable) for a in named.values()))
+    fields = [_field(Decoder, name) for name in Decoder.numeric()]
+    of_run = [_field(RunConfig, name) for name in OF_RUN]
+    data = _choices(fields + of_run, exchanges) | _models(bases, named, exchanges)
     graph, nodes = in_bytes(data["graph"])
-    return section | {
+    functions: dict[Function, int] = {}
+    return _controls(bases, fields, of_run, exchanges) | {
         "packed": packed(
             data | {"graph": graph}, lambda of: functions.setdefault(of, len(functions))
         ),
@@ -61,37 +66,18 @@ def calculator(catalogue: Catalogue) -> dict:
     }
 
 
-def _section(catalogue: Catalogue) -> dict:
-    """Return the controls for the template, and `data` for the script."""
-    bases = models_of_calculator(catalogue)
-    named = {base.name: named_architecture(base) for base in bases}
-    of_classes = default_decoders()
-    classes_of_runs = implementations()[TRANSFORMERS].classes
-    known = {name: of_classes[name] for name in classes_of_runs if _is_compared(name)}
-    with_peaks = _by_categories([*named.values(), *known.values()])
-    exchanges = list(dict.fromkeys(getattr(a, CHOICES.exchangeable) for a in named.values()))
-    exchanged = [
-        tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
-        for values in _by_categories(named.values())
-        for exchange in exchanges
-    ]
-    forms = (*with_peaks, *exchanged, *_by_categories(of_classes.values()))
-    classes: dict[Categories, list[str]] = {values: [] for values in forms}
-    for name in sorted(known):
-        classes[_categories(known[name])].append(name)
-    published = {name: [named[base.name] for base in bases if base.transformers == name]
-                 for name in known}  # fmt: skip
-    fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
-    of_run = {name: _field(RunConfig, name) for name in OF_RUN}
-    devices = accelerators(ACCELERATORS)
-    constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
-    several, choices = CHOICES.of_several, CHOICES.choices_of_run
+def _controls(
+    bases: list[Base], fields: list[dict], of_run: list[dict], exchanges: list[str]
+) -> dict:
+    """Return what a reader can choose and change, for the template."""
     in_order = sorted(bases, key=lambda base: (base.series or "").lower())
+    choices = [{"name": name} | of for name, of in CHOICES.choices_of_run.items()]
+    by_name = {control["name"]: control for control in (*choices, *fields, *of_run)}
     return {
-        "models": len(named),
-        "main": [fields[name] for name in CHOICES.main],
-        "run": [of_run.get(name) or {"name": name} | choices[name] for name in CHOICES.controls],
-        "others": [field for name, field in fields.items() if name not in CHOICES.main],
+        "models": len(bases),
+        "main": [by_name[name] for name in CHOICES.main],
+        "run": [by_name[name] for name in CHOICES.controls],
+        "others": [field for field in fields if field["name"] not in CHOICES.main],
         "exchangeable": {"name": CHOICES.exchangeable, "choices": exchanges},
         "quantities": {"parameters": "parameters"}
         | {name: CHOICES.quantities[name] for name in PARTS},
@@ -103,54 +89,76 @@ def _section(catalogue: Catalogue) -> dict:
             series: [(base.name, base.label) for base in of_series]
             for series, of_series in grouped(in_order, lambda base: base.series or "").items()
         },
-        "devices": [(device.name, device.as_reported().bytes) for device in devices],
-        "data": {
-            "start": CHOICES.start,
-            "start_length": CHOICES.start_length,
-            "run": {name: options[0] for name, options in OPTIONS.items()},
-            "choices": list(OPTIONS.items()),
-            "quantities": list((CHOICES.quantities | CHOICES.peaks).items()),
-            "conventions": [
-                (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
-            ],
-            "kinds": {base.name: base.transformers for base in bases},
-            "devices": [(device.name, device.bytes) for device in devices],
-            "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
-            "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
-            "constants": {name: plain(RunConfig.model_fields[name].default) for name in constant},
-            "of_run": OF_RUN,
-            "meshes": list(dict.fromkeys(several.values())),
-            "of_several": [(name, several[name], plain(alone)) for name, alone in ALONE.items()],
-            "brought": CHOICES.brought,
-            "of_inference": CHOICES.of_inference,
-            "half": HALF,
-            "switches": [name for name, field in (fields | of_run).items() if field["switch"]],
-            "defaults": _defaults(),
-            "exchangeable": {  # the fields to set with each choice; a name means that field's value
-                exchange: CHOICES.new_experts
-                if "moe" in exchange.split()
-                else dict.fromkeys(CHOICES.new_experts, 0)
-                for exchange in exchanges
-            },
-            "models": {base.name: _numbers(base, named[base.name]) for base in bases},
-            "rules": rules(),
-            "memory": {group: variable_of_group(group) for group in MEMORY},
-            "kernels": kernels(),
-            "only": {  # where the peak of a class was compared
-                name: of_expression(of.only[OF_CLASSES])
-                for name, of in classes_of_runs.items()
-                if OF_CLASSES in of.only
-            },
-            "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
-            **formulas(
-                tuple((values, tuple(names)) for values, names in classes.items()),
-                tuple(with_peaks),
-                (
-                    *((values, tuple(models)) for values, models in with_peaks.items()),
-                    *((name, (*published[name], a)) for name, a in known.items()),
-                ),
-            ),
-            "config": translation_data(),
+        "devices": [
+            (device.name, device.as_reported().bytes) for device in accelerators(ACCELERATORS)
+        ],
+    }
+
+
+def _choices(fields: list[dict], exchanges: list[str]) -> dict:
+    """Return fields, settings and constraints for the script: what is the same for all models."""
+    margins, several = memory_margins(), CHOICES.of_several
+    constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
+    absent_experts = dict.fromkeys(CHOICES.new_experts, 0)
+    return {
+        "start": CHOICES.start,
+        "start_length": CHOICES.start_length,
+        "run": {name: options[0] for name, options in OPTIONS.items()},
+        "choices": list(OPTIONS.items()),
+        "quantities": list((CHOICES.quantities | CHOICES.peaks).items()),
+        "conventions": [
+            (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
+        ],
+        "devices": [(device.name, device.bytes) for device in accelerators(ACCELERATORS)],
+        "margins": [margins.reserve.bytes, margins.worst_ratio.value],
+        "minimum": {field["name"]: field["minimum"] for field in fields},
+        "constants": {name: plain(RunConfig.model_fields[name].default) for name in constant},
+        "of_run": OF_RUN,
+        "meshes": list(dict.fromkeys(several.values())),
+        "of_several": [(name, several[name], plain(alone)) for name, alone in ALONE.items()],
+        "brought": CHOICES.brought,
+        "of_inference": CHOICES.of_inference,
+        "half": HALF,
+        "switches": [field["name"] for field in fields if field["switch"]],
+        "defaults": _defaults(),
+        "exchangeable": {  # the fields to set with each choice; a name means that field's value
+            exchange: CHOICES.new_experts if "moe" in exchange.split() else absent_experts
+            for exchange in exchanges
+        },
+        "rules": rules(),
+        "memory": {group: variable_of_group(group) for group in MEMORY},
+        "kernels": kernels(),
+        "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
+        "config": translation_data(),
+    }
+
+
+def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: list[str]) -> dict:
+    """Return the models for the script, and the formulas of these and of all classes."""
+    of_classes, runs = default_decoders(), implementations()[TRANSFORMERS].classes
+    known = {name: of_classes[name] for name in runs if _is_compared(name)}
+    with_peaks = grouped((*named.values(), *known.values()), categories_of)
+    exchanged = [
+        tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
+        for values in grouped(named.values(), categories_of)
+        for exchange in exchanges
+    ]
+    of_form: dict[Categories, list[str]] = {
+        values: [] for values in (*with_peaks, *exchanged, *map(categories_of, of_classes.values()))
+    }
+    for name in sorted(known):
+        of_form[categories_of(known[name])].append(name)
+    examples = with_peaks | {
+        name: [*(named[base.name] for base in bases if base.transformers == name), a]
+        for name, a in known.items()
+    }
+    return formulas(of_form, examples) | {
+        "kinds": {base.name: base.transformers for base in bases},
+        "models": {base.name: _numbers(base, named[base.name]) for base in bases},
+        "only": {  # where the peak of a class was compared
+            name: of_expression(of.only[OF_CLASSES])
+            for name, of in runs.items()
+            if OF_CLASSES in of.only
         },
     }
 
@@ -169,15 +177,6 @@ def _is_compared(class_name: str) -> bool:
     run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
     a = default_decoders()[class_name]
     return not not_compared(OF_CLASSES, class_name, {}, a, run)
-
-
-def _categories(a: Architecture) -> Categories:
-    return tuple((name, getattr(a, name)) for name in Decoder.categorical())
-
-
-def _by_categories(architectures: Iterable[Architecture]) -> dict[Categories, list[Architecture]]:
-    """Return the models with each choice of categorical fields."""
-    return grouped(architectures, _categories)
 
 
 def _field(record, name: str) -> dict:

@@ -1,6 +1,6 @@
 """The forms of the calculator: the formulas of the decoders with equal categorical fields."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ class Formulas:
     the total of a quantity with its components, and its index.
     """
 
-    def __init__(self, examples: Mapping[Categories | str, tuple[Architecture, ...]]):
+    def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.programs = Programs(examples)
         self.graph = graph.Graph()
         self.columns = RunColumns()
@@ -236,22 +236,18 @@ def _run_with(name: str, word: str) -> SimpleNamespace:
     return SimpleNamespace(**vars(RunConfig.model_validate({"dtype": HALF[0], name: word})))
 
 
-@cache  # takes seconds, and depends on no model's sizes and names
 def formulas(
-    categories: tuple[tuple[Categories, tuple[str, ...]], ...],
-    with_peaks: tuple[Categories, ...],
-    examples: tuple[tuple[Categories | str, tuple[Architecture, ...]], ...],
+    classes: Mapping[Categories, list[str]],
+    examples: Mapping[Categories | str, Sequence[Architecture]],
 ) -> dict:
     """Return the nodes for the script, and how components and budgets are made of them.
 
-    `categories` has the classes with known run settings. Only models with categories in
-    `with_peaks` have peaks. `examples`: the models that have peaks, by their categories and their
-    classes.
+    `classes`: by the categorical fields of each form, those with known run settings. `examples`:
+    the models that have peaks, by their categorical fields and by their classes.
     """
-    collected = Formulas(dict(examples))
+    collected = Formulas(examples)
     forms = [
-        collected.form(dict(values), list(classes), values in with_peaks)
-        for values, classes in categories
+        collected.form(dict(values), names, values in examples) for values, names in classes.items()
     ]
     names = [name for form in forms for name in form["components"]]
     names += [name for _, *parts in collected.budgets for name, _ in parts]

@@ -54,13 +54,18 @@ Trace = Callable[[Any, RunConfig, Iterable[Regime]], Regime]
 """Makes the regime of a model and a run; of those of similar models it may use the forms."""
 
 
+def categories_of(a: Any) -> Categories:
+    """Return the categorical fields of a decoder with their values."""
+    return tuple((name, getattr(a, name)) for name in Decoder.categorical())
+
+
 class Programs:
     """Regimes of the models of the catalogue.
 
     `examples`: models by their categorical fields, and by the name of their class.
     """
 
-    def __init__(self, examples: Mapping[Categories | str, tuple[Architecture, ...]]):
+    def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.examples = examples
         self._regimes: dict[tuple, list[Regime]] = {}
 
@@ -96,7 +101,7 @@ class Programs:
         return {name: largest(*of_regimes) for name, of_regimes in sizes.items()}, known
 
     def _of(self, trace: Trace, a, r, class_name="") -> list[Regime]:
-        categories = tuple((name, getattr(a, name)) for name in Decoder.categorical())
+        categories = categories_of(a)
         settings = vars(r) | {"length": LENGTH}
         if trace is not _training:
             settings["recompute"] = "none"  # nothing is computed again
