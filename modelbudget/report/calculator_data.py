@@ -121,6 +121,7 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
         "half": HALF,
         "switches": [field["name"] for field in fields if field["switch"]],
         "defaults": _defaults(),
+        "exchanged_field": CHOICES.exchangeable,
         "exchangeable": {  # the fields to set with each choice; a name means that field's value
             exchange: CHOICES.new_experts if "moe" in exchange.split() else absent_experts
             for exchange in exchanges
@@ -193,7 +194,7 @@ def _field(record, name: str) -> dict:
 
 def _defaults() -> dict:
     fields = Decoder.model_fields | {name: RunConfig.model_fields[name] for name in OF_RUN}
-    return {name: info.default for name, info in fields.items() if not info.is_required()}
+    return {name: plain(info.default) for name, info in fields.items() if not info.is_required()}
 
 
 def _numbers(base: Base, a: Architecture) -> dict:
@@ -210,5 +211,5 @@ def _numbers(base: Base, a: Architecture) -> dict:
         for name, rule in derivations.items()
         if isinstance(rule, Expression) and name in Decoder.numeric()
     ]
-    fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
+    fields = {k: plain(v) for k, v in of_both.items() if k not in defaults or v != defaults[k]}
     return {"label": base.label, "fields": fields, "follow": followers}

@@ -38,6 +38,7 @@
   const choices = new Map(data.choices); // of categorical run settings
   const choice = (name, text) => choices.get(name)?.find((one) => String(one) === text);
   const [DEVICES] = data.meshes; // of data parallelism
+  const KERNEL = "attention_kernel";
   const STATES = "states"; // bytes of parameters, gradients and optimizer
   const ALONE = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
   const SIDES = ["A", "B"];
@@ -61,21 +62,20 @@
   const isAlone = (name, values) => data.of_several.some(([one, devices]) => one === name && values[devices] === 1);
   const devicesOf = (values) => data.meshes.map((name) => values[name]).reduce((a, b) => a * b);
 
-  // -- The state: a model on each side, and its changed fields.
+  // -- The state: a model on each side, its changed fields and settings, and its default kernel.
 
-  const atStart = { length: data.start_length };
-  let chosen = Object.fromEntries(SIDES.map((side) => [side, { model: data.start, run: data.run, changes: { ...atStart } }]));
-  chosen.B.changes.tied = 1 - (ownFields(data.start).tied ?? 0);
+  const stateOf = (model, changes) => ({ model, changes, kernel: data.run[KERNEL] });
+  const chosen = Object.fromEntries(SIDES.map((side) => [side, stateOf(data.start, { length: data.start_length })]));
+  chosen.B.changes.tied = 1 - ownFields(data.start).tied;
 
   // The kernel, until a reader sets it: the first one with which torch runs the model on a GPU.
-  function settleKernel(side) {
-    const { kernelIsSet, ...state } = chosen[side];
+  function settleKernel(state) {
     const values = valuesOf(state);
-    if (kernelIsSet || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
+    if (KERNEL in state.changes || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
     for (const [kernel, mistakes] of data.kernels) {
-      chosen[side] = { ...state, run: { ...state.run, attention_kernel: kernel } };
-      const settings = settingsOf(valuesOf(chosen[side]));
-      const isBroken = broken(settings).some(({ fields }) => fields.includes("attention_kernel"));
+      state.kernel = kernel;
+      const settings = settingsOf(valuesOf(state));
+      const isBroken = broken(settings).some(({ fields }) => fields.includes(KERNEL));
       if (!isBroken && !mistakes.some((mistake) => FUNCTIONS[mistake](settings))) return;
     }
   }
@@ -87,14 +87,12 @@
   let convention = COUNT;
 
   function ownFields(model) {
-    const fields = { ...data.defaults, ...data.models[model].fields };
-    for (const name of data.switches) fields[name] = Number(fields[name]);
-    return fields;
+    return { ...data.defaults, ...data.models[model].fields };
   }
 
   // All values of a side. A field that follows others does so until it is changed itself.
-  function valuesOf({ model, run, changes }) {
-    const values = { ...ownFields(model), ...run, ...changes };
+  function valuesOf({ model, kernel, changes }) {
+    const values = { ...ownFields(model), ...data.run, [KERNEL]: kernel, ...changes };
     const moved = new Set(Object.keys(changes));
     for (const [name, update, others] of data.models[model].follow) {
       if (name in changes || !others.some((other) => moved.has(other))) continue;
@@ -104,17 +102,18 @@
     return values;
   }
 
+  // A setting stays the reader's; a field that has its value without him is not changed.
   function change(side, name, value) {
     const { [name]: _, ...changes } = chosen[side].changes;
-    if (value !== valuesOf({ ...chosen[side], changes })[name]) changes[name] = value;
+    if (choices.has(name) || value !== valuesOf({ ...chosen[side], changes })[name]) changes[name] = value;
     chosen[side].changes = changes;
   }
 
-  function exchange(side, field, choice) {
+  function exchange(side, choice) {
     const own = ownFields(chosen[side].model);
-    change(side, field, choice);
+    change(side, exchangeable, choice);
     for (const [name, value] of Object.entries(data.exchangeable[choice])) {
-      change(side, name, own[field] === choice ? own[name] : (own[value] ?? value));
+      change(side, name, own[exchangeable] === choice ? own[name] : (own[value] ?? value));
     }
   }
 
@@ -128,15 +127,15 @@
       const follows = new Set(follow.map(([name]) => name));
       settings.set("file", data.kinds[PASTED]);
       for (const [name, value] of Object.entries(fields)) {
-        if (!follows.has(name) && (derivedFields.has(name) || value !== data.defaults[name])) settings.set(`file.${name}`, typeof value === "boolean" ? Number(value) : value);
+        if (!follows.has(name) && (derivedFields.has(name) || value !== data.defaults[name])) settings.set(`file.${name}`, value);
       }
     }
     for (const side of SIDES) {
-      const { model, run, changes } = chosen[side];
+      const { model, changes } = chosen[side];
       settings.set(side, model);
       const values = valuesOf(chosen[side]);
-      for (const [name, value] of Object.entries({ ...run, ...changes })) {
-        if (!isAlone(name, values) && !(name in data.minimum && mistake(name, value))) settings.set(`${side}.${name}`, value);
+      for (const name of new Set([...choices.keys(), ...Object.keys(changes)])) {
+        if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(`${side}.${name}`, values[name]);
       }
     }
     if (by !== "parameters") settings.set("by", by);
@@ -157,16 +156,16 @@
     for (const side of SIDES) {
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
-      chosen[side] = { model, run: { ...data.run }, changes: {} };
+      const changes = {};
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
-        if (Object.hasOwn(data.minimum, name)) chosen[side].changes[name] = whole(value);
-        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) chosen[side].changes[name] = value;
-        if (choice(name, value) !== undefined) chosen[side].run[name] = choice(name, value);
+        if (Object.hasOwn(data.minimum, name)) changes[name] = whole(value);
+        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) changes[name] = value;
+        if (choice(name, value) !== undefined) changes[name] = choice(name, value);
       }
-      for (const [name, value] of Object.entries(chosen[side].changes)) change(side, name, value); // drops what is none
-      chosen[side].kernelIsSet = settings.has(`${side}.attention_kernel`);
+      chosen[side] = stateOf(model, changes);
+      for (const [name, value] of Object.entries(changes)) change(side, name, value); // drops what is none
     }
     by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
     convention = conventions.includes(settings.get("count")) ? settings.get("count") : COUNT;
@@ -207,13 +206,14 @@
 
   const derivedFields = new Set(data.config.derived.map(([name]) => name));
   const splits = all("[data-by] option").map(({ value }) => value);
-  const exchangeable = root.querySelector("[data-exchangeable]").dataset.exchangeable;
+  const exchangeable = data.exchanged_field;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
   // -- The result of one side.
 
-  function compute({ model, run, changes }) {
-    const values = valuesOf({ model, run, changes });
+  function compute(state) {
+    const { model, changes } = state;
+    const values = valuesOf(state);
     const wrong = mistakesOf(model, values, changes);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
     const settings = settingsOf(values);
@@ -299,31 +299,25 @@
   const element = (tag, textContent, className = "") => story.made(tag, { textContent, className });
 
   function showControls(side, { values, components, broken }) {
-    const used = new Set([...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
+    const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
     for (const rule of broken) rule.fields.forEach((name) => used.add(name));
     for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
-    const { model, run, changes } = chosen[side];
-    const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
-    const isThere = [...of("data-model").options].some((one) => one.value === model);
-    if (!isThere) of("data-model").prepend(new Option(data.models[model].label, model));
-    of("data-model").value = model;
-    for (const [name, value] of Object.entries(run)) {
-      const select = of(`data-run="${name}"`);
-      select.value = value;
-      select.closest("td").classList.toggle("unused", isAlone(name, values));
-    }
-    of("data-exchangeable").value = values[exchangeable];
-    for (const field of all(`[data-side="${side}"][data-field]`)) {
-      const name = field.dataset.field;
-      if (field.type === "checkbox") field.checked = values[name];
-      else if (whole(field.value) !== values[name] && !Number.isNaN(values[name])) field.value = values[name];
-      field.classList.toggle("changed", name in changes);
-      if (components.length > 0) field.closest("td")?.classList.toggle("unused", !used.has(name));
-    }
-    for (const slider of all(`[data-side="${side}"][data-slides]`)) {
-      const value = values[slider.dataset.slides];
-      if (!Number.isNaN(value)) slider.value = placeOf(value);
-      slider.setAttribute("aria-valuetext", exact(value));
+    const { model, changes } = chosen[side];
+    const select = root.querySelector(`[data-side="${side}"][data-model]`);
+    if (![...select.options].some((one) => one.value === model)) select.prepend(new Option(data.models[model].label, model));
+    select.value = model;
+    for (const control of all(`[data-side="${side}"][data-field]`)) {
+      const { type, dataset: { field: name } } = control;
+      const value = values[name];
+      if (type === "range") {
+        if (!Number.isNaN(value)) control.value = placeOf(value);
+        control.setAttribute("aria-valuetext", exact(value));
+        continue;
+      }
+      if (type === "checkbox") control.checked = value;
+      else if (type !== "number" || (whole(control.value) !== value && !Number.isNaN(value))) control.value = value;
+      control.classList.toggle("changed", name in changes && !choices.has(name));
+      if (components.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
     }
   }
 
@@ -337,8 +331,8 @@
 
   function showAnswer(side, answer) {
     const place = root.querySelector(`[data-answer="${side}"]`);
-    const { model, run, changes } = chosen[side];
-    const names = Object.keys(changes).map((name) => `${name} = ${shown(name, answer.values)}`);
+    const { model, changes } = chosen[side];
+    const names = Object.keys(changes).filter((name) => !choices.has(name)).map((name) => `${name} = ${shown(name, answer.values)}`);
     place.replaceChildren(element("h3", `${side}: ${[data.models[model].label, ...names].join(", ")}`));
     if (answer.reasons.length > 0) {
       const reasons = answer.reasons.map((reason) => element("li", reason));
@@ -350,7 +344,7 @@
     place.append(element("p", exact(total), "total"));
     const devices = devicesOf(answer.values);
     const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${run.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${answer.values.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
     const [activations, cache] = [budgets.activation_bytes, budgets.cache_bytes];
     if (activations) facts.push(`${short(activations.whole)} of activations`);
@@ -430,7 +424,7 @@
     story.made("code", { className: "name" }, element("i", "", `swatch ${groups.get(component)}`), component);
 
   function show() {
-    for (const side of SIDES) settleKernel(side);
+    for (const side of SIDES) settleKernel(chosen[side]);
     for (const part of all(".answers, .both-models, #fit-answer, #calculator-link")) part.hidden = isRefused;
     const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
     for (const side of SIDES) {
@@ -475,12 +469,8 @@
   };
   const WORTH = 0.01; // the smallest share of the need that is offered as a saving
 
-  function withChange(state, changed) {
-    const changes = { ...state.changes };
-    const run = { ...state.run };
-    for (const [name, value] of Object.entries(changed)) (choices.has(name) ? run : changes)[name] = value;
-    return { ...state, run, changes };
-  }
+  const withChange = (state, changed) => ({ ...state, changes: { ...state.changes, ...changed } });
+  const ofChoices = ({ changes }) => Object.fromEntries(Object.entries(changes).filter(([name]) => choices.has(name)));
 
   // Why a quantity has no formula: the single changes with which it has one.
   function lacking(state, quantity) {
@@ -509,7 +499,7 @@
 
   // What the device of a layout needs that needs most; undefined without a formula.
   function needOf(state, changed) {
-    const ranks = changed.pipeline_parallel > 1 ? ["first", "last"] : [state.run.pipeline_rank];
+    const ranks = changed.pipeline_parallel > 1 ? ["first", "last"] : [valuesOf(state).pipeline_rank];
     const peaks = ranks.flatMap((pipeline_rank) => {
       const { budgets, ofClass } = compute(withChange(state, { ...changed, pipeline_rank }));
       return [budgets?.peak_training_bytes?.whole, ofClass?.peak_training_bytes?.whole ?? 0];
@@ -529,7 +519,7 @@
       for (const pipeline of SHARED) {
         for (const tensor of SHARED) {
           if (pipeline * tensor > n) continue;
-          for (const recompute of new Set([state.run.recompute, "full"])) {
+          for (const recompute of new Set([values.recompute, "full"])) {
             const changed = layout(values, n / pipeline / tensor, tensor, pipeline, recompute);
             const need = needOf(state, changed);
             hasFormula ||= need !== undefined;
@@ -645,10 +635,11 @@
     isRefused = file !== null && file.mistakes.length > 0;
     configAnswer.replaceChildren(...[...(file?.mistakes ?? []), ...(file?.notes ?? [])].map((line, i) => element("p", line, i < file.mistakes.length ? "reason" : "")));
     if (file === null || isRefused) {
-      for (const side of SIDES) if (chosen[side].model === PASTED) chosen[side] = { ...chosen[side], model: data.start, changes: {} };
+      for (const side of SIDES) if (chosen[side].model === PASTED) chosen[side] = stateOf(data.start, ofChoices(chosen[side]));
     } else {
       addFile(file.kind, file.fields, file.follow);
-      for (const side of SIDES) chosen[side] = { ...chosen.A, model: PASTED, run: { ...chosen.A.run, ...file.run }, changes: {} };
+      const changes = { ...ofChoices(chosen.A), ...file.run };
+      for (const side of SIDES) chosen[side] = stateOf(PASTED, { ...changes });
     }
     const stored = file?.format && !isRefused && compute(chosen.A).others?.find(({ word }) => word === file.format);
     if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
@@ -667,19 +658,19 @@
 
   // -- Input.
 
+  function valueIn({ type, value, checked, dataset: { field } }) {
+    if (choices.has(field)) return choice(field, value);
+    return type === "checkbox" ? Number(checked) : type === "range" ? valueAt(Number(value)) : whole(value);
+  }
+
   root.addEventListener("input", ({ target }) => {
     if (target === configText) return;
     if (isRefused) configAnswer.replaceChildren();
     isRefused = false;
-    const { side, field, slides, exchangeable: exchanged, model, run } = target.dataset;
-    if (field) change(side, field, target.type === "checkbox" ? Number(target.checked) : whole(target.value));
-    else if (slides) change(side, slides, valueAt(Number(target.value)));
-    else if (exchanged) exchange(side, exchanged, target.value);
-    else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
-    else if (run) {
-      chosen[side].run = { ...chosen[side].run, [run]: choice(run, target.value) };
-      chosen[side].kernelIsSet ||= run === "attention_kernel";
-    }
+    const { side, field, model } = target.dataset;
+    if (field === exchangeable) exchange(side, target.value);
+    else if (field) change(side, field, valueIn(target));
+    else if (model !== undefined) chosen[side] = stateOf(target.value, ofChoices(chosen[side]));
     else if (target.matches("[data-by]")) by = target.value;
     else if (target.matches("[data-convention]")) convention = target.value;
     showAndKeep();

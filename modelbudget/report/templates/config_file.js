@@ -217,7 +217,7 @@ function configReader({ config: shared, defaults }) {
     if (mistakes.length === 0) fields = { ...fields, ...derived(fields, follow) };
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide${keyOf(one, name)}`);
-      if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
+      if (typeof value === "boolean") fields[name] = Number(value);
     }
     notes.push(...leftToClass(kind, own));
     const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
