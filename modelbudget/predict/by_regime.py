@@ -13,7 +13,6 @@ from modelbudget.architecture.base import MAX_COUNT, Architecture
 from modelbudget.architecture.evaluators import intervals, polars_columns
 from modelbudget.architecture.evaluators.intervals import Interval
 from modelbudget.architecture.evaluators.polars_columns import Column
-from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms, of_model
@@ -21,6 +20,7 @@ from modelbudget.predict.by_program import USES, Use, quantities, terms_of
 from modelbudget.predict.cache_bytes import is_of_engine
 from modelbudget.predict.formula import formula
 from modelbudget.regimes.regime import Regime, traced
+from modelbudget.sweeps.points_table import model_of
 
 FEW = 8
 """Models for which as many runs with numbers take less time than one with symbols."""
@@ -145,24 +145,6 @@ def _model(family: type[Architecture], fields: Mapping[str, Any], row: int):
     return model_of(
         family, {n: v.values[row] if isinstance(v, Column) else v for n, v in fields.items()}
     )
-
-
-def model_of(family: type[Architecture], fields: Mapping[str, Any]) -> tuple[Any, RunConfig]:
-    """Return the architecture and the run with some fields, whose switches may be 1 and 0.
-
-    The fields were validated when the points were made.
-    """
-    architecture, run = (
-        schema.model_construct(None, **_values(schema, fields)) for schema in (family, RunConfig)
-    )
-    return architecture, run  # pyright: ignore[reportReturnType]
-
-
-def _values(schema: type[Record], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: bool(fields[name]) if field.annotation is bool else fields[name]
-        for name, field in schema.model_fields.items()
-    }
 
 
 def _holds(regime: Regime, fields: Mapping[str, Any], height: int) -> np.ndarray:

@@ -8,6 +8,7 @@ that combination. Thus a grid of a hundred million rows is checked and written.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,17 +22,6 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import expression_of
 from modelbudget.predict import grid_rows
 from modelbudget.predict.formula import formula
-from modelbudget.predict.grid_cells import (
-    DROPPED,
-    NOTHING,
-    CellMistakes,
-    Cells,
-    LazyFields,
-    RejectedError,
-    as_number,
-    column_of,
-    mistakes_of,
-)
 from modelbudget.predict.grid_rows import Chunk, Keeps, filled
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
@@ -51,6 +41,51 @@ from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 _ABSENT = ("missing", "extra_forbidden")
+_NOTHING = object()
+"""Value of a field in rows that an earlier check has rejected or where it has no value."""
+_DROPPED = ("dropped",)
+
+
+class Cells(NamedTuple):
+    """A value for each combination of some axes; the last axis varies fastest."""
+
+    axes: tuple[str, ...]
+    values: list
+
+
+class CellMistakes(NamedTuple):
+    """Mistakes of combinations: an index of a mistake for each; 0 is none."""
+
+    axes: tuple[str, ...]
+    numbers: np.ndarray
+    mistakes: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> "CellMistakes":
+        """Return the mistakes of combinations, of which each has some lines or none."""
+        mistakes = list(dict.fromkeys(filter(None, lines)))
+        numbers = {(): 0} | {mistake: k for k, mistake in enumerate(mistakes, start=1)}
+        return cls(axes, np.array([numbers[mistake] for mistake in lines], np.uint32), mistakes)
+
+
+class _RejectedError(Exception):
+    """A field without a value was read; an earlier check has reported why."""
+
+
+class _LazyFields(dict):
+    """The fields of one combination, each evaluated when a check reads it."""
+
+    def __init__(self, read: Callable[[str], Value]):
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, name: str) -> Value:
+        return self._read(name)
+
+
+def _as_number(value):
+    """Convert true to 1, false to 0, and a missing value to 0: its rows are dropped."""
+    return int(value) if isinstance(value, bool) else 0 if value is _NOTHING else value
 
 
 class Grid:
@@ -74,7 +109,7 @@ class Grid:
             if name in of_records or any(isinstance(value, str) for value in cells.values)
         }
         self._columns = {
-            name: column_of(cells.values)
+            name: np.array(list(map(_as_number, cells.values)), np.int64)
             for name, cells in self.fields.items()
             if name not in self.categories
         }
@@ -105,8 +140,8 @@ class Grid:
         for text in self.sweep.constraints:
             expression = expression_of(text)
             kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
-            mistakes = [lines or (() if value else DROPPED) for value, lines in kept.values]
-            self._stages.append([mistakes_of(kept.axes, mistakes)])
+            mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
+            self._stages.append([CellMistakes.of(kept.axes, mistakes)])
 
     def _named(self, expression: Rule, read: Callable) -> dict[str, Value]:
         """Return the values of the names in an expression, as far as they are set.
@@ -114,7 +149,7 @@ class Grid:
         Those of a default are read when it reads them: of many axes it needs few.
         """
         if isinstance(expression, DeviceDefault | Setting):
-            return LazyFields(read)
+            return _LazyFields(read)
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
@@ -134,7 +169,7 @@ class Grid:
     def _check_constraints(self, constraints: list[Check]) -> None:
         for check in constraints:
             name = getattr(check, "__name__", str(check))
-            self._stage(name, lambda read, check=check: check_all([check], LazyFields(read)))
+            self._stage(name, lambda read, check=check: check_all([check], _LazyFields(read)))
 
     def _check_fields(self, schema: type[Record], names: list[str]) -> None:
         """Check each field separately; validation of a record reports all together."""
@@ -142,7 +177,7 @@ class Grid:
         for name in names:
             cells = self._outcomes(name, lambda read, n=name: field_value(schema, n, read(n)))
             self.fields[name] = Cells(cells.axes, [value for value, _ in cells.values])
-            stage.append(mistakes_of(cells.axes, [lines for _, lines in cells.values]))
+            stage.append(CellMistakes.of(cells.axes, [lines for _, lines in cells.values]))
         self._stages.append(stage)
 
     def _names(self, schema: type[Record], names: list[str]) -> CellMistakes:
@@ -151,13 +186,13 @@ class Grid:
             schema.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
             follow = with_expression(self.base, self.sweep.derive)
-            return mistakes_of((), [tuple(wrong_fields(error, schema, follow, _ABSENT))])
-        return mistakes_of((), [()])
+            return CellMistakes.of((), [tuple(wrong_fields(error, schema, follow, _ABSENT))])
+        return CellMistakes.of((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
         """Evaluate a function; rows for which it raises are rejected."""
         cells = self._outcomes(name, function)
-        self._stages.append([mistakes_of(cells.axes, [lines for _, lines in cells.values])])
+        self._stages.append([CellMistakes.of(cells.axes, [lines for _, lines in cells.values])])
         return Cells(cells.axes, [value for value, _ in cells.values])
 
     def _outcomes(self, name: str, function: Callable) -> Cells:
@@ -188,20 +223,20 @@ class Grid:
     def _outcome(self, function: Callable, place: dict[str, int], noted: set[str]) -> tuple:
         def read(name: str):
             if name not in self.fields:
-                raise RejectedError
+                raise _RejectedError
             cells = self.fields[name]
             noted.update(cells.axes)
             value = cells.values[self._index(dict.fromkeys(cells.axes, 0) | place, cells.axes)]
-            if value is NOTHING:
-                raise RejectedError
+            if value is _NOTHING:
+                raise _RejectedError
             return value
 
         try:
             return function(read), ()
-        except RejectedError:
-            return NOTHING, ()
+        except _RejectedError:
+            return _NOTHING, ()
         except ValueError as error:
-            return NOTHING, tuple(str(error).splitlines())
+            return _NOTHING, tuple(str(error).splitlines())
 
     def _index(self, place: dict, axes: tuple[str, ...]):
         """Return the index of a combination, or of each row's combination."""
@@ -223,7 +258,7 @@ class Grid:
         index = self._index(chunk.place, cells.axes)
         if not isinstance(index, int):
             return self._columns[name][index]
-        return as_number(cells.values[index])
+        return _as_number(cells.values[index])
 
     def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | np.ndarray]:
         """Return the fields among `names` that the axes of a chunk determine, in its rows."""
@@ -239,7 +274,7 @@ class Grid:
 
     def varying(self) -> list[str]:
         """Return the fields that vary between rows."""
-        return [n for n, cells in self.fields.items() if len({*cells.values} - {NOTHING}) > 1]
+        return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
 
     def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
         """Return base and axes in the rows of a chunk, in the order of the sweep file."""
@@ -315,7 +350,7 @@ class Grid:
 
     def check(self, mistakes: Mistakes) -> bool:
         """Add the first mistake of each row. Returns whether there is none."""
-        if not any(set(check.mistakes) - {DROPPED} for stage in self._stages for check in stage):
+        if not any(set(check.mistakes) - {_DROPPED} for stage in self._stages for check in stage):
             return True
         by_line: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
@@ -326,7 +361,7 @@ class Grid:
                     number = self._numbers(check, chunk)
                     for k, first, times in self._counted(number, is_left, chunk):
                         lines = check.mistakes[k - 1]
-                        for line in lines if lines != DROPPED else ():
+                        for line in lines if lines != _DROPPED else ():
                             before = by_line.get(line, (first, 0))
                             by_line[line] = min(before[0], first), before[1] + times
                     passes = passes & (number == 0)
@@ -366,11 +401,11 @@ class Grid:
         numbers, categories = {}, {}
         for name, cells in self.fields.items():
             if name in self.categories:
-                categories[name] = [value for value in set(cells.values) if value is not NOTHING]
+                categories[name] = [value for value in set(cells.values) if value is not _NOTHING]
             elif len(cells.values) > 1:
                 column = self._columns[name]
                 numbers[name] = int(column.min()), int(column.max())
             else:
-                numbers[name] = as_number(cells.values[0])
+                numbers[name] = _as_number(cells.values[0])
         for chosen in itertools.product(*categories.values()):
             yield numbers | dict(zip(categories, chosen, strict=True))

@@ -11,11 +11,12 @@ import polars as pl
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.terms import Terms, of_model
 from modelbudget.components.groups import GROUPS, group_of
-from modelbudget.predict import by_regime, grid_columns, grid_of_class
+from modelbudget.predict import by_regime, grid_columns
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Grid
-from modelbudget.predict.grid_overflow import check_totals_of_grid
+from modelbudget.predict.grid_checks import check_classes_of_grid, check_totals_of_grid
 from modelbudget.predict.grid_rows import Chunk
+from modelbudget.sweeps.points_table import model_of
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
 from modelbudget.sweeps.sweep_json import resolved
@@ -63,7 +64,7 @@ def with_grids(checked: CheckedSweep) -> Predicted:
     grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
     for grid in grids:
         check_totals_of_grid(grid, mistakes)
-        grid_of_class.check(grid, checked.sweep.measure.quantities, mistakes)
+        check_classes_of_grid(grid, checked.sweep.measure.quantities, mistakes)
     mistakes.raise_if_any()
     if not grids:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
@@ -111,7 +112,7 @@ def without_program(quantities: list[str], grids: list[Grid]) -> list[str]:
     """Return the quantities of which no program gives one in the first row of a grid."""
     if not quantities:
         return []
-    models = [by_regime.model_of(grid.base.family, grid.first() or {}) for grid in grids]
+    models = [model_of(grid.base.family, grid.first() or {}) for grid in grids]
     return [q for q in quantities if not any(formula(type(a), q, a, r)[1] for a, r in models)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import polars as pl
@@ -74,8 +74,7 @@ def rows(points: pl.DataFrame) -> list[Row]:
         Row(
             row["point"],
             row["label"],
-            _record(family_by_name[row["family"]], row),
-            _record(RunConfig, row),
+            *model_of(family_by_name[row["family"]], row),
             row["transformers"],
             row["config_json"],
         )
@@ -83,5 +82,21 @@ def rows(points: pl.DataFrame) -> list[Row]:
     ]
 
 
-def _record(schema: type[AnyRecord], row: dict[str, Any]) -> AnyRecord:
-    return schema.model_construct(**{name: row[name] for name in schema.model_fields})
+def model_of(
+    family: type[Architecture], fields: Mapping[str, Any]
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run of a row, whose switches may be 1 and 0.
+
+    The fields were validated when the points were made.
+    """
+    return _record(family, fields), _record(RunConfig, fields)
+
+
+def _record(schema: type[AnyRecord], fields: Mapping[str, Any]) -> AnyRecord:
+    return schema.model_construct(
+        None,
+        **{
+            name: bool(fields[name]) if field.annotation is bool else fields[name]
+            for name, field in schema.model_fields.items()
+        },
+    )

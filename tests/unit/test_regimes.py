@@ -24,6 +24,7 @@ from modelbudget.predict.by_program import quantities, terms_by_program
 from modelbudget.regimes.regime import traced
 from modelbudget.regimes.symbolic_sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.points_table import model_of
 
 SIZES = {name for name in Decoder.numeric() if Decoder.model_fields[name].annotation is int}
 
@@ -181,7 +182,7 @@ def test_rows_that_do_not_differ_have_one_value(rows, monkeypatch):
     same = {n: v[1] if isinstance(v, pl.Series) else v for n, v in fields.items()}
     monkeypatch.setattr(by_regime, "FEW", 0)
     total = by_regime.totals(family, "peak_training_bytes", same, pl.Series([True] * 12))
-    peaks = quantities("training", *by_regime.model_of(family, same))["peak_training_bytes"]
+    peaks = quantities("training", *model_of(family, same))["peak_training_bytes"]
     assert total.to_list() == [max(peaks.values())] * 12
 
 
@@ -203,7 +204,7 @@ def test_a_regime_is_read_as_graph_as_mathematics_and_as_bounds():
     varying = {"d_model", "d_head", "n_kv_head", "n_layer", "length"}
     regime = traced(lambda a, run: quantities("inference", a, run), a, run, varying)
     numbers = dict(a) | dict(run) | {"d_model": 1000, "d_head": 96, "length": 100}
-    expected = quantities("inference", *by_regime.model_of(type(a), numbers))
+    expected = quantities("inference", *model_of(type(a), numbers))
     nodes = regime.read(numbers | {name: graph.field(name) for name in varying})
     bounds = regime.read(
         numbers | {n: intervals.Interval(numbers[n] // 2, numbers[n]) for n in varying}

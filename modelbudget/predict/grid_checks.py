@@ -1,25 +1,23 @@
-"""Totals of a grid that exceed 64 bits."""
+"""Checks of the quantities of a grid: 64 bits, and what was compared with the class they name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from modelbudget.architecture.evaluators import intervals, polars_columns
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.predict.grid import Grid
+from modelbudget.sweeps.compared import OF_ARCHITECTURE, not_compared_at
 from modelbudget.sweeps.expand import check_totals, point_at, where
+from modelbudget.sweeps.points_table import model_of
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 NEARLY = 1e-9
 """Upper bound of the relative floating-point error of a formula."""
-
-
-def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple]:
-    """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
-    quantities = list(dict.fromkeys(["parameter_bytes", *grid.sweep.measure.quantities]))
-    formulas = grid.formulas(namespace, values, quantities)
-    return ((quantity, *formula) for quantity, formula in zip(quantities, formulas, strict=True))
+MOST_COMPARED = 2_000
+"""Points that are held against what was compared, each in about a millisecond."""
 
 
 def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
@@ -30,6 +28,13 @@ def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
         for quantity, terms, _ in _formulas_with_totals(grid, intervals.namespace, values)
     ):
         _add_overflows(grid, mistakes)
+
+
+def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple]:
+    """Yield each quantity that `expand.check_totals` compares with the largest integer."""
+    quantities = list(dict.fromkeys(["parameter_bytes", *grid.sweep.measure.quantities]))
+    formulas = grid.formulas(namespace, values, quantities)
+    return ((quantity, *formula) for quantity, formula in zip(quantities, formulas, strict=True))
 
 
 def _add_overflows(grid: Grid, mistakes: Mistakes) -> None:
@@ -70,3 +75,31 @@ def _errors_at(grid: Grid, row: int) -> list[str]:
     except ValueError as error:
         return str(error).splitlines()
     return []
+
+
+def check_classes_of_grid(grid: Grid, quantities: Sequence[str], mistakes: Mistakes) -> None:
+    """Add why quantities of points that name their class were not compared with it."""
+    wanted = [name for name in quantities if name not in OF_ARCHITECTURE]
+    if not wanted or TRANSFORMERS not in grid.fields["implementation"].values:
+        return
+    n_points = 0
+    for chunk in grid.allowed():
+        values = grid.values(chunk)
+        if str(values["implementation"]) != TRANSFORMERS:
+            continue
+        n_points += chunk.rows
+        if n_points > MOST_COMPARED:
+            mistakes.add(
+                f"implementation = {TRANSFORMERS!r}: more than {MOST_COMPARED:,} points to hold "
+                f"against what was compared with a class; allowed: fewer, or implementation: {OURS}"
+            )
+            return
+        for i in range(chunk.rows):
+            row = {n: v[i] if isinstance(v, pl.Series) else v for n, v in values.items()}
+            pair = model_of(grid.base.family, row)
+            for name in wanted:
+                if why := not_compared_at(name, grid.base.transformers, grid.base.config, *pair):
+                    mistakes.add(
+                        f"measure.quantities: {name}: {why}; allowed: with a device, or "
+                        f"implementation: {OURS}"
+                    )
