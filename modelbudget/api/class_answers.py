@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
-from modelbudget.api.lines_of_run import line_of_optimizer
+from modelbudget.api.lines_of_run import lines_of_optimizer
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
@@ -214,7 +214,7 @@ def answer(
         missing |= lost
     breakdowns = _predicted(of_class, by_formula) | values
     ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
-    notes = *_notes(of_class, values, missing), *line_of_optimizer(of_class.run, ordered)
+    notes = *_notes(of_class, values, missing), *lines_of_optimizer(of_class.run, ordered)
     return Answer(of_class.run, ordered, missing, notes)
 
 

@@ -1,13 +1,13 @@
 """Lines of an answer about its run: its settings, what is trained, how weights are read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.adapter_methods import OF_LAYERS, adapter_dtype_of, reaches_experts
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.optimizers import kernel_of, optimizer_named
+from modelbudget.architecture.optimizers import ON_HOST, kernel_of, optimizer_named
 from modelbudget.architecture.run_adapter import TARGETS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
@@ -18,7 +18,7 @@ from modelbudget.architecture.run_values import (
     target_tokens,
 )
 from modelbudget.architecture.stored_formats import FORMATS
-from modelbudget.architecture.terms import is_peak
+from modelbudget.architecture.terms import is_peak, of_model, total
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
@@ -26,11 +26,15 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
+from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.engine_weights import matrices_of
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
 """Run settings that are always shown; others if they differ from their default."""
+
+SHARDED = {"parameter_bytes", "gradient_bytes", "peak_training_bytes"}
+"""Quantities in which the padding of shards is counted."""
 
 
 def line_of_settings(run: RunConfig) -> str:
@@ -54,35 +58,69 @@ def line_of_settings(run: RunConfig) -> str:
     )
 
 
-def line_of_positions(fields: Mapping[str, Any], length: int) -> tuple[str, ...]:
+def line_of_positions(fields: Mapping[str, Any], length: int) -> Iterator[str]:
     """Say that sequences are longer than a model's RoPE is for; `fields`: those that are set."""
     n_ctx = fields.get("n_ctx")
-    if fields.get("position") != "rotary" or not isinstance(n_ctx, int) or length <= n_ctx:
-        return ()
-    more = f"more than n_ctx = {n_ctx:,}, which its positions (RoPE) are for"
-    return (f"length {length:,}: {more}; vLLM refuses it unless RoPE is scaled",)
+    if fields.get("position") == "rotary" and isinstance(n_ctx, int) and length > n_ctx:
+        more = f"more than n_ctx = {n_ctx:,}, which its positions (RoPE) are for"
+        yield f"length {length:,}: {more}; vLLM refuses it unless RoPE is scaled"
 
 
-def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
-    """Return a line with the number of trained parameters, if there is an adapter."""
-    if run.adapter == "none" or "gradient_bytes" not in breakdowns or run.modules_to_save != "none":
-        return ()
+def line_of_recurrence(a: Architecture, quantities: Collection[str]) -> Iterator[str]:
+    """Say that a recurrence is computed without the kernels that most people train with."""
+    in_memory = any(name == "activation_bytes" or is_peak(name) for name in quantities)
+    names = {*vars(a).get("mixers", "").split()}
+    parts = [type(a), *(mixers().get(name) for name in names)]
+    if in_memory and any(getattr(part, "LOOPS_OVER_TOKENS", False) for part in parts):
+        yield (
+            "recurrence: by operations of torch, with what each token computes in memory; kernels "
+            "that do without (mamba-ssm, flash-linear-attention, cuDNN) have no formula, and need "
+            "less"
+        )
+
+
+def lines_of_run(
+    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown], class_: str | None
+) -> Iterator[str]:
+    """Yield what a reader must know of a run of our modules; `class_`: the model's class."""
+    if "gradient_bytes" in breakdowns:
+        yield from _of_adapter(run, breakdowns)
+    yield from _of_adapted_matrices(a, run, class_)
+    yield from lines_of_optimizer(run, breakdowns)
+    if "flops_decode" in breakdowns:
+        yield from _of_latents(breakdowns["flops_decode"])
+    if "peak_inference_bytes" in breakdowns and getattr(a, "n_encoder_layer", 0):
+        target = f"a target of {target_tokens(run):,} (target_length)"
+        yield (
+            f"inference: a source of {run.length:,} tokens, and {target}; the encoder's pass and "
+            "the target's first token, then its last with both caches"
+        )
+    if breakdowns.keys() & SHARDED:
+        yield from _of_padded_experts(a, run)
+    if "optimizer_bytes" in breakdowns and (n_bytes := host_bytes(a, run)) is not None:
+        yield f"memory of the host: {n_bytes:,} bytes, of the optimizer"
+    if run.weights in FORMATS:
+        if "parameter_bytes" in breakdowns:
+            yield from _of_experts_in_dtype(a, run)
+        yield from _of_weights(a, run, breakdowns, class_)
+
+
+def _of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> Iterator[str]:
+    """Say how many parameters of an adapter are trained."""
+    if run.adapter == "none" or run.modules_to_save != "none":
+        return
     dtype = adapter_dtype_of(run)
     where = " on each device" if is_sharded(run) else ""
-    return (
+    yield (
         f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained"
-        f"{where} (adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
-        *_line_of_kbit(run),
+        f"{where} (adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})"
     )
-
-
-def _line_of_kbit(run: RunConfig) -> tuple[str, ...]:
-    if not run.prepare_for_kbit_training:
-        return ()
-    return (
-        "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in float32, "
-        "as PEFT's function makes them, and recompute is full; false: all stays in the dtype",
-    )
+    if run.prepare_for_kbit_training:
+        yield (
+            "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in "
+            "float32, as PEFT's function makes them, and recompute is full; false: all stays in "
+            "the dtype"
+        )
 
 
 def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
@@ -92,14 +130,44 @@ def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
     return breakdowns["gradient_bytes"].total // size
 
 
-def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
+OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
+"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
+
+
+def _of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | None) -> Iterator[str]:
+    """Say where PEFT adapts other matrices of a model's class, and which settings count those."""
+    if run.adapter not in OF_LAYERS or class_ not in translations():
+        return
+    model_type, of_peft = translations()[class_].model_type, peft_classes()
+    packed = of_peft.settings_of(model_type)
+    if any(getattr(run, name) == "separate" for name in packed):
+        settings = ", ".join(f"{name}={value}" for name, value in packed.items())
+        yield (
+            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
+            f'adapts as one: --set "{settings}"'
+        )
+    has_stacks = _is_moe(a) and model_type not in of_peft.experts_reached
+    if has_stacks and reaches_experts(run):
+        layers = (m.name.rpartition(".")[2] for m, _ in matrices_of(a) if m.n and not m.routed)
+        names = [name for name in dict.fromkeys(layers) if name in TARGETS]
+        yield (
+            f"adapter {run.adapter}: PEFT's all-linear reaches no stacked experts of {class_}: "
+            f'--set "adapter_targets={" ".join(names)}"'
+        )
+
+
+def _is_moe(a: Architecture) -> bool:
+    return "moe" in vars(a).get("mlps", "")
+
+
+def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> Iterator[str]:
     """Name the optimizer and its bytes a parameter, and say where its step is not known.
 
     Not of the default.
     """
     default = RunConfig.model_fields["optimizer"].default
     if run.optimizer == default or not {"optimizer_bytes", "gradient_bytes"} <= breakdowns.keys():
-        return ()
+        return
     optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total
     line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): "
     n_trained = _n_trained(run, breakdowns)
@@ -113,71 +181,62 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
             "; the temporary tensors of its step were not traced: the peak is that of forward and "
             "backward pass alone"
         )
+    yield line
     least = optimizer.refuses_bfloat16_below * gradient_number(run)
     trained = run.dtype if run.adapter == "none" else adapter_dtype_of(run)
     parts = breakdowns["gradient_bytes"].components if trained == "bfloat16" else ()
     small = next((part.name for part in parts if 0 < part.each < least), None)
-    if small is None:
-        return (line,)
-    refused = f"raises an error on a GPU for {small}, in bfloat16 with fewer than"
-    numbers = f"{optimizer.refuses_bfloat16_below:,} numbers"
-    return (line, f"optimizer {run.optimizer}: {refused} {numbers}; allowed: --dtype float32")
+    if small is not None:
+        refused = f"raises an error on a GPU for {small}, in bfloat16 with fewer than"
+        numbers = f"{optimizer.refuses_bfloat16_below:,} numbers"
+        yield f"optimizer {run.optimizer}: {refused} {numbers}; allowed: --dtype float32"
 
 
-def line_of_padded_experts(a: Architecture, run: RunConfig) -> tuple[str, ...]:
+def _of_latents(flops_decode: Breakdown) -> Iterator[str]:
+    """Say what decoding with MLA computes again (DeepSeek-AI 2024, §2.1.2)."""
+    parts = flops_decode.components
+    if again := sum(part.value for part in parts if part.name.endswith("mla.kv_up")):
+        yield (
+            f"flops_decode: {again:,} are for keys and values of all cached tokens, computed again "
+            "from latents (kv_up); engines that absorb kv_up in query and output do not compute "
+            "them"
+        )
+
+
+def _of_padded_experts(a: Architecture, run: RunConfig) -> Iterator[str]:
     """Say that FSDP2 pads stacked experts whose number its devices do not divide."""
-    fields = vars(a)
-    if not is_sharded(run) or "moe" not in fields.get("mlps", ""):
-        return ()
-    n_local = fields["n_expert"] // run.expert_parallel
+    if not is_sharded(run) or not _is_moe(a):
+        return
+    n_local = vars(a)["n_expert"] // run.expert_parallel
     n_device = replicas(run) if run.expert_parallel == 1 else replicas_of_experts(run)
     n_each = ceil_div(n_local, n_device)
-    if n_each * n_device == n_local:
-        return ()
-    return (
-        f"zero {run.zero}: FSDP2 pads the {n_local:,} stacked experts of a layer to "
-        f"{n_each * n_device:,}, of which each of {n_device:,} devices has {n_each:,}; more "
-        "devices can need more memory, since padding is gathered too",
-    )
+    if n_each * n_device != n_local:
+        yield (
+            f"zero {run.zero}: FSDP2 pads the {n_local:,} stacked experts of a layer to "
+            f"{n_each * n_device:,}, of which each of {n_device:,} devices has {n_each:,}; more "
+            "devices can need more memory, since padding is gathered too"
+        )
 
 
-def line_of_source(
-    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown]
-) -> tuple[str, ...]:
-    """Say what an encoder with a decoder reads and writes in inference."""
-    if not getattr(a, "n_encoder_layer", 0) or "peak_inference_bytes" not in breakdowns:
-        return ()
-    target = f"a target of {target_tokens(run):,} (target_length)"
-    return (f"inference: a source of {run.length:,} tokens, and {target}; the encoder's pass and "
-            "the target's first token, then its last with both caches",)  # fmt: skip
+def host_bytes(a: Architecture, run: RunConfig) -> int | None:
+    """Return what the optimizer of a run keeps in the host's memory, if it keeps anything there."""
+    if optimizer_named(run.optimizer).host is None:
+        return None
+    hosted = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
+    return of_model("optimizer_bytes", prediction_or_reason.predicted("optimizer_bytes", a, hosted))
 
 
-def line_of_latents(breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
-    """Say what decoding with MLA computes again (DeepSeek-AI 2024, §2.1.2)."""
-    parts = breakdowns["flops_decode"].components if "flops_decode" in breakdowns else ()
-    again = sum(part.value for part in parts if part.name.endswith("mla.kv_up"))
-    line = (
-        f"flops_decode: {again:,} are for keys and values of all cached tokens, computed again "
-        "from latents (kv_up); engines that absorb kv_up in query and output do not compute them"
-    )
-    return (line,) if again else ()
-
-
-def line_of_recurrence(a: Architecture, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
-    """Say that a recurrence is computed without the kernels that most people train with."""
-    in_memory = any(name == "activation_bytes" or is_peak(name) for name in breakdowns)
-    names = {*vars(a).get("mixers", "").split()}
-    parts = [type(a), *(mixers().get(name) for name in names)]
-    if not in_memory or not any(getattr(part, "LOOPS_OVER_TOKENS", False) for part in parts):
-        return ()
-    return ("recurrence: by operations of torch, with what each token computes in memory; kernels "
-            "that do without (mamba-ssm, flash-linear-attention, cuDNN) have no formula, and need "
-            "less",)  # fmt: skip
-
-
-def line_of_host(n_bytes: int | None) -> tuple[str, ...]:
-    """Name the bytes that an optimizer keeps in the memory of the host."""
-    return () if n_bytes is None else (f"memory of the host: {n_bytes:,} bytes, of the optimizer",)
+def _of_experts_in_dtype(a: Architecture, run: RunConfig) -> Iterator[str]:
+    """Say that routed experts are in no format, where its library does not convert stacks."""
+    library = FORMATS[run.weights].library
+    is_chosen = run.weights_of != "library" or run.expert_weights != "weights"
+    if _is_moe(a) and not is_chosen and "experts" not in library.converts:
+        dtype = "float32" if run.prepare_for_kbit_training else run.dtype
+        yield (
+            f"weights {run.weights}: routed experts are in {dtype}: transformers has those of a "
+            f"layer in one stack, which {library.library} does not convert; counted in it, too: "
+            f"--set expert_weights={run.weights}"
+        )
 
 
 PRODUCTS = {
@@ -193,83 +252,29 @@ PRODUCTS = {
 """How a product with quantised weights is counted, by what its library's kernels do."""
 
 
-OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
-"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
-
-
-def lines_of_adapted_matrices(
-    a: Architecture, run: RunConfig, class_: str | None
-) -> tuple[str, ...]:
-    """Say where PEFT adapts other matrices of a model's class, and which settings count those."""
-    if run.adapter not in OF_LAYERS or class_ not in translations():
-        return ()
-    model_type, of_peft, lines = translations()[class_].model_type, peft_classes(), []
-    packed = of_peft.settings_of(model_type)
-    if any(getattr(run, name) == "separate" for name in packed):
-        settings = ", ".join(f"{name}={value}" for name, value in packed.items())
-        lines.append(
-            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
-            f'adapts as one: --set "{settings}"'
-        )
-    has_stacks = "moe" in vars(a).get("mlps", "") and model_type not in of_peft.experts_reached
-    if has_stacks and reaches_experts(run):
-        layers = (m.name.rpartition(".")[2] for m, _ in matrices_of(a) if m.n and not m.routed)
-        names = [name for name in dict.fromkeys(layers) if name in TARGETS]
-        lines.append(
-            f"adapter {run.adapter}: PEFT's all-linear reaches no stacked experts of {class_}: "
-            f'--set "adapter_targets={" ".join(names)}"'
-        )
-    return tuple(lines)
-
-
-def line_of_experts(
-    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown]
-) -> tuple[str, ...]:
-    """Say that routed experts are in no format, where its library does not convert stacks."""
-    is_moe = "moe" in vars(a).get("mlps", "")
-    if run.weights not in FORMATS or not is_moe or "parameter_bytes" not in breakdowns:
-        return ()
-    library = FORMATS[run.weights].library
-    is_chosen = run.weights_of != "library" or run.expert_weights != "weights"
-    if is_chosen or "experts" in library.converts:
-        return ()
-    dtype = "float32" if run.prepare_for_kbit_training else run.dtype
-    return (
-        f"weights {run.weights}: routed experts are in {dtype}: transformers has those of a layer "
-        f"in one stack, which {library.library} does not convert; counted in it, too: "
-        f"--set expert_weights={run.weights}",
-    )
-
-
-def lines_of_weights(
-    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None, class_: str | None
-) -> tuple[str, ...]:
-    """Say where the bytes of quantised weights come from, and how products read them.
-
-    `file_bytes`: those of the tensors in a file, if they are known; `class_`: the model's class.
-    """
-    if run.weights not in FORMATS:
-        return ()
-    known, lines = FORMATS[run.weights], []
-    if class_ in OF_CONV1D and "conv1d" not in known.library.converts:
-        lines.append(
-            f"weights {run.weights}: of our linear layers; {known.library.library} converts no "
-            f"Conv1D, so that transformers leaves {class_} in {run.dtype}"
+def _of_weights(
+    a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown], class_: str | None
+) -> Iterator[str]:
+    """Say where the bytes of quantised weights come from, and how products read them."""
+    known, line = FORMATS[run.weights], f"weights {run.weights}: "
+    library = known.library
+    if class_ in OF_CONV1D and "conv1d" not in library.converts:
+        yield (
+            f"{line}of our linear layers; {library.library} converts no Conv1D, so that "
+            f"transformers leaves {class_} in {run.dtype}"
         )
     if "parameter_bytes" in breakdowns:
         if not known.is_witnessed:
-            lines.append(
-                f"weights {run.weights}: bytes from source, not witnessed: nothing that packs them "
-                f"was run ({known.library.source.strip()})"
+            yield (
+                f"{line}bytes from source, not witnessed: nothing that packs them was run "
+                f"({library.source.strip()})"
             )
-        if file_bytes not in (None, breakdowns["parameter_bytes"].total):
-            lines.append(
-                f"weights {run.weights}: the tensors of a file are not all those in memory: "
-                f"{file_bytes:,} bytes (file_bytes)"
+        terms, why = prediction_or_reason.terms_or_reason("file_bytes", a, run)
+        if not why and (n_bytes := total(terms)) != breakdowns["parameter_bytes"].total:
+            yield (
+                f"{line}the tensors of a file are not all those in memory: {n_bytes:,} bytes "
+                "(file_bytes)"
             )
     if any(is_peak(quantity) for quantity in breakdowns):
-        is_int8 = known.format.product == "int8"
-        text = PRODUCTS["int8" if is_int8 else known.library.product]
-        text = text.format(dtype=run.dtype, library=known.library.library)
-        lines.append(f"weights {run.weights}: {text}")
-    return tuple(lines)
+        text = PRODUCTS["int8" if known.format.product == "int8" else library.product]
+        yield line + text.format(dtype=run.dtype, library=library.library)

@@ -12,10 +12,10 @@ from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel, Settings
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import html_table
+from modelbudget.api.lines_of_run import host_bytes
 from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
-    host_bytes,
     predictions,
     why_not,
     wrong_run,

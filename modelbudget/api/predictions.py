@@ -13,25 +13,14 @@ from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import (
-    line_of_adapter,
-    line_of_experts,
-    line_of_host,
-    line_of_latents,
-    line_of_optimizer,
-    line_of_padded_experts,
     line_of_positions,
     line_of_recurrence,
     line_of_settings,
-    line_of_source,
-    lines_of_adapted_matrices,
-    lines_of_weights,
+    lines_of_run,
 )
-from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
-from modelbudget.architecture.optimizers import ON_HOST, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
-from modelbudget.architecture.terms import of_model, total
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
@@ -49,8 +38,6 @@ OF_TRAINING = (
 )  # fmt: skip
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
-SHARDED = {"parameter_bytes", "gradient_bytes", "peak_training_bytes"}
-"""Quantities in which the padding of shards is counted."""
 WITHOUT_RUN = frozenset({"parameters", *BY_NAME})
 """Quantities that are the same in every run on one device."""
 
@@ -73,14 +60,6 @@ def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str
     """Return why a quantity has no prediction for a run, None if it has one."""
     _known([quantity])
     return prediction_or_reason.why_not(quantity, *model.with_run(settings))
-
-
-def host_bytes(a: Architecture, run: RunConfig) -> int | None:
-    """Return what the optimizer of a run keeps in the host's memory, if it keeps anything there."""
-    if optimizer_named(run.optimizer).host is None:
-        return None
-    hosted = run.model_copy(update={"optimizer": f"{run.optimizer}{ON_HOST}"})
-    return of_model("optimizer_bytes", prediction_or_reason.predicted("optimizer_bytes", a, hosted))
 
 
 def predictions(
@@ -111,15 +90,7 @@ def predictions(
     }
     notes = (
         *class_answers.line_of_ours(model, chosen, quantities),
-        *line_of_adapter(run, breakdowns),
-        *lines_of_adapted_matrices(a, run, model.base.transformers),
-        *line_of_optimizer(run, breakdowns),
-        *line_of_latents(breakdowns),
-        *line_of_source(a, run, breakdowns),
-        *(line_of_padded_experts(a, run) if breakdowns.keys() & SHARDED else ()),
-        *line_of_host(host_bytes(a, run) if "optimizer_bytes" in breakdowns else None),
-        *line_of_experts(a, run, breakdowns),
-        *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),
+        *lines_of_run(a, run, breakdowns, model.base.transformers),
     )
     return Predictions(model, run, breakdowns, missing, notes)._with_settings(chosen)
 
@@ -224,14 +195,6 @@ class Predictions(Frames):
     def _repr_html_(self) -> str:
         tables = "".join(breakdown._repr_html_() for breakdown in self.breakdowns.values())
         return tables + "".join(f"<p>{escape(line)}</p>" for line in self.notes)
-
-
-def _file_bytes(architecture: Architecture, run: RunConfig) -> int | None:
-    """Return the bytes of the tensors in a file of quantised weights, if they are known."""
-    if run.weights == "dtype":
-        return None
-    terms, why = prediction_or_reason.terms_or_reason("file_bytes", architecture, run)
-    return None if why else total(terms)
 
 
 def _known(quantities: Collection[str]) -> None:
