@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
+from modelbudget.catalogue.memory_margins import Margins, memory_margins
 from modelbudget.common.byte_sizes import EXAMPLES, size
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
@@ -18,29 +19,50 @@ if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
 
 
-def reserve_of(reserve: str | int | None) -> int | None:
-    """Return a reserve in bytes; None for that of the data file. Raises InputError."""
-    if reserve is None or (type(reserve) is int and reserve >= 0):
-        return reserve
-    n_bytes = size(reserve) if isinstance(reserve, str) else None
-    if n_bytes is None or n_bytes > MAX_COUNT:
-        raise InputError([f"--reserve {show(reserve)}: no size in bytes; allowed: {EXAMPLES}"])
-    return n_bytes
+class ChosenDevice(NamedTuple):
+    """Devices of one kind that a user names, and the bytes of each that are to hold no tensors.
 
-
-def accelerator(name: str, file: str | Path | None = None, option: str = "--fit") -> Accelerator:
-    """Return an accelerator by its name, with or without its memory, or by a size.
-
-    h100, h100-80gb and rtx-4090 have the bytes that their driver reports; 24GB has 24 · 10⁹, 24GiB
-    24 · 2³⁰. Names are those of `file`, or of the shipped configs/accelerators.yaml. Raises
-    InputError with the option that gave it and all names.
+    `name` is one of `accelerators`, a file, or of the shipped configs/accelerators.yaml, with or
+    without its memory: h100, h100-80gb and rtx-4090 have the bytes that their driver reports. Or it
+    is a size: 24GB has 24 · 10⁹ bytes, 24GiB 24 · 2³⁰. `reserve`: None for that of the data file.
     """
-    known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
-    try:
-        return named_or_sized(name, known)
-    except ValueError as error:
-        whose = f"{file}: " if file is not None else ""
-        raise InputError([f"{option} {name}: {whose}{error}"]) from None
+
+    name: str
+    devices: int = 1
+    reserve: str | int | None = None
+    accelerators: str | Path | None = None
+
+    def accelerator(self, option: str = "--fit") -> Accelerator:
+        """Return the accelerator. Raises InputError with the option that named it and all names."""
+        file = self.accelerators
+        known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
+        try:
+            return named_or_sized(self.name, known)
+        except ValueError as error:
+            whose = f"{file}: " if file is not None else ""
+            raise InputError([f"{option} {self.name}: {whose}{error}"]) from None
+
+    def beside(self, model: ChosenModel, fields: Mapping[str, Any]) -> Accelerator:
+        """Return the accelerator, with parts of the model's file that are no language model on it.
+
+        Their weights have the dtype of the run with these fields.
+        """
+        device = self.accelerator()
+        if not model.base.left_out:
+            return device
+        return device.with_occupied(model.base.left_out * bytes_of(model.with_run(fields)[1].dtype))
+
+    def margins_on(self, device: Accelerator) -> Margins:
+        """Return the margins of an accelerator. Raises InputError if the reserve is no size."""
+        n_bytes = size(self.reserve) if isinstance(self.reserve, str) else self.reserve
+        if isinstance(self.reserve, str) and (n_bytes is None or n_bytes > MAX_COUNT):
+            no_size = f"--reserve {show(self.reserve)}: no size in bytes; allowed: {EXAMPLES}"
+            raise InputError([no_size])
+        return memory_margins().on(device.platform, n_bytes)
+
+    def options(self) -> dict[str, Any]:
+        """Return what a command gives with the name."""
+        return {"devices": self.devices, "reserve": self.reserve, "accelerators": self.accelerators}
 
 
 def sharing(devices: int, training: bool) -> dict[str, int]:
@@ -51,13 +73,6 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
     if devices == 1:
         return {}
     return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
-
-
-def left_out_bytes(model: ChosenModel, chosen: Mapping[str, Any]) -> int:
-    """Return the weights, in the run's dtype, of the parts of a file that are no language model."""
-    if not model.base.left_out:
-        return 0
-    return model.base.left_out * bytes_of(model.with_run(chosen)[1].dtype)
 
 
 def settings_on(

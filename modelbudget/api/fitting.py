@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.chosen_device import (
-    accelerator,
-    left_out_bytes,
-    reserve_of,
-    settings_on,
-    sharing,
-)
+from modelbudget.api.chosen_device import ChosenDevice, settings_on, sharing
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
-from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
+from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
@@ -145,12 +138,9 @@ def _not_solved(
 
 def fit(
     model: ChosenModel,
-    name: str,
+    chosen: ChosenDevice,
     settings: Settings,
-    devices: int,
     training: bool,
-    reserve: str | int | None = None,
-    accelerators: str | Path | None = None,
     predicted: Predictions | None = None,
 ) -> Fit:
     """Solve for the largest batch and length; several devices share the model as `sharing` says.
@@ -160,11 +150,10 @@ def fit(
     """
     from modelbudget.api.chosen_model import fields_of
 
-    device = accelerator(name, accelerators)
-    device = device.with_occupied(left_out_bytes(model, fields_of(settings)))
-    margins = memory_margins().on(device.platform, reserve_of(reserve))
-    fitting = _Fitting(model, device, margins, fields_of(settings), devices, training)
-    if why := fitting.not_solved(devices):
+    fields = fields_of(settings)
+    device = chosen.beside(model, fields)
+    fitting = _Fitting(model, device, chosen.margins_on(device), fields, chosen.devices, training)
+    if why := fitting.not_solved(chosen.devices):
         return fitting.by_trace(why, predicted)
     return fitting.by_formula()
 

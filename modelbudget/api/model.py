@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.arguments import NAME, NO_NAME_OR_NAME, checked
 from modelbudget.api.breakdown import Breakdown
+from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.chosen_model import ChosenModel, Settings
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import html_table
@@ -116,7 +117,8 @@ class Model(ChosenModel):
         """
         from modelbudget.api.fitting import fit
 
-        return fit(self, accelerator, settings, devices, training, reserve, accelerators)
+        on = ChosenDevice(accelerator, devices, reserve, accelerators)
+        return fit(self, on, settings, training)
 
     @checked()
     def serve(
@@ -144,7 +146,8 @@ class Model(ChosenModel):
             from modelbudget.api.gguf import gguf_file
 
             file = gguf_file(self, gguf, imatrix)
-        return serve(self, accelerator, settings, devices, reserve, accelerators, draft, file)
+        on = ChosenDevice(accelerator, devices, reserve, accelerators)
+        return serve(self, on, settings, draft, file)
 
     @checked(accelerator=NO_NAME_OR_NAME)
     def trainer(
@@ -171,10 +174,12 @@ class Model(ChosenModel):
         """
         from modelbudget.api.trainers import trainer
 
+        on = None
+        if accelerator is not None:
+            on = ChosenDevice(accelerator, 1, reserve, accelerators)
         return trainer(
-            self, name, settings, reference, reward, accelerator, reserve, accelerators,
-            answer, engine_share, engine_sleeps,
-        )  # fmt: skip
+            self, name, settings, reference, reward, on, answer, engine_share, engine_sleeps
+        )
 
     @checked()
     def measure(

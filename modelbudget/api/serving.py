@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.chosen_device import accelerator, reserve_of
+from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.catalogue.memory_margins import Grade, memory_margins
+from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,11 +127,8 @@ class Serving(Frames):
 
 def serve(
     model: ChosenModel,
-    name: str,
+    on: ChosenDevice,
     settings: Settings,
-    devices: int,
-    reserve: str | int | None = None,
-    accelerators: str | Path | None = None,
     draft: str | None = None,
     file: GgufFile | None = None,
 ) -> Serving:
@@ -140,16 +136,16 @@ def serve(
     from modelbudget.api.chosen_model import fields_of
     from modelbudget.predict.serve import Term, served
 
-    device = accelerator(name, accelerators, "--fit" if file else "--serve")
-    margin = memory_margins().on(device.platform, reserve_of(reserve)).reserve
+    device = on.accelerator("--fit" if file else "--serve")
+    margin = on.margins_on(device).reserve
     chosen = {**model.chosen, **fields_of(settings)}
     tensors = _tensors(model, file)
     is_file = tensors is not None
     fields = _settings_of_engine(model, device, is_file) | chosen
-    architecture, run = _run_of_engine(model, fields, devices)
+    architecture, run = _run_of_engine(model, fields, on.devices)
     if architecture.reads_all_at_once:
         keeps = f"{architecture.name()} keeps no cache to serve from"
-        once = f"its inference is one pass over all tokens: --fit {name} --inference"
+        once = f"its inference is one pass over all tokens: --fit {on.name} --inference"
         raise InputError([f"{model.name}: {keeps}; {once}"])
     _refuse_unknown(model, run)
     architecture, run = _with_draft(model, architecture, run, draft)
@@ -166,8 +162,8 @@ def serve(
     return Serving(
         model.label,
         device,
-        devices,
-        devices // run.tensor_parallel,
+        on.devices,
+        on.devices // run.tensor_parallel,
         run,
         of_device,
         file.format if file else GGUF if is_file else None,

@@ -16,11 +16,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from modelbudget.api.changes import Change, changes, pair_of
-from modelbudget.api.chosen_device import accelerator, left_out_bytes, reserve_of, settings_on
+from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
@@ -30,7 +29,7 @@ from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, ha
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS
-from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
+from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
@@ -143,9 +142,7 @@ def trainer(
     settings: Settings,
     reference: str | None = None,
     reward: str | None = None,
-    device: str | None = None,
-    reserve: str | int | None = None,
-    accelerators: str | Path | None = None,
+    device: ChosenDevice | None = None,
     answer: int | None = None,
     engine_share: float | None = None,
     engine_sleeps: bool = False,
@@ -163,21 +160,17 @@ def trainer(
             raise InputError(["--engine-sleeps: of no engine; allowed: with --engine-share"])
     elif name == "dpo" or device is None:
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
-    room = accelerator(device, accelerators) if device is not None else None
-    if room:
-        room = room.with_occupied(left_out_bytes(model, fields_of(settings)))
+    given = {"implementation": OURS, **fields_of(settings)}
+    room = device and device.beside(model, fields_of(settings))
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     models = _Models(model, name, reference, reward, answer, engine)
-    chosen = {"implementation": OURS, **fields_of(settings)}
-    chosen = settings_on(room, model, chosen, training=True) if room else chosen
-    run = models.run_of(chosen)
+    run = models.run_of(settings_on(room, model, given, training=True) if room else given)
     parts = tuple(models.parts(run))
-    if room is None:
+    if device is None or room is None:
         return Trained(model.label, models.trainer, run, parts)
-    margins = memory_margins().on(room.platform, reserve_of(reserve))
+    margins = device.margins_on(room)
     trained = Trained(model.label, models.trainer, run, parts, room, margins)
     solves = _Solves(models, room)
-    given = {"implementation": OURS, **fields_of(settings)}
     helpful, together = [], None
     if trained.grade != "fits":
         with_margins = margins.room(room.bytes)

@@ -4,7 +4,7 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.api.changes import candidates, changes
-from modelbudget.api.chosen_device import accelerator
+from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
 
@@ -203,7 +203,7 @@ def test_every_change_helps_some_run():
         ("qwen-3-32b", {**QLORA, "loss_chunks": 16, "length": 4096, "batch": 1}),
         ("mixtral-8x7b", {"dtype": "bfloat16"}),
     ]
-    device = accelerator("1TB")
+    device = ChosenDevice("1TB").accelerator()
     found = {
         change.text
         for name, run in unlike

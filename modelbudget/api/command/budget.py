@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from modelbudget.api.chosen_device import accelerator, settings_on, sharing
+from modelbudget.api.chosen_device import ChosenDevice, settings_on, sharing
 from modelbudget.api.command import output
 from modelbudget.api.command.budget_table import (
     as_dict,
@@ -45,36 +45,31 @@ class Purposes(NamedTuple):
         return not (self.inference if training else self.train)
 
 
-class Room(NamedTuple):
-    """Devices that a model has to fit: an accelerator's `name`, and what --fit is given with it."""
-
-    name: str | None
-    devices: int
-    reserve: str | None
-    accelerators: str | None
-
-
 def show(
-    name: str, settings: dict[str, Any], purposes: Purposes, room: Room, printed: Output
-) -> None:
+    name: str, settings: dict[str, Any], purposes: Purposes, devices: int,
+    device: ChosenDevice | None, printed: Output,
+) -> None:  # fmt: skip
     """Print the budget of a model, and below its tables what a reader must know.
 
-    Of adapters on a device that of training is meant. Exit code 1 if a checkpoint differs.
+    `device`: what it has to fit. Of adapters on a device that of training is meant. Exit code 1 if
+    a checkpoint differs.
     """
-    if room.name and not purposes.inference and settings.get("adapter", "none") != "none":
+    if device and not purposes.inference and settings.get("adapter", "none") != "none":
         purposes = purposes._replace(train=True)
-    model = model_with(name, settings, sharing(room.devices, training=not purposes.inference))
-    by_purpose = _predicted(model, settings, purposes, room)
+    model = model_with(name, settings, sharing(devices, training=not purposes.inference))
+    by_purpose = _predicted(model, settings, purposes, devices, device)
     predicted = by_purpose[True]
     if by_purpose[False] is not predicted:
         predicted = merged(by_purpose[True], by_purpose[False])
-    fits, refusals = _fitted(model, settings, purposes, room, by_purpose)
+    fits, refusals = [], []
+    if device:
+        fits, refusals = _fitted(model, settings, purposes, device, by_purpose)
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
     if printed.as_json:
         rooms = [fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits]
-        of_fit = {"fit": rooms} if room.name else {}
+        of_fit = {"fit": rooms} if device else {}
         of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
     elif printed.as_csv:
@@ -89,8 +84,8 @@ def show(
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, printed.as_markdown)
         notes(predicted)
-    if room.devices > 1 and not (room.name or purposes.inference or purposes.train):
-        refusals.append(f"training on {count(room.devices)} devices by zero: 3; also: --inference")
+    if devices > 1 and not (device or purposes.inference or purposes.train):
+        refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
     for line in (
         *refusals,
         *other_than_cuda(model, fits, settings),
@@ -104,21 +99,22 @@ def show(
 
 
 def _predicted(
-    model: Model, settings: dict[str, Any], purposes: Purposes, room: Room
-) -> dict[bool, Predictions]:
+    model: Model, settings: dict[str, Any], purposes: Purposes, devices: int,
+    device: ChosenDevice | None,
+) -> dict[bool, Predictions]:  # fmt: skip
     """Return what is predicted of training, by True, and of inference.
 
     That is the same for both, unless torch has other kernels for training than for inference.
     """
-    device = accelerator(room.name, room.accelerators) if room.name else None
+    accelerator = device and device.accelerator()
     trained, used = (
-        settings_on(device, model, settings, training) if device else settings
+        settings_on(accelerator, model, settings, training) if accelerator else settings
         for training in (True, False)
     )
-    of_training = purposes.train or (room.devices > 1 and not purposes.inference)
+    of_training = purposes.train or (devices > 1 and not purposes.inference)
     asked = quantities(of_training, purposes.inference)
     if trained == used or of_training or purposes.inference:
-        shared = sharing(room.devices, training=not purposes.inference)
+        shared = sharing(devices, training=not purposes.inference)
         both = model.predictions(asked, shared | (used if purposes.inference else trained))
         return {True: both, False: both}
     of_trained = quantities(True, False)
@@ -130,29 +126,22 @@ def _predicted(
 
 
 def _fitted(
-    model: Model, settings: dict[str, Any], purposes: Purposes, room: Room,
+    model: Model, settings: dict[str, Any], purposes: Purposes, device: ChosenDevice,
     by_purpose: dict[bool, Predictions],
 ) -> tuple[list[Fit], list[str]]:  # fmt: skip
     """Return how each purpose fits, and why there is no answer about the others."""
-    if room.name is None:
-        return [], []
-    of_device = {"reserve": room.reserve, "accelerators": room.accelerators}
     fits, refusals = [], []
     for training in (True, False):
         if not purposes.has(training):
             continue
-        known = by_purpose[training] if room.devices == 1 else None
+        known = by_purpose[training] if device.devices == 1 else None
         try:
-            fits.append(
-                fit_to(
-                    model, room.name, settings, room.devices, training, **of_device, predicted=known
-                )
-            )
+            fits.append(fit_to(model, device, settings, training, known))
         except InputError as error:
-            served = repeated(settings, serve=room.name, devices=room.devices, **of_device)
+            served = repeated(settings, serve=device.name, **device.options())
             more = "" if training else f"; of an engine:{served}"
             refusals += [line + (more if "not known" in line else "") for line in error.mistakes]
-    return fits, refusals + served_by_engine(model, fits, room.name, settings, **of_device)
+    return fits, refusals + served_by_engine(model, fits, device, settings)
 
 
 def _of_room(predicted: Predictions, fits: list[Fit], title: str, whose: str) -> list[Table]:

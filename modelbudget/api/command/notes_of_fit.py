@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
+from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.class_answers import run_of
 from modelbudget.api.command.options import repeated
 from modelbudget.api.fitting import Fit
@@ -56,9 +57,8 @@ def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> 
 
 
 def served_by_engine(
-    model: Model, fits: list[Fit], name: str, settings: dict[str, Any],
-    reserve: str | None, accelerators: str | None,
-) -> list[str]:  # fmt: skip
+    model: Model, fits: list[Fit], device: ChosenDevice, settings: dict[str, Any]
+) -> list[str]:
     """Return how an engine has room where inference does not fit, if it has any.
 
     With the same weights, since it reads a long prompt in parts, or with fewer bits if none are
@@ -78,15 +78,10 @@ def served_by_engine(
         run = settings if as_set else {**settings, "weights": weights}
         gguf = weights if is_mac else None
         with suppress(InputError):
-            serving = model.serve(name, run, fit.devices, reserve, accelerators, gguf=gguf)
+            serving = model.serve(device.name, run, **device.options(), gguf=gguf)
             if serving.requests >= settings.get("batch", 1):
                 by = ", which reads a prompt in parts" if weights == chosen else " with fewer bits"
                 file = {"file": "gguf", "format": gguf} if gguf else {}
-                of_device = {
-                    "devices": fit.devices,
-                    "reserve": reserve,
-                    "accelerators": accelerators,
-                }
-                words = repeated(run, serve=name, **file, **of_device)
+                words = repeated(run, serve=device.name, **file, **device.options())
                 return [f"inference: fits {engine}{by}:{words}"]
     return []

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.command import budget, gguf_table, options
 from modelbudget.api.model import model_with
 from modelbudget.common.errors import InputError
@@ -87,8 +88,11 @@ def run(
     _refuse_alone("trainer", "trainer", of_trainer)
     if fit is None:
         _refuse_alone("accelerator", "fit", of_room)
-    room = budget.Room(fit, devices, reserve, accelerators)
-    budget.show(name, settings, budget.Purposes(train, inference), room, printed)
+        device = None
+    else:
+        device = ChosenDevice(fit, devices, reserve, accelerators)
+    purposes = budget.Purposes(train, inference)
+    budget.show(name, settings, purposes, devices, device, printed)
 
 
 def _refuse_with(option: str, excluded: dict[str, Any]) -> None:
