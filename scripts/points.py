@@ -16,5 +16,5 @@ catalogue, made = Catalogue(MODELS), snakemake.output
 for file, points, about in zip(snakemake.input.sweeps, made.points, made.summaries, strict=True):
     expanded = expand(Path(file), catalogue)
     check_planned(expanded, snakemake.params.content[expanded.name])
-    write_table(points, points_table(expanded))
+    write_table(points, points_table(expanded.points))
     write_json(about, summary(expanded), indent=2, ensure_ascii=False)

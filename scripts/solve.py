@@ -25,7 +25,7 @@ for table, output in (
     (found.solutions, snakemake.output.solutions),
     (found.frontier, snakemake.output.frontier),
     (published(catalogue, checked.sweep), snakemake.output.published),
-    (points_table(expanded), snakemake.output.points),
+    (points_table(expanded.points), snakemake.output.points),
 ):
     write_table(output, table)
 write_table(snakemake.output.csv, found.frontier)

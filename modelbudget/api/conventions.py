@@ -9,18 +9,18 @@ from typing import Any
 from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig
-from modelbudget.common.errors import InputError
-from modelbudget.common.suggestions import offered
-from modelbudget.common.validation_messages import show
-from modelbudget.predict import counts_by_convention, prediction_or_reason
-from modelbudget.predict.counts_by_convention import (
+from modelbudget.architecture.counting_conventions import (
     BY_NAME,
     CONVENTIONS,
     FLOPS,
     PARAMETERS,
     Convention,
 )
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.predict import counts_by_convention, prediction_or_reason
 
 EXECUTED = {
     "rule": "every matrix product",

@@ -23,7 +23,7 @@ from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.expand import Point
-from modelbudget.sweeps.points_table import table_of
+from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -158,7 +158,7 @@ def compare_model(
     point = Point(
         "000001", model.label, model.name, {}, architecture, class_, run, model.base.config
     )
-    points = table_of([point])
+    points = points_table([point])
     measured = measured_table(results, quantities)
     of_class, values = class_values(points, measure)
     predicted = predict(points, quantities)

@@ -19,6 +19,7 @@ from modelbudget.api.lines_of_run import (
     lines_of_run,
 )
 from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
@@ -26,7 +27,6 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict import prediction_or_reason
-from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.sweeps.device_defaults import KERNEL, mask_of_heads, where_not_flash, why_math
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")

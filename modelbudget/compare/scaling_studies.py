@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget.architecture.counting_conventions import BY_NAME, PARAMETERS, Convention
 from modelbudget.architecture.terms import Term
 from modelbudget.catalogue.published_scaling import Ladder, Published, published_scaling
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.predict.counts_by_convention import BY_NAME, PARAMETERS, Convention, relative_error
+from modelbudget.predict.counts_by_convention import relative_error
 
 EXACT, ROUNDED, DIFFERS = "exact", "within rounding", "differs"
 NO_COUNT, MISSING = "not a count", "not in this run"

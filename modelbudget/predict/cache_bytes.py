@@ -45,18 +45,6 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     return [*(cache for cache in of_model if not cache.state), of_engine]
 
 
-def terms_of_engine(a: Architecture, run: RunConfig) -> Terms | None:
-    """Return the bytes of the cache of `batch` sequences; None where they are not known."""
-    try:
-        return cache_terms(layer_caches(a, run), run)
-    except ValueError:
-        return None
-
-
-def why_not_of_engine(a: Architecture, run: RunConfig) -> str | None:
-    """Return why the bytes are not known; None if they are."""
-    try:
-        cache_terms(layer_caches(a, run), run)
-    except ValueError as error:
-        return str(error)
-    return None
+def terms_of_engine(a: Architecture, run: RunConfig) -> Terms:
+    """Return the bytes of the cache of `batch` sequences. Raises ValueError if none are known."""
+    return cache_terms(layer_caches(a, run), run)

@@ -3,19 +3,11 @@
 from fractions import Fraction
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.counting_conventions import (
-    BY_NAME,
-    CONVENTIONS,
-    FLOPS,
-    PARAMETERS,
-    Convention,
-)
+from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import total
 from modelbudget.predict import prediction_or_reason
-
-__all__ = ["BY_NAME", "CONVENTIONS", "FLOPS", "PARAMETERS", "Convention", "counts", "executed"]
 
 OF_STEP = ("flops_forward", "flops_backward")
 

@@ -17,8 +17,10 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     if quantity in OF_CACHE:
         r = r if quantity == "cache_bytes" else _of_one_sequence(r)
         if is_of_engine(r):
-            terms = terms_of_engine(a, r) if isinstance(a, Architecture) else None
-            return ({}, 0) if terms is None else (terms, 1)
+            try:
+                return (terms_of_engine(a, r), 1) if isinstance(a, Architecture) else ({}, 0)
+            except ValueError:
+                return {}, 0
         quantity = "cache_bytes"
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)

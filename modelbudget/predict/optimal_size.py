@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from modelbudget.architecture.counting_conventions import BY_NAME, PARAMETERS, Convention
 from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.catalogue.named_models import Base
-from modelbudget.predict.counts_by_convention import BY_NAME, PARAMETERS, Convention
 from modelbudget.sweeps.derive import resolved
 
 BUDGETS = 100

@@ -6,7 +6,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE
 from modelbudget.architecture.terms import Terms
 from modelbudget.operations.part import NotComputedError
-from modelbudget.predict.cache_bytes import is_of_engine, why_not_of_engine
+from modelbudget.predict.cache_bytes import is_of_engine, terms_of_engine
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.not_with_quantised_weights import refused
@@ -40,7 +40,10 @@ def terms_or_reason(
     if holds:
         return terms, None
     if quantity in OF_CACHE and is_of_engine(run):
-        return {}, f"{why_not_of_engine(architecture, run)}"
+        try:
+            terms_of_engine(architecture, run)
+        except ValueError as why:
+            return {}, str(why)
     from modelbudget.predict.by_program import without_program  # most models need no program
 
     error = without_program(quantity, architecture, run)

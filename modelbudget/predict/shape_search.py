@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import polars as pl
 
+from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.catalogue.accelerators import all_accelerators, named
 from modelbudget.catalogue.named_models import Base, Catalogue
@@ -20,7 +21,6 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.predict.counts_by_convention import BY_NAME
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
 from modelbudget.predict.named_values import column, fields_of, value_of, values_in

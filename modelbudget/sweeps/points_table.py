@@ -13,15 +13,10 @@ from modelbudget.families import families
 if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.record import Record
-    from modelbudget.sweeps.expand import Expanded, Point
+    from modelbudget.sweeps.expand import Point
 
 
-def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Return the points of a sweep as a table; see `table_of`."""
-    return table_of(expanded.points)
-
-
-def table_of(points: Iterable[Point]) -> pl.DataFrame:
+def points_table(points: Iterable[Point]) -> pl.DataFrame:
     """Return points as a table.
 
     Columns: point, label, base, family, architecture and run (content digests), transformers (the

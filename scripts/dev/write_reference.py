@@ -16,6 +16,7 @@ from pydantic import BaseModel
 import modelbudget as mb
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.architecture.evaluators import symbols
 from modelbudget.architecture.optimizers import NAMES, OptimizerData, optimizer_named
 from modelbudget.architecture.record import Record
@@ -33,7 +34,6 @@ from modelbudget.components.layer import all_parts
 from modelbudget.components.weight_formats import Matrix, matrix_bytes
 from modelbudget.families import families
 from modelbudget.memory.step_program import peaks_of
-from modelbudget.predict.counts_by_convention import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
@@ -275,7 +275,7 @@ def published_numbers() -> str:
     """Return docs/published-numbers.md."""
     tables = []
     for name in ("published-ladders", "zoo"):
-        points = points_table(expand(CONFIGS / "sweeps" / f"{name}.yaml", Catalogue(MODELS)))
+        points = points_table(expand(CONFIGS / "sweeps" / f"{name}.yaml", Catalogue(MODELS)).points)
         counted = points.select("label", "architecture", "run").join(
             predict(points, ["parameters"]), on=["architecture", "run"], how="left"
         )

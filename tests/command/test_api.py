@@ -48,7 +48,7 @@ def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path
     """Every fourth model with a sweep's defaults by component, as the command prints it."""
     path = tmp_path / "all.yaml"
     path.write_text("title: All\nquestion: Why?\nmodels: all\n")
-    points = points_table(expand(path, catalogue))
+    points = points_table(expand(path, catalogue).points)
     assert points.height > 200
     points = points[some(range(points.height), 4)]
     table = predict(points, quantities).drop_nulls("component")

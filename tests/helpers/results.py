@@ -28,7 +28,7 @@ def charts_of_sweep(*tables, **others) -> dict:
 def compared(path: Path, catalogue) -> tuple[Expanded, pl.DataFrame, pl.DataFrame]:
     """A sweep, its points and their comparison, with the formulas' numbers for torch's."""
     expanded = expand(path, catalogue)
-    points = points_table(expanded)
+    points = points_table(expanded.points)
     measure = expanded.sweep.measure
     predicted = predict(points, measure.quantities)
     counted = predicted.filter(~pl.col("quantity").is_in(OF_CONVENTION))

@@ -61,7 +61,7 @@ def measured(tmp_path, sweep):
         (tmp_path / "config.json").write_text(json.dumps(config))
         names = ", ".join(sorted(TRAINING | INFERENCE))
         expanded = sweep(SWEEP.format(dtype=dtype, quantities=names))
-        measure, points = expanded.sweep.measure, points_table(expanded)
+        measure, points = expanded.sweep.measure, points_table(expanded.points)
         found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
         predicted = predict(points, measure.quantities)
         table = measured_table(found, measure.quantities)

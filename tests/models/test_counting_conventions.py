@@ -6,12 +6,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import modelbudget as mb
+from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS
 from modelbudget.architecture.evaluators import polars_columns
 from modelbudget.architecture.terms import Term, total
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS
 
 T = 1024
 D, L, V, FF = 768, 12, 50257, 3072

@@ -162,7 +162,7 @@ def agree(shipped: Expanded) -> None:
     quantities = [one for one in shipped.sweep.measure.quantities if one not in OF_PROCESS]
     settings = shipped.sweep.measure.model_copy(update={"device": "meta", "quantities": quantities})
     measured = measured_table(measure_all(models, settings, 2), settings.quantities)
-    points = points_table(shipped)
+    points = points_table(shipped.points)
     predicted = predict(points, settings.quantities)
     comparison = compare(points, predicted, measured, [])
     assert comparison.filter(~pl.col("agrees")).is_empty()

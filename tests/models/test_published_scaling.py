@@ -38,7 +38,7 @@ def counted(catalogue):
             for predicted, measured in [(a.parameters(a), on_meta(a))]
             for component in measured
         ]  # fmt: skip
-        yield points_table(expanded), pl.DataFrame(table)
+        yield points_table(expanded.points), pl.DataFrame(table)
 
 
 def on_meta(architecture):

@@ -549,7 +549,7 @@ def test_a_grid_of_formats_is_predicted_as_its_points(sweep):
         "measure: {device: meta, quantities: [parameter_bytes, file_bytes]}"
     )
     quantities = ["parameter_bytes", "file_bytes"]
-    table = predict(points_table(expanded), quantities)
+    table = predict(points_table(expanded.points), quantities)
     n_refused = 0
     for point in expanded.points:
         of_point_alone = table.filter(

@@ -61,7 +61,7 @@ def parts(catalogue, tmp_path_factory):
     expanded = expand(ROOT / "configs" / "sweeps" / "zoo.yaml", catalogue)
     settings = Measure(device="meta", quantities=["parameters"])
     measured = measure_all([(p.architecture, p.run) for p in expanded.points], settings, 1)
-    points = points_table(expanded)
+    points = points_table(expanded.points)
     comparison = compare(
         points,
         predict(points, settings.quantities),

@@ -279,7 +279,7 @@ def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, t
     """At the top, in its section and for a terminal; it is no disagreement, and nothing agrees."""
     expanded = sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5, 7]}\n")
     whole = result(tmp_path / "sweep.yaml", catalogue)
-    points, lost = points_table(expanded), expanded.points[1]
+    points, lost = points_table(expanded.points), expanded.points[1]
     predicted = predict(points, ["parameters", "parameter_bytes"])
     measured = predicted.filter(pl.col("architecture") != lost.architecture.digest()).select(
         "architecture", "run", "component", "quantity", value="predicted",

@@ -43,7 +43,7 @@ def result(sweep, tmp_path):
 
 
 def traced(expanded, tmp_path) -> SweepResult:
-    points, measure = points_table(expanded), expanded.sweep.measure
+    points, measure = points_table(expanded.points), expanded.sweep.measure
     needed = cached_classes.needed(classes_of(points), measure)
     cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
     traces = cached_classes.reference_table(needed, {}, tmp_path)

@@ -34,7 +34,7 @@ def classes_of_file(sweep, tmp_path):
 
     def classes_of_file(config: dict, rest: str = "points: [{base: config.json}]"):
         (tmp_path / "config.json").write_text(json.dumps(config))
-        return classes_of(points_table(sweep(rest)))
+        return classes_of(points_table(sweep(rest).points))
 
     return classes_of_file
 
@@ -60,7 +60,7 @@ def test_another_spelling_of_a_swept_key_is_replaced(classes_of_file):
 
 
 def test_a_catalogue_model_has_a_config_from_our_fields(sweep):
-    (of_point,) = classes_of(points_table(sweep("points: [{base: gpt-2-124m}]")))
+    (of_point,) = classes_of(points_table(sweep("points: [{base: gpt-2-124m}]").points))
     assert of_point.built_from == FIELDS
     assert of_point.config["n_embd"] == 768
 

@@ -31,7 +31,7 @@ measure:
 @pytest.fixture
 def traced(sweep, tmp_path):
     expanded = sweep(SWEEP)
-    points, measure = points_table(expanded), expanded.sweep.measure
+    points, measure = points_table(expanded.points), expanded.sweep.measure
     needed = cached_classes.needed(classes_of(points), measure)
     failed = cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
     assert not failed
@@ -172,7 +172,7 @@ def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted
 
     def traced(text: str) -> list[str]:
         expanded = sweep(text)
-        classes = classes_of(points_table(expanded))
+        classes = classes_of(points_table(expanded.points))
         return sorted(cached_classes.needed(classes, expanded.sweep.measure).keys["point"])
 
     assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]

@@ -49,7 +49,7 @@ def as_measured(predicted: pl.DataFrame) -> pl.DataFrame:
 
 
 def compared(expanded, values: pl.DataFrame | None) -> pl.DataFrame:
-    points = points_table(expanded)
+    points = points_table(expanded.points)
     predicted = predict(points, expanded.sweep.measure.quantities)
     return compare(points, predicted, as_measured(predicted), [], classes=values)
 
@@ -59,7 +59,7 @@ def two(sweep, tmp_path):
     """A sweep of one model with our implementation and that of its class, and its traces."""
     expanded = sweep(SWEEP)
     measure = expanded.sweep.measure
-    wanted = needed(classes_of(points_table(expanded)), measure)
+    wanted = needed(classes_of(points_table(expanded.points)), measure)
     failed = trace_new(wanted.runs, [measure], 1, tmp_path)
     return expanded, reference_table(wanted, failed, tmp_path)
 
@@ -96,7 +96,7 @@ def test_another_value_of_a_class_is_a_disagreement(two):
 @pytest.mark.parametrize("other", [0, 1, -1, BIASES])
 def test_a_known_difference_of_another_number_disagrees(sweep, tmp_path, other):
     expanded = sweep(DEEPSEEK)
-    counts, has_failed = count_all(classes_of(points_table(expanded)), 1, tmp_path)
+    counts, has_failed = count_all(classes_of(points_table(expanded.points)), 1, tmp_path)
     assert not has_failed
     counts = counts.with_columns(parameters=pl.col("parameters") + other)
     (row,) = judged(compared(expanded, values_of_classes(None, counts))).iter_rows(named=True)
@@ -111,7 +111,7 @@ def test_a_class_is_not_counted_for_a_share_of_a_model(sweep, tmp_path):
         "points: [{base: gpt-2-124m, n_layer: 2, n_vocab: 64, tensor_parallel: 2}]\n"
         "measure: {quantities: [parameters]}\n"
     )
-    counts, _ = count_all(classes_of(points_table(expanded)), 1, tmp_path)
+    counts, _ = count_all(classes_of(points_table(expanded.points)), 1, tmp_path)
     assert counts["refusal"].item().startswith("tensor_parallel = 2: GPT2LMHeadModel is")
     assert judged(compared(expanded, values_of_classes(None, counts))).is_empty()
 
@@ -167,7 +167,7 @@ def test_what_a_class_has_is_shown_where_nothing_was_compared(sweep):
     phases = {"prefill": 700, "decode": 500}
     rows = [
         {"point": point["point"], "component": phase, "reference": value}
-        for point in points_table(expanded).to_dicts()
+        for point in points_table(expanded.points).to_dicts()
         if point["label"] == "other"
         for phase, value in phases.items()
     ]
@@ -182,7 +182,7 @@ def test_what_a_class_has_is_shown_where_nothing_was_compared(sweep):
 
 
 def test_what_fits_is_not_solved_under_the_name_of_a_class_that_was_not_compared(sweep):
-    points = rows(points_table(sweep(UNCOMPARED)))
+    points = rows(points_table(sweep(UNCOMPARED).points))
     devices = accelerators(CONFIGS / "accelerators.yaml")[:1]
     table = fit_table(list(cells(points, ["peak_inference_bytes"], ["batch"], devices)), {}, {})
     values = dict(table.select("label", "value").iter_rows())

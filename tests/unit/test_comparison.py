@@ -18,7 +18,7 @@ def compared(sweep):
         expanded = sweep(text)
         settings = expanded.sweep.measure
         models = [(point.architecture, point.run) for point in expanded.points]
-        points = points_table(expanded)
+        points = points_table(expanded.points)
         measured = measured_table(measure_all(models, settings, 1), settings.quantities)
         return compare(points, predict(points, settings.quantities), measured, ["n_layer"])
 

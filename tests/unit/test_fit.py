@@ -15,6 +15,7 @@ from helpers.results import result
 
 import modelbudget as mb
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
@@ -34,7 +35,7 @@ from modelbudget.measurement.step.train import train
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict import largest_that_fits
-from modelbudget.predict.counts_by_convention import BY_NAME, relative_error
+from modelbudget.predict.counts_by_convention import relative_error
 from modelbudget.predict.largest_that_fits import (
     ENDLESS,
     SCHEMA,

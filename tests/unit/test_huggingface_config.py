@@ -76,7 +76,7 @@ ON_META = Measure(device="meta", quantities=["parameters"])
 
 
 def compared(expanded) -> pl.DataFrame:
-    points = points_table(expanded)
+    points = points_table(expanded.points)
     results = measure_all([(p.architecture, p.run) for p in expanded.points], ON_META, 1)
     axes = sorted({name for point in expanded.points for name in point.axes})
     return compare(
@@ -106,7 +106,7 @@ def test_a_file_as_its_own_class_writes_it(from_config, kind):
     assert predicted == sum(result.values["parameters"].values())
     there = witness(kind, class_config(kind, point.architecture)).parameters
     assert predicted - there == left_out(kind, point.architecture)
-    (of_point,) = classes_of(points_table(expanded))
+    (of_point,) = classes_of(points_table(expanded.points))
     assert of_point.built_from == FILE
     assert witness(kind, of_point.config).parameters == there
 
@@ -472,7 +472,7 @@ def test_a_sweep_varies_a_config(from_config):
     )
     table = compared(expanded)
     assert verdict(table)["agreed"] == table.height
-    for point, one in zip(expanded.points, classes_of(points_table(expanded)), strict=True):
+    for point, one in zip(expanded.points, classes_of(points_table(expanded.points)), strict=True):
         a = point.architecture
         assert witness(one.class_name, one.config).parameters == total(a.parameters(a))
         assert one.config["rms_norm_eps"] == LLAMA["rms_norm_eps"]
@@ -480,7 +480,7 @@ def test_a_sweep_varies_a_config(from_config):
 
 def test_a_class_that_cannot_be_the_architecture_says_so(from_config):
     expanded = from_config(LLAMA, "points: [{base: config.json, gated: false}]")
-    (refused,) = classes_of(points_table(expanded))
+    (refused,) = classes_of(points_table(expanded.points))
     assert refused.config is None
     assert "gated = false (there: true)" in refused.refusal
 

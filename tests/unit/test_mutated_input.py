@@ -311,7 +311,7 @@ def outcome(kind: str, content: bytes) -> str | list[str]:
         json.dumps(summary(expanded)).encode()
         if expanded.sweep.solve:
             continue  # the run finds its points
-        points = points_table(expanded)
+        points = points_table(expanded.points)
         predicted = predict(points, ["parameters"])
         first = expanded.points[0]
         if first.architecture.has_formula and depth(first.architecture) <= 100:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modelbudget.predict.counts_by_convention import BY_NAME
+from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.predict.optimal_size import BESIROGLU, FITS, HOFFMANN, Shapes, exponent, slope
 
 KAPLAN_RANGE = (8, 1700)

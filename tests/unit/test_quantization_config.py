@@ -461,7 +461,7 @@ def compared(tmp_path, sweep):
             "points: [{base: config.json, length: 8}]\nmeasure: {device: meta, quantities: "
             f"[{', '.join(quantities)}]}}"
         )
-        points, measure = points_table(expanded), expanded.sweep.measure
+        points, measure = points_table(expanded.points), expanded.sweep.measure
         found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
         table = compare(
             points,

@@ -145,7 +145,7 @@ def columns(section: str) -> list[str]:
 def test_result_columns_are_explained(sweep):
     assert columns("Columns of the zoo") == sorted(zoo.COLUMNS)
     assert columns("Columns of `fit`") == sorted(largest_that_fits.SCHEMA)
-    points = points_table(sweep("points: [{base: gpt-2-124m}]"))
+    points = points_table(sweep("points: [{base: gpt-2-124m}]").points)
     predicted = predict(points, ["parameters"])
     traced = {*reference.OF_POINT, *reference.TRACED}
     explained = columns("Columns of predictions and measurements")

@@ -240,7 +240,7 @@ QUESTION = {
 def test_the_points_are_the_frontier_and_the_page_gives_the_answer(tmp_path, catalogue):
     checked, found = solved(tmp_path / "small.yaml", catalogue, text(QUESTION))
     expanded = shape_search.of_points(checked, found.frontier)
-    points = points_table(expanded)
+    points = points_table(expanded.points)
     assert (
         points.select("n_vocab", "n_layer").rows()
         == found.frontier.select("n_vocab", "n_layer").rows()

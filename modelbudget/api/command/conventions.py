@@ -4,8 +4,8 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.conventions import Counts
 from modelbudget.api.model import model_with
+from modelbudget.architecture.counting_conventions import FLOPS, PARAMETERS
 from modelbudget.common.number_format import count, percent
-from modelbudget.predict.counts_by_convention import FLOPS, PARAMETERS
 
 
 @options.expanded

@@ -9,13 +9,14 @@ import altair as alt
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.number_format import count, percent
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
 from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
 from modelbudget.predict import nanochat_runs
-from modelbudget.predict.counts_by_convention import BY_NAME, CONVENTIONS, counts, executed
+from modelbudget.predict.counts_by_convention import counts, executed
 from modelbudget.predict.optimal_size import FITS, LossFit, Shapes, exponent
 from modelbudget.report import tables
 from modelbudget.report.charts import theme
