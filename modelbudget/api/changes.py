@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.catalogue.accelerators import Accelerator
 
-    RunWith = Callable[[Mapping[str, Any]], tuple[Architecture, RunConfig]]
-    """An architecture and a run with fields, and with what a device decides of the others."""
+    Pair = tuple[Architecture, RunConfig]
+    PairWith = Callable[[Mapping[str, Any]], Pair]
+    """What runs with some fields. Raises InputError where nothing does."""
+
+Purpose = Literal["training", "inference"]
 
 
 class Candidate(Strict):
@@ -32,7 +36,7 @@ class Candidate(Strict):
     set: dict[str, bool | int | str] = Field(min_length=1)
     alters: bool = False
     on_cuda: bool = False
-    purpose: Literal["training", "inference"] = "training"
+    purpose: Purpose = "training"
 
     def fields(self, run: RunConfig) -> dict[str, bool | int | str]:
         """Return the fields that the change sets in a run."""
@@ -70,28 +74,25 @@ class Change(NamedTuple):
 
 def changes(
     model: ChosenModel,
-    run_with: RunWith,
+    step: Step,
     chosen: Mapping[str, Any],
     device: Accelerator,
     room_with_margins: int,
-    purpose: str = "training",
-    solves: Solves | None = None,
 ) -> tuple[list[Change], Change | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
     These are as many as it takes a training step to fit with margins, those first that alter
     nothing; others are among them only if it takes them to fit the device at all, and none that
     the others do without. Changes of inference set one field, its weights, so that none go
-    together. `solves`: what the fields of a run need, where it is more than one model's.
+    together.
     """
-    architecture, run = run_with(chosen)
-    of_fields = solves or _Solves(run_with, purpose)
-    now = of_fields.needed(chosen)
+    architecture, run = step.pair(chosen)
+    now = step.needed(chosen)
     if now is None:
         return [], None
     kept = {**chosen, "batch": run.batch, "length": run.length}
     of_both, applicable = vars(architecture) | vars(run), []
-    for candidate in _offered(model, purpose):
+    for candidate in _offered(model, step.purpose):
         if candidate.on_cuda and device.platform != "cuda":
             continue
         if "bfloat16" in candidate.set.values() and not device.has_flash:
@@ -99,7 +100,7 @@ def changes(
         condition = Expression(candidate.when)
         if condition.names <= of_both.keys() and condition(of_both):
             fields = candidate.fields(run)
-            n_bytes = of_fields.needed({**kept, **fields})
+            n_bytes = step.needed({**kept, **fields})
             if n_bytes is not None:
                 applicable.append(
                     Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
@@ -107,9 +108,9 @@ def changes(
     helpful = sorted(
         (change for change in applicable if change.saves > 0), key=lambda change: change.needed
     )
-    if purpose == "inference":
+    if step.purpose == "inference":
         return helpful, None
-    return helpful, _together(of_fields, kept, applicable, now, (device.bytes, room_with_margins))
+    return helpful, _together(step, kept, applicable, now, (device.bytes, room_with_margins))
 
 
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
@@ -122,7 +123,7 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
 
 
 def _together(
-    solves: Solves, kept: Mapping[str, Any], applicable: list[Change], now: int,
+    step: Step, kept: Mapping[str, Any], applicable: list[Change], now: int,
     rooms: tuple[int, int],
 ) -> Change | None:  # fmt: skip
     """Return the changes that help one after the other; None if one is enough at once.
@@ -136,7 +137,7 @@ def _together(
         change = waiting.pop(0)
         if least <= rooms[not change.alters]:
             break
-        n_bytes = solves.needed({**kept, **fields, **change.fields})
+        n_bytes = step.needed({**kept, **fields, **change.fields})
         if n_bytes is None or n_bytes >= least:
             unhelpful.append(change)
             continue
@@ -154,12 +155,12 @@ def _together(
     for change in sorted(of_changes.values(), key=_turn, reverse=True):
         others = [other for other in of_changes.values() if other is not change]
         of_others = {name: value for other in others for name, value in other.fields.items()}
-        n_bytes = solves.needed({**kept, **of_others})
+        n_bytes = step.needed({**kept, **of_others})
         if n_bytes is not None and n_bytes <= room:
             fields, least = of_others, n_bytes
             of_changes = {other.text: other for other in others}
     alters = any(change.alters for change in of_changes.values())
-    largest = [solves.largest({**kept, **fields}, room) for room in rooms]
+    largest = [step.largest({**kept, **fields}, room) for room in rooms]
     return Change(", ".join(of_changes), fields, least, now - least, alters, *largest)
 
 
@@ -168,29 +169,40 @@ def _turn(change: Change) -> tuple[bool, int]:
     return change.alters, 0 if change.alters else change.needed
 
 
-class Solves(Protocol):
-    """What is predicted of the fields of a run."""
+class Step(ABC):
+    """What is predicted of a step on a device, by the fields of its run.
 
+    `pair`: the architecture and the run with fields, and with what the device decides.
+    """
+
+    def __init__(self, pair: PairWith, purpose: Purpose):
+        self.pair, self.purpose = pair, purpose
+
+    @abstractmethod
     def needed(self, fields: Mapping[str, Any]) -> int | None:
         """Return the bytes at the peak; None if the fields are not allowed, or have no formula."""
-        ...
 
+    @abstractmethod
     def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
         """Return the largest batch and, of one sequence, the largest length that fit the bytes."""
-        ...
+
+    def allowed_pair(self, fields: Mapping[str, Any]) -> Pair | None:
+        """Return the architecture and the run; None if they are not allowed."""
+        try:
+            pair = self.pair(fields)
+        except InputError:
+            return None
+        return None if run_mistake(*pair) else pair
 
 
-class _Solves:
-    """Predictions of one model's step."""
-
-    def __init__(self, run_with: RunWith, purpose: str):
-        self.run_with, self.purpose = run_with, purpose
+class StepOfModel(Step):
+    """A step of one model."""
 
     def needed(self, fields: Mapping[str, Any]) -> int | None:
         from modelbudget.predict.largest_that_fits import needed
         from modelbudget.sweeps.not_with_quantised_weights import refused
 
-        pair, quantity = pair_of(self.run_with, fields), f"peak_{self.purpose}_bytes"
+        pair, quantity = self.allowed_pair(fields), f"peak_{self.purpose}_bytes"
         if pair is None or quantity in refused(*pair, {quantity}):
             return None
         return needed(pair, self.purpose)
@@ -198,16 +210,6 @@ class _Solves:
     def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
         from modelbudget.predict.largest_that_fits import solve
 
-        pair = pair_of(self.run_with, fields)
-        assert pair is not None  # `needed` has had a value
-        solutions = {field: solve(pair, field, "training", room) for field in ("batch", "length")}
+        pair = self.pair(fields)
+        solutions = {field: solve(pair, field, self.purpose, room) for field in ("batch", "length")}
         return {field: solution.value for field, solution in solutions.items() if solution}
-
-
-def pair_of(run_with: RunWith, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
-    """Return the architecture and the run with other fields; None if they are not allowed."""
-    try:
-        pair = run_with(fields)
-    except InputError:
-        return None
-    return None if run_mistake(*pair) else pair

@@ -19,12 +19,14 @@ from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
-    from modelbudget.api.changes import Change
+    from modelbudget.api.changes import Change, Purpose
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.layouts_that_fit import Layouts
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.largest_that_fits import Solution
+
+    Pair = tuple[Architecture, RunConfig]
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,7 @@ def _values(solutions: dict[str, Solution]) -> dict[str, int]:
     return {name: solution.value for name, solution in solutions.items()}
 
 
-def _not_solved(
-    model: ChosenModel, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
-) -> str | None:
+def _not_solved(model: ChosenModel, quantity: str, pair: Pair, devices: int) -> str | None:
     """Return why no formula says what a run needs; None if one does."""
     if why := prediction_or_reason.why_not(quantity, *pair):
         return f"{quantity} on {devices} devices: {why}" if devices > 1 else f"{quantity}: {why}"
@@ -175,7 +175,7 @@ class _Fitting:
     ):
         self.model, self.device, self.margins = model, device, margins
         self.settings, self.devices, self.training = settings, devices, training
-        self.purpose = "training" if training else "inference"
+        self.purpose: Purpose = "training" if training else "inference"
         self.quantity = f"peak_{self.purpose}_bytes"
         self.chosen = settings_on(device, model, settings, training)
 
@@ -284,17 +284,13 @@ class _Fitting:
     def _sharing(self) -> dict[str, int]:
         return sharing(self.devices, self.training)
 
-    def _as_class(
-        self, pair: tuple[Architecture, RunConfig]
-    ) -> tuple[Architecture, RunConfig] | None:
+    def _as_class(self, pair: Pair) -> Pair | None:
         """Return a run with the settings of the model's class, if it was compared with them."""
         from modelbudget.predict.largest_that_fits import as_class
 
         return as_class(pair, self.model.base.transformers, self.purpose, self.model.base.config)
 
-    def _largest(
-        self, pair: tuple[Architecture, RunConfig], room: int, at_value: Callable
-    ) -> dict[str, Solution]:
+    def _largest(self, pair: Pair, room: int, at_value: Callable) -> dict[str, Solution]:
         """Return the largest batch and the largest length that fit into some bytes."""
         from modelbudget.predict.largest_that_fits import solve
 
@@ -308,9 +304,9 @@ class _Fitting:
 
         `is_of_class`: the class leads the answer, of which adapters and quantised weights are ours.
         """
-        from modelbudget.api.changes import changes
+        from modelbudget.api.changes import StepOfModel, changes
 
-        def run_with(fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
+        def pair_with(fields: Mapping[str, Any]) -> Pair:
             """Return what answers with these fields. Raises InputError if nothing does."""
             chosen = settings_on(self.device, self.model, dict(fields), self.training)
             pair = self.model.with_run(chosen)
@@ -326,5 +322,5 @@ class _Fitting:
                 raise InputError([why])
             return as_built or pair
 
-        fields = self._sharing | self.settings
-        return changes(self.model, run_with, fields, self.device, room, self.purpose)
+        step = StepOfModel(pair_with, self.purpose)
+        return changes(self.model, step, self._sharing | self.settings, self.device, room)

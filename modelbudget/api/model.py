@@ -23,6 +23,7 @@ from modelbudget.api.predictions import (
 )
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.common.suggestions import offered
 
 if TYPE_CHECKING:
     import sympy
@@ -90,13 +91,24 @@ class Model(ChosenModel):
 
     @checked()
     def formula(self, component: str, quantity: str = "parameters") -> sympy.Expr:
-        """Return the formula of all instances of a component, over the sizes of the model.
+        """Return the formula of all instances of a component, over the symbols of the sizes.
 
-        Raises InputError if the model has no such component.
+        Switches and categories, such as `tied`, have the model's values. Raises InputError if the
+        model has no such component.
         """
-        from modelbudget.api.sympy_formulas import of_component
+        from modelbudget.architecture.evaluators import symbols
+        from modelbudget.predict.formula import formula
 
-        return of_component(self, component, quantity)
+        if why := self.why_not(quantity):
+            raise InputError([f"{self.name}: {quantity}: {why}"])
+        architecture, run = self.with_run()
+        spaces = [symbols.of_values(type(of), of.model_dump()) for of in (architecture, run)]
+        terms, _ = formula(type(architecture), quantity, *spaces)
+        if component not in terms:
+            no_such = f"no such component{offered(component, terms, '')}"
+            raise InputError([f"{self.name}: {component}: {no_such}"])
+        values = architecture.model_dump() | run.model_dump()
+        return symbols.answered(terms[component].total, values)
 
     @checked()
     def fit(

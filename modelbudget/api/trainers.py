@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
 
-from modelbudget.api.changes import Change, changes, pair_of
+from modelbudget.api.changes import Change, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
@@ -170,40 +170,40 @@ def trainer(
         return Trained(model.label, models.trainer, run, parts)
     margins = device.margins_on(room)
     trained = Trained(model.label, models.trainer, run, parts, room, margins)
-    solves = _Solves(models, room)
+    step = _Step(models, room)
     helpful, together = [], None
     if trained.grade != "fits":
         with_margins = margins.room(room.bytes)
-        helpful, together = changes(model, solves.pair, given, room, with_margins, solves=solves)
+        helpful, together = changes(model, step, given, room, with_margins)
     return replace(
         trained,
-        largest_batch=solves.largest(given, room.bytes).get("batch"),
+        largest_batch=step.largest(given, room.bytes).get("batch"),
         changes=tuple(helpful),
         together=together,
     )
 
 
-class _Solves:
+class _Step(Step):
     """What a trainer's models need on a device, by the fields of the policy's run."""
 
     def __init__(self, models: _Models, device: Accelerator):
+        super().__init__(self._pair, "training")
         self.models, self.device = models, device
 
-    def pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
-        """Return the policy and its run. Raises InputError."""
+    def _pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
         policy = self.models.policy
         chosen = settings_on(self.device, policy, dict(fields), training=True)
         return policy.architecture, self.models.run_of(chosen)
 
     def needed(self, fields: Mapping[str, Any]) -> int | None:
-        pair = pair_of(self.pair, fields)
+        pair = self.allowed_pair(fields)
         try:
             return pair and peak_of(self.models.parts(pair[1]))
         except InputError:
             return None
 
     def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
-        """Return the largest batch, in steps in which microbatches have whole texts."""
+        """Return the largest batch alone, in steps in which microbatches have whole texts."""
         run = self.pair(fields)[1]
         step = run.n_microbatch // math.gcd(run.n_microbatch, self.models.texts_of_item)
         known = {run.batch // step: cast(int, self.needed(fields))}

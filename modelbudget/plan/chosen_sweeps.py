@@ -15,7 +15,7 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check
-from modelbudget.plan.device_of_sweep import out_of_reach
+from modelbudget.plan.preflight import out_of_reach
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read

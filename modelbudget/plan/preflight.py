@@ -1,4 +1,4 @@
-"""Whether a run can start: its --config, the folder of results, the renderer of charts."""
+"""Whether a run can start: its --config, devices, the folder of results, the renderer of charts."""
 
 import os
 import resource
@@ -8,13 +8,19 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import total
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import HOME, RESULTS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.families.module import Module
+from modelbudget.measurement.process.free_memory import limits
+from modelbudget.predict.formula import formula
 from modelbudget.sweeps.expand import Expanded
+from modelbudget.sweeps.quantity_names import OF_ALLOCATOR, OF_RUN, OF_TRAINING
 
 CONFIG_SCHEMA = HOME / "workflow" / "schemas" / "config.schema.yaml"
 """Allowed keys of --config, with their types and descriptions."""
@@ -89,3 +95,50 @@ def check_renderer(targets: Collection[str]) -> None:
                 "renderer of charts; allowed: ulimit -v unlimited, or targets without charts"
             ]
         )
+
+
+def out_of_reach(sweep: Expanded) -> list[str]:
+    """Return mistakes about the device: it must exist and have memory for the largest model.
+
+    Free memory is checked later, when each model is measured.
+    """
+    device = sweep.sweep.measure.device
+    key = f"{sweep.path}: measure.device = {device!r}"
+    if device == "cuda" and not _has_cuda():
+        return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
+    backends = {point.run.backend for point in sweep.points}
+    if OF_RUN & set(sweep.sweep.measure.quantities):
+        if device == "cpu" and "gpu" in backends:
+            return [f"{key}: backend: gpu; allowed: backend: cpu, or device: auto, meta, cuda"]
+        if device == "cuda" and "cpu" in backends:
+            return [f"{key}: backend: cpu; allowed: backend: gpu, or device: auto, meta, cpu"]
+    if device == "cpu":
+        share = sweep.sweep.measure.memory_share
+        tightest = min(limits(), key=lambda limit: limit.total)
+        available = int(tightest.total * share)
+        quantities = sweep.sweep.measure.quantities
+        largest = max(_predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
+        if largest > available:
+            return [
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of "
+                f"{tightest.name} is {available:,}; allowed: auto, meta, or fewer points"
+            ]
+    return []
+
+
+def _predicted_peak(architecture: Architecture, run: RunConfig, quantities: Collection[str]) -> int:
+    """Predict the peak memory of measuring one model, in bytes.
+
+    The bytes of its parameters if nothing runs, or neither formula nor program covers it.
+    """
+    if (OF_TRAINING | OF_ALLOCATOR) & set(quantities):
+        phases, _ = formula(type(architecture), "peak_training_bytes", architecture, run)
+        if phases:
+            return max(term.total for term in phases.values())
+    return total(architecture.parameter_bytes(architecture, run))
+
+
+def _has_cuda() -> bool:
+    import torch  # importing it takes a second, and only sweeps on a GPU need it
+
+    return torch.cuda.is_available()

@@ -3,7 +3,7 @@
 import pytest
 
 import modelbudget as mb
-from modelbudget.api.changes import candidates, changes
+from modelbudget.api.changes import StepOfModel, candidates, changes
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
@@ -190,9 +190,9 @@ def test_what_fits_needs_no_change():
     assert fit.as_dict()["together"] is None
 
 
-def with_runs(name):
+def step_of(name, purpose="training"):
     model = mb.model(name)
-    return model, model.with_run
+    return model, StepOfModel(model.with_run, purpose)
 
 
 def test_every_change_helps_some_run():
@@ -207,10 +207,10 @@ def test_every_change_helps_some_run():
     found = {
         change.text
         for name, run in unlike
-        for change in changes(*with_runs(name), run, device, room_with_margins=10**12)[0]
+        for change in changes(*step_of(name), run, device, room_with_margins=10**12)[0]
     }
-    large = *with_runs("llama-3-70b"), {"dtype": "bfloat16"}
-    of_inference, together = changes(*large, device, 10**12, "inference")
+    large = *step_of("llama-3-70b", "inference"), {"dtype": "bfloat16"}
+    of_inference, together = changes(*large, device, 10**12)
     assert together is None
     assert found | {change.text for change in of_inference} == {one.text for one in candidates()}
 

@@ -8,7 +8,7 @@ import yaml
 from helpers.project import ROOT
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import device_of_sweep, targets
+from modelbudget.plan import preflight, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.preflight import check_config
 
@@ -60,7 +60,7 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(device_of_sweep, "_has_cuda", lambda: False)
+    monkeypatch.setattr(preflight, "_has_cuda", lambda: False)
     with pytest.raises(InputError, match="no CUDA device here"):
         chosen_sweeps(None)
     assert [one.name for one in chosen_sweeps(None, here=False)] == ["five"]
