@@ -91,7 +91,12 @@ _WORDS = ("instruct", "chat", "base", "hf", "it", "fp8", "awq", "gptq", "bf16", 
 
 
 def named_model(text: str) -> str | None:
-    """Return the model of the catalogue whose name a repository has, if one has just this."""
+    """Return the model of the catalogue whose name a repository has, if one has just this.
+
+    One with other parts than its language model keeps the name that says so.
+    """
+    if (known := find_by_name(CATALOGUE, text)) and known.left_out:
+        return text
     whole = text.rstrip("/").rpartition("/")[2]
     words = whole.lower().replace("_", "-").split("-")
     while words and words[-1] in _WORDS:
@@ -128,17 +133,12 @@ def gib(n_bytes: float) -> str:
 
 
 def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
-           terms: list[tuple[str, int]], least: int | None = None) -> Line:  # fmt: skip
-    """Return the line of a number in bytes, and of the terms that a formula says it has.
-
-    `least`: what the terms are at least, where they are bounded.
-    """
+           terms: list[tuple[str, int]]) -> Line:  # fmt: skip
+    """Return the line of a number in bytes, and of the terms that a formula says it has."""
     whole = sum(n for _, n in terms)
     text = " + ".join(f"{gib(n)} {what}" for what, n in terms)
     if abs(n_bytes - whole) <= rounding:
         return Line(name, printed, text, "exact", n_bytes, 0, place)
-    if least is not None and least - rounding <= n_bytes <= whole + rounding:
-        return Line(name, printed, text, "bounded", n_bytes, 0, place)
     times = next((k for k in range(2, 9) if abs(n_bytes - k * whole) <= rounding), None)
     if whole and times:
         text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"

@@ -17,6 +17,7 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.cache_bytes import LayerCache, layer_caches
 from modelbudget.predict.engine_weights import (
+    allocator_bytes,
     rank_of,
     rotary_bytes,
     scales_bytes,
@@ -83,19 +84,21 @@ def _weights(reading: Reading) -> Line:
     if run.weights == "unknown":
         return reading.asked("weights", "--set weights=…: a known format")
     terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
-    if context.model and context.model.base.left_out and run.tensor_parallel == 1:
-        terms.append(("what reads images", context.model.base.left_out * bytes_of(run.dtype)))
     if scales := scales_bytes(a, run):
         terms.append(("float32 scales", scales))
+    parts: list[tuple[str, int]] = []
+    if left_out := context.model and context.model.base.left_out:
+        is_whole = run.tensor_parallel == 1 and run.weights == "dtype"
+        of_images = "what reads images", left_out * bytes_of(run.dtype)
+        (terms if is_whole else parts).append(of_images)
     if reading.number.tool == "vLLM" and (table := rotary_bytes(a, run)):
         terms.append(("RoPE table", table))
+        parts.append(("further rows of it", (run.rope_rows - 1) * table))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
             context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
-    of_norms = whole_norm_bytes(a, run)
-    least = sum(n_bytes for _, n_bytes in terms)
-    if of_norms:
-        terms.append(("if norms of all heads are whole", of_norms))
-    return reading.judged("weights", *terms, least=least)
+    parts.append(("if norms of all heads are whole", whole_norm_bytes(a, run)))
+    rounding = "rounding of torch's allocator", allocator_bytes(a, run)
+    return reading.judged_within("weights", terms, parts, rounding)
 
 
 def _caches(context: LogContext) -> tuple[list[LayerCache], RunConfig]:

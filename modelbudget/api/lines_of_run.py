@@ -49,7 +49,7 @@ def line_of_settings(run: RunConfig) -> str:
         for name in fields
         if name in SETTINGS or getattr(run, name) != fields[name].default
         if name not in of_code
-        if name != "cached_state_dtype" or run.cache_layout == "paged"
+        if name not in ("cached_state_dtype", "rope_rows") or run.cache_layout == "paged"
     ]
     values = {name: getattr(run, name) for name in shown}
     return ", ".join(

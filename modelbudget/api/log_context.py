@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any, NamedTuple
 
-from modelbudget.api.explained import Line, Verdict, judged, model_of
+from modelbudget.api.explained import Line, Verdict, gib, judged, model_of
 from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
@@ -92,12 +93,36 @@ class Reading(NamedTuple):
             return self.line(name, explained, "exact", n_bytes)
         return self.line(name, explained, "unexplained", n_bytes, unexplained)
 
-    def judged(self, name: str, *terms: tuple[str, int], least: int | None = None) -> Line:
-        """Return the line of a number in bytes, and of the terms that a formula says it has.
-
-        `least`: what the terms are at least, where they are bounded.
-        """
-        number = self.number
+    def judged(self, name: str, *terms: tuple[str, int]) -> Line:
+        """Return the line of a number in bytes, and of the terms that a formula says it has."""
         return judged(
-            name, self.printed, number.n_bytes, number.rounding, number.line, list(terms), least
-        )
+            name, self.printed, self.number.n_bytes, self.number.rounding, self.number.line,
+            list(terms))  # fmt: skip
+
+    def judged_within(
+        self,
+        name: str,
+        terms: list[tuple[str, int]],
+        parts: list[tuple[str, int]],
+        *others: tuple[str, int],
+    ) -> Line:
+        """Return the line of a number that may have further terms.
+
+        `parts`: of which it has all or a part; `others`: that it has or not. Of all choices of them
+        the nearest is shown, but where parts bound the number.
+        """
+        number = self.number.n_bytes
+        further = [term for term in (*parts, *others) if term[1]]
+        choices = [
+            [*terms, *chosen]
+            for n in range(len(further) + 1)
+            for chosen in combinations(further, n)
+        ]
+        nearest = min(choices, key=lambda choice: abs(number - sum(n for _, n in choice)))
+        line = self.judged(name, *nearest)
+        least = sum(n for _, n in terms)
+        most = least + sum(n for _, n in parts)
+        if line.verdict == "exact" or not least <= number <= most:
+            return line
+        text = " + ".join(f"{gib(n)} {what}" for what, n in (*terms, *parts) if n)
+        return self.of_itself(name, text, "bounded")

@@ -176,6 +176,7 @@ class ServedCache(Record):
     cache_block: Count = 16
     cached_state_dtype: Literal["dtype", "float32"] = "dtype"
     cached_states: Annotated[int, Field(ge=1, le=2)] = 2
+    rope_rows: Count = 1
     cache_unquantised: Size = 0
     utilisation: Annotated[int, Field(ge=1, le=100)] = 92
     batched_tokens: Count = 8192

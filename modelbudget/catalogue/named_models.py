@@ -45,6 +45,7 @@ class Provenance(Strict):
     remark: str | None = None
     same_shape_source: str | None = None
     contexts: dict[str, Size] | None = None
+    fields_of_whole: Fields | None = None
 
 
 class Model(Provenance):
@@ -236,8 +237,9 @@ def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
         line = f"has the shape of {base.name} ({model.same_shape_source})"
         label = f"{name} (shape of {base.label})"
         n_ctx = _of_name(model.contexts or {}, shape_name)
-        fields = base.fields | ({"n_ctx": n_ctx} if n_ctx else {})
         left_out = _of_name(model.left_out, shape_name)
+        of_whole = (left_out and model.fields_of_whole) or {}
+        fields = base.fields | ({"n_ctx": n_ctx} if n_ctx else {}) | of_whole
         notes = *base.notes, Note(line)
         return base._replace(name=name, label=label, fields=fields, notes=notes, left_out=left_out)
     return None

@@ -163,6 +163,7 @@ class Translation(Meanings):
     dense_layers: int = 0
     full_layers: dict[str, str] = Field({})
     rope_layers: list[str] = Field([])
+    rope_of_windows: bool = False
     token_operations: int = 0
     computed: dict[str, Formula] = Field({})
     inverse: dict[str, Formula] = Field({})

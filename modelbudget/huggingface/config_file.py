@@ -20,6 +20,7 @@ from modelbudget.huggingface.fields_of_config import (
     unrelated_keys,
 )
 from modelbudget.huggingface.file_keys import without_code
+from modelbudget.huggingface.rope_rows import rope_rows
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 
 OF_MODELOPT = "hf_quant_config.json"
@@ -112,6 +113,8 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
             raise
         return _without_formula(class_name, config, error)
     notes += not_used(class_name, config)
+    if (rows := rope_rows(config, translation)) > 1:
+        run["rope_rows"] = rows
     weights, of_weights = quantization.weight_format(config, fields)
     known = class_name if translation.in_transformers else None
     notes += of_weights

@@ -15,6 +15,7 @@ from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import ATTEND, PLAIN
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.weight_formats import converts, format_of
+from modelbudget.memory.caching_allocator import layout
 from modelbudget.predict.prediction_or_reason import predicted
 
 VOCABULARY_MULTIPLE = 64
@@ -28,6 +29,8 @@ DIVIDED = (
     "n_head", "n_linear_head", "n_linear_key_head", "n_mamba_head", "d_scan", "d_ff", "d_shared",
 )  # fmt: skip
 """Sizes of which each device has a part: columns of one matrix, rows of the next."""
+PACKED = {"query": "qkv", "key": "qkv", "value": "qkv", "gate": "gate_up", "up": "gate_up"}
+"""Matrices that vLLM has as rows of one."""
 ALONE = {
     "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
@@ -149,7 +152,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
 
 def matrices_of(a: Any) -> list:
     """Return the matrices of linear layers, with the number of layers that have each."""
-    if "mixers" not in type(a).model_fields:
+    if not {"mixers", "mlps"} <= type(a).model_fields.keys():
         return []
     n_layer = layer.n_layers(a)
     parts = layer.parts(a).items()
@@ -188,11 +191,34 @@ def adapter_bytes(a: Architecture, run: RunConfig) -> int:
 
 
 def rotary_bytes(a: Any, run: RunConfig) -> int:
-    """Return the bytes of vLLM's table of cosines and sines of all positions."""
+    """Return the bytes of vLLM's tables of cosines and sines, with one row for each position."""
     if getattr(a, "position", "") != "rotary" or run.cache_layout != "paged":
         return 0
     width = getattr(a, "d_rope", 0) or a.d_rotary or a.d_head
     return bytes_of(run.dtype) * a.n_ctx * width
+
+
+def allocator_bytes(a: Any, run: RunConfig) -> int:
+    """Return by how much torch's allocator rounds up a device's weights; 0 where it is not known.
+
+    Matrices are as vLLM packs them, in the order of modules: query, key and value in one, gate and
+    up, all experts of a layer. Of quantised ones the order is not known.
+    """
+    if run.weights != "dtype" or run.cache_layout != "paged":
+        return 0
+    rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    size = bytes_of(run.dtype)
+    packed: dict[tuple[Any, ...], int] = {}
+    for matrix, n_layer in matrices_of(rank):
+        key = matrix.part, PACKED.get(matrix.name) or matrix.name, n_layer
+        packed[key] = packed.get(key, 0) + size * matrix.n * matrix.d_in * matrix.d_out
+    embedding = size * rank.n_vocab * rank.d_model
+    sizes = [embedding]
+    for layer_index in range(rank.n_layer if packed else 0):
+        sizes += [n for (*_, n_layer), n in packed.items() if layer_index < n_layer]
+    sizes += [run.rope_rows * rotary_bytes(a, run), 0 if rank.tied else embedding]
+    blocks = layout(sizes)
+    return blocks.allocated - blocks.requested
 
 
 def scales_bytes(a: Architecture, run: RunConfig) -> int:

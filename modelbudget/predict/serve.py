@@ -19,6 +19,7 @@ from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.engine_weights import (
     ALONE,
     adapter_bytes,
+    allocator_bytes,
     head_norm_bytes,
     largest_matrix,
     rank_of,
@@ -196,8 +197,11 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         note = "heads gathered, as in vLLM's OLMo 2"
         terms.append(Term("norms over all heads", of_heads, "bounded", note, 0))
     if table := rotary_bytes(a, run):
-        n_ctx = getattr(a, "n_ctx", 0)
-        terms.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))
+        note, rows = f"vLLM's, n_ctx {getattr(a, 'n_ctx', 0):,}", run.rope_rows
+        how, least = ("exact", None) if rows == 1 else ("bounded", table)
+        terms.append(Term("RoPE table", rows * table, how, note, least))
+    if rounding := allocator_bytes(a, run):
+        terms.append(Term("rounding of weights", rounding, "bounded", "torch's allocator", 0))
     return terms
 
 

@@ -111,6 +111,24 @@ def test_places_in_images_are_those_of_text(read_file, tmp_path, key):
     assert of_whole.total == of_text.total
 
 
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "rows"),
+    [({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, 4),
+     ({"rope_parameters": {"rope_type": "default", "mrope_section": [11, 11, 10]}}, 4),
+     ({"rope_scaling": LINEAR}, 8), ({"rope_scaling": None}, 1),
+     ({"rope_scaling": LINEAR, "model_type": "gemma3"}, 9), ({"model_type": "gemma3"}, 2),
+     ({"rope_parameters": {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default"}},
+       "model_type": "gemma3"}, 9)],
+)  # fmt: skip
+def test_rows_that_vllm_has_for_a_position(read_file, config, rows):
+    """By rotary_embedding/mrope.py and linear_scaling_rope.py, and gemma3.py's two bases."""
+    whole = {"model_type": "qwen2_5_vl"} | QWEN | VISION | config
+    assert read_file(whole).run.get("rope_rows", 1) == rows
+
+
 def test_settings_of_the_whole_are_those_of_its_language_model(read_file):
     of_modules = {"modules_to_not_convert": ["visual", "lm_head"]}
     awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"} | of_modules

@@ -310,6 +310,33 @@ def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     assert host.of_device.block_bytes * 36 == plain.of_device.block_bytes * 27
 
 
+def test_torchs_allocator_rounds_weights_up_by_hand():
+    """Qwen2.5 7B: of 28 layers 31.5 MiB of query, key and value, 259 of gate and up and 129.5 of
+    down, and two tables of 1,039.5; 24.5 of output leave 1.5 MiB for others. Segments have 2 MiB.
+    """
+    served = mb.model("qwen-2.5-7b").serve("h100", {"length": 128}).of_device
+    (rounding,) = (term for term in served.terms if term.name == "rounding of weights")
+    assert rounding.n_bytes == (28 * (2**19 + 2**20 + 2**19) + 2 * 2**19)
+    assert rounding.least == 0
+    assert "rounding of weights" not in terms(
+        mb.model("qwen-2.5-7b").serve("h100", {"length": 128, "weights": "fp8-channel"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "n_ctx", "width"),
+    [("google/gemma-3-4b-it", 8 + 1, 131_072, 256), ("gemma-3-1b", 2, 32_768, 256),
+     ("qwen-2.5-7b", 1, 131_072, 128),
+     ("Qwen/Qwen2.5-VL-7B-Instruct", 4, 128_000, 128)],
+)  # fmt: skip
+def test_rows_of_tables_of_rope_by_hand(model, rows, n_ctx, width):
+    """vLLM's rotary_embedding/: linear scaling by 8 and another base in windows, and M-RoPE."""
+    served = mb.model(model).serve("h200", {"length": 128, "dtype": "bfloat16"}).of_device
+    (table,) = (term for term in served.terms if term.name == "RoPE table")
+    assert (table.n_bytes, table.least or table.n_bytes) == (
+        2 * rows * n_ctx * width, 2 * n_ctx * width)  # fmt: skip
+
+
 def test_weights_are_what_vllm_logs():
     """Loading took 14.9888 GB of Llama 3.1 8B in bfloat16: vllm-project/vllm issue 10517."""
     found = terms(mb.model("llama-3.1-8b").serve("h100", {"length": 128}))

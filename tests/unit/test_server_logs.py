@@ -34,4 +34,4 @@ def test_numbers_of_server_logs_are_explained(tmp_path, row):
     path.write_text("\n".join(lines))
     settings = dict(pair.split("=") for pair in row["settings"].split())
     found = explain(path, None, {k: int(v) if v.isdecimal() else v for k, v in settings.items()})
-    assert "; ".join(line.verdict for line in found.lines) == row["verdicts"]
+    assert "; ".join(line.in_words for line in found.lines) == row["verdicts"]
