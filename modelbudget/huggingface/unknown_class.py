@@ -25,6 +25,8 @@ SPELLINGS = {
     "d_ff": "intermediate_size", "n_ctx": "max_position_embeddings",
 }  # fmt: skip
 """Field → its common attribute in all configs of transformers, whatever the key in the file."""
+OF_TARGET = "max_target_positions"
+"""The key of `n_ctx` where a source has other positions (Whisper)."""
 
 MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
 """Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
@@ -173,7 +175,8 @@ def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         config_class = config_class.sub_configs.get("text_config", config_class)
         config = config["text_config"]
     spelled = getattr(config_class, "attribute_map", {})
-    return config, {field: spelled.get(name, name) for field, name in SPELLINGS.items()}
+    names = SPELLINGS | ({"n_ctx": OF_TARGET} if OF_TARGET in config else {})
+    return config, {field: spelled.get(name, name) for field, name in names.items()}
 
 
 def _absurd(config: dict[str, Any]):

@@ -45,8 +45,28 @@ def _defaults(device: str, dtype: str) -> Iterator[None]:
         torch.set_default_dtype(default)
 
 
-def input_tokens(model: nn.Module, batch: int, length: int) -> torch.Tensor:
-    """Return tokens (batch, length), or as many numbers for each as a model of our own reads."""
+OF_SPEECH = ("num_mel_bins", "max_source_positions")
+"""Keys of the sizes of a spectrogram."""
+FRAMES_A_POSITION = 2
+"""Frames of a spectrogram for each position of Whisper's encoder (Radford et al. 2022, §2.2)."""
+
+
+def input_of(model: nn.Module, batch: int, length: int) -> torch.Tensor:
+    """Return what a model reads: tokens (batch, length), or as many numbers each as one of our own.
+
+    A class that reads speech reads a spectrogram (batch, mel bins, frames) of all its positions,
+    which pads or cuts each sound.
+    """
+    parameter = next(model.parameters())
+    if reads_speech(model):
+        n_bins, n_positions = (getattr(model.config, name) for name in OF_SPEECH)
+        return parameter.new_zeros(batch, n_bins, FRAMES_A_POSITION * n_positions)
     of_token = getattr(model, "shape_of_token", ())
-    device = next(model.parameters()).device
-    return torch.zeros(batch, length, *of_token, dtype=torch.long, device=device)
+    return torch.zeros(batch, length, *of_token, dtype=torch.long, device=parameter.device)
+
+
+def reads_speech(model: nn.Module) -> bool:
+    """Whether a class reads a spectrogram of a fixed number of positions, as Whisper does."""
+    config = getattr(model, "config", None)
+    has_sizes = all(getattr(config, name, None) for name in OF_SPEECH)
+    return has_sizes and getattr(model, "main_input_name", None) == "input_features"

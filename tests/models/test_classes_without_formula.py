@@ -41,6 +41,12 @@ VIT = {
     "model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 32,
     "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 32,
 }  # fmt: skip
+WHISPER = {
+    "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "d_model": 32,
+    "vocab_size": 100, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_mel_bins": 10,
+    "max_source_positions": 20, "max_target_positions": 16, "pad_token_id": 0,
+}  # fmt: skip
 CLASSIFIER = BERT | {"architectures": ["DistilBertForSequenceClassification"]}
 TRAINING = {"flops_forward", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
 INFERENCE = {"cache_bytes", "flops_decode", "peak_inference_bytes"}
@@ -127,6 +133,26 @@ def test_an_encoder_has_one_pass_without_gradients(measured):
     held = sum(values["parameter_bytes"].values()) + 8 * 2 * 16
     of_attention = 2 * 16 * (4 * 32 + 2 * 4 * 16) * 4
     assert values["peak_inference_bytes"] == {"forward": held + of_attention}
+
+
+def test_a_class_that_reads_speech_by_hand(measured):
+    """Whisper: 40 frames of 10 mel bins are 20 positions of a source; a target has 16 tokens.
+
+    Only this trains and runs a class whose input are no tokens.
+    """
+    values, missing = measured(WHISPER, "float32")
+    assert missing == {}
+    convolutions = 40 * 3 * 10 * 32 + 20 * 3 * 32 * 32
+    attention, mlp = 4 * 32 * 32, 2 * 32 * 48
+    of_source = convolutions + 2 * 20 * (attention + mlp + 2 * 20 * 32 + 2 * 32 * 32)
+    of_target = 16 * (2 * (2 * attention + mlp + 2 * 16 * 32 + 2 * 20 * 32 - 2 * 32 * 32) + 3200)
+    assert sum(values["flops_forward"].values()) == 2 * 2 * (of_source + of_target)
+    assert values["cache_bytes"] == {"cache": 2 * 2 * 2 * (16 + 20) * 32 * 4}
+    sinusoids = 20 * 32 * 4  # are parameters without a gradient
+    n_bytes = sum(values["parameter_bytes"].values())
+    assert sum(values["gradient_bytes"].values()) == n_bytes - sinusoids
+    features = 2 * 10 * 40 * 4
+    assert values["peak_inference_bytes"]["setup"] == n_bytes + features + 2 * 8
 
 
 REFUSED = [

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import component_of
-from modelbudget.measurement.build import input_tokens
+from modelbudget.measurement.build import input_of
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step import transformers_step
 from modelbudget.measurement.step.module_settings import arrange
@@ -244,8 +244,8 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, ...]:
 
     With padding also the mask of a class, which is 0 where a token is hidden (batch, length).
     """
-    tokens = input_tokens(model, run.batch, run.length)
-    targets = tokens.new_zeros(run.batch, target_tokens(run))
+    tokens = input_of(model, run.batch, run.length)
+    targets = tokens.new_zeros(run.batch, target_tokens(run), dtype=torch.long)
     return tokens, targets, *((torch.ones_like(tokens),) if run.padding else ())
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import target_tokens
+from modelbudget.measurement.build import input_of, reads_speech
 from modelbudget.measurement.step.operations_of_step import is_transformers_class, operations
 from modelbudget.measurement.trace.module_trace import Trace
 
@@ -138,7 +139,7 @@ def infer_class(
     device = next(model.parameters()).device
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
-            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+            tokens = input_of(model, run.batch, run.length)
             last = tokens[:, -1:]
             if has_encoder:
                 last = torch.zeros(run.batch, 1, dtype=torch.long, device=device)
@@ -231,7 +232,8 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
 
     Raises ValueError if it reads no tokens.
     """
-    if (reads := getattr(model, "main_input_name", "input_ids")) != "input_ids":
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids" and not reads_speech(model):
         raise ValueError(
             f"{type(model).__name__} reads {reads}; a language model reads tokens (input_ids)"
         )

@@ -11,7 +11,7 @@ from torch import nn
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import component_of, join
-from modelbudget.measurement.build import input_tokens
+from modelbudget.measurement.build import input_of
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.step.module_settings import arrange
 from modelbudget.measurement.step.operations_of_step import (
@@ -74,7 +74,7 @@ def infer(
             stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
-            tokens = input_tokens(model, run.batch, run.length)
+            tokens = input_of(model, run.batch, run.length)
         values = {
             "cache_bytes": _bytes_of(caches, run),
             "peak_inference_bytes": {"setup": trace.peak},
@@ -127,7 +127,7 @@ def _one_pass(
     """Compute logits of all tokens, or without a head their states, without gradients."""
     with torch.no_grad(), computing(model, run):
         with trace.watching("setup"):
-            tokens = input_tokens(model, run.batch, run.length)
+            tokens = input_of(model, run.batch, run.length)
             mask = {"attention_mask": torch.ones_like(tokens)} if run.padding else {}
         with trace.watching("forward"):
             output_of(model, tokens, **mask)

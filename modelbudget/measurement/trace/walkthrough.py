@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.measurement.build import build, input_tokens
+from modelbudget.measurement.build import build, input_of
 
 REAL = {"n_vocab": 50_000, "d_model": 2_048, "d_ff": 8_192, "n_head": 16, "n_kv_head": 16,
         "d_head": 128}  # fmt: skip
@@ -173,5 +173,5 @@ def _shapes_of(value: Any) -> list[list[int]]:
 def _inputs(model: nn.Module) -> torch.Tensor:
     first = next(model.parameters())
     if any(isinstance(module, nn.Embedding) for module in model.modules()):
-        return input_tokens(model, BATCH, LENGTH)
+        return input_of(model, BATCH, LENGTH)
     return torch.zeros(BATCH, LENGTH, first.shape[-1], device=first.device, dtype=first.dtype)
