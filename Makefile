@@ -10,7 +10,7 @@ CORES ?= 8
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
-	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.exit_code
+	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.workflow.exit_code
 
 # Every chart as Vega-Lite, SVG and PNG, in results/SWEEP/charts.
 chart-files: $(BIN)/modelbudget

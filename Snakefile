@@ -15,9 +15,9 @@ sys.path.insert(0, HERE)
 
 from modelbudget.common.fingerprint import digest
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.plan import checksums, targets
-from modelbudget.plan.chosen_sweeps import on_request
-from modelbudget.plan.setup import Run
+from modelbudget.workflow import checksums, targets
+from modelbudget.workflow.chosen_sweeps import on_request
+from modelbudget.workflow.setup import Run
 from modelbudget.sweeps.sweep_json import content
 
 RUN = Run(workflow, config, HERE)

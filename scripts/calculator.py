@@ -1,6 +1,6 @@
 import gc
 
-from modelbudget.plan.job_setup import give_way, start_log
+from modelbudget.workflow.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()

@@ -1,4 +1,4 @@
-from modelbudget.plan.job_setup import start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
 
@@ -15,11 +15,11 @@ from modelbudget.compare.comparison import compare, is_compared, verdict
 from modelbudget.compare.zoo import zoo
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.reference.cached_classes import traces_of
-from modelbudget.plan.job_setup import note_failure
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
+from modelbudget.workflow.job_setup import note_failure
 
 given, made = snakemake.input, snakemake.output
 points, summary = pl.read_parquet(given.points), read_json(given.summary)

@@ -1,4 +1,4 @@
-from modelbudget.plan.job_setup import start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
 
@@ -7,8 +7,8 @@ import polars as pl
 from modelbudget.common.paths import REFERENCE_COUNTS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.measurement.reference.cached_classes import count_all
-from modelbudget.plan.job_setup import note_failure
 from modelbudget.sweeps.class_config import classes_of
+from modelbudget.workflow.job_setup import note_failure
 
 classes = classes_of(pl.read_parquet(snakemake.input.points))
 counts, has_failed = count_all(classes, snakemake.threads, REFERENCE_COUNTS)

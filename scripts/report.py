@@ -1,7 +1,7 @@
 import logging
 from pathlib import Path
 
-from modelbudget.plan.job_setup import start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
 

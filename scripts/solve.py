@@ -1,4 +1,4 @@
-from modelbudget.plan.job_setup import start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
 

@@ -1,7 +1,7 @@
 """What follows from a run: sizes of elements, tokens, casts, and a device's part."""
 
 from modelbudget.architecture.arithmetic import ceil_div, largest, positive
-from modelbudget.architecture.noted_run import changed
+from modelbudget.architecture.memoised_run import changed
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 

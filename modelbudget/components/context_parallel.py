@@ -11,7 +11,7 @@ tokens: for one sequence, where tokens are joined.
 
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.noted_run import changed
+from modelbudget.architecture.memoised_run import changed
 from modelbudget.architecture.run_values import divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads

@@ -7,7 +7,7 @@ the end of its backward pass, and buffers of what is received, which stay.
 from collections.abc import Callable
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.noted_run import changed
+from modelbudget.architecture.memoised_run import changed
 from modelbudget.architecture.run_values import accumulates, bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer_step, loss, norm

@@ -7,7 +7,7 @@ from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
-from modelbudget.architecture.noted_run import once
+from modelbudget.architecture.memoised_run import once
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_rules import content
 from modelbudget.architecture.run_values import (

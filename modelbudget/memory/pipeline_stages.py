@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.noted_run import changed
+from modelbudget.architecture.memoised_run import changed
 from modelbudget.architecture.run_values import INDEX, is_pipelined, stage_index, tokens
 from modelbudget.architecture.terms import Term, Terms, scaled
 from modelbudget.memory.timeline import Timeline, added_to_buffer, change, freed_once, peak_during

@@ -9,7 +9,7 @@ from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
-from modelbudget.architecture.noted_run import NotedRun
+from modelbudget.architecture.memoised_run import MemoisedRun
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
 from modelbudget.architecture.terms import Terms, total
@@ -187,7 +187,7 @@ class Formulas:
             holds = holds * self._read("cache_bytes", record, r, sums).holds
             kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
             return _Value(kept + beyond, {}, holds)
-        noted = NotedRun(vars(r), self._results)
+        noted = MemoisedRun(vars(r), self._results)
         a, holds = self._with_formula(quantity, record, noted)
         if self.graph.constant(self.graph.node(holds)) != 0:
             terms = noted.once(getattr(Decoder, quantity), a)
@@ -198,7 +198,7 @@ class Formulas:
             return _Value(peak, {}, holds)
         return _Value(total(terms), terms, holds)
 
-    def _with_formula(self, quantity: str, a, r: NotedRun) -> tuple[Any, Any]:
+    def _with_formula(self, quantity: str, a, r: MemoisedRun) -> tuple[Any, Any]:
         """Return the fields, and where the formula holds: at least where no first layer is dense.
 
         Only models with experts can have dense first layers.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from helpers.project import ROOT
 from modelbudget.catalogue.named_models import Catalogue
-from modelbudget.plan.chosen_sweeps import check_models
+from modelbudget.workflow.chosen_sweeps import check_models
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 

@@ -7,7 +7,6 @@ import polars as pl
 from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
-from modelbudget.plan.targets import is_zoo
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.sweep_charts import charts_of
@@ -18,6 +17,7 @@ from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_CONVENTION
 from modelbudget.sweeps.sweep_json import summary, swept_fields
+from modelbudget.workflow.targets import is_zoo
 
 
 def charts_of_sweep(*tables, **others) -> dict:

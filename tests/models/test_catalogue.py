@@ -10,8 +10,8 @@ from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.plan.chosen_sweeps import check_models
 from modelbudget.sweeps.derive import named_architecture
+from modelbudget.workflow.chosen_sweeps import check_models
 
 BASES = [base for base in CATALOGUE.bases.values() if base.model]
 

@@ -12,7 +12,7 @@ import modelbudget as mb
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.process.worker_processes import measure_all
-from modelbudget.plan import preflight
+from modelbudget.workflow import preflight
 
 aten = torch.ops.aten
 MODELS = '''

@@ -14,13 +14,13 @@ from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference.cached_classes import count_all
-from modelbudget.plan.chosen_sweeps import check_models
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
+from modelbudget.workflow.chosen_sweeps import check_models
 
 WITH_A_REASON = {
     "deepseek-v3": -14_848,

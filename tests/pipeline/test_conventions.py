@@ -7,7 +7,7 @@ import yaml
 from helpers.project import ROOT, SMALL, Project
 from packaging.requirements import Requirement
 
-from modelbudget.plan.preflight import CONFIG_SCHEMA
+from modelbudget.workflow.preflight import CONFIG_SCHEMA
 
 OUTER = """
 module modelbudget:

@@ -12,7 +12,7 @@ import pytest
 from helpers.project import SMALL, Project, start
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import preflight
+from modelbudget.workflow import preflight
 
 TARGET = "results/small/comparison.parquet"
 

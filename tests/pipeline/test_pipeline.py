@@ -154,7 +154,7 @@ def test_make_names_both_commands():
         ["make", "-n", "report", "test"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "snakemake --cores 8" in plan.stdout
-    assert "python -m modelbudget.plan.exit_code" in plan.stdout
+    assert "python -m modelbudget.workflow.exit_code" in plan.stdout
     assert "pytest" in plan.stdout
 
 

@@ -8,9 +8,9 @@ import yaml
 from helpers.project import ROOT
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import preflight, targets
-from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
-from modelbudget.plan.preflight import check_config
+from modelbudget.workflow import preflight, targets
+from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request
+from modelbudget.workflow.preflight import check_config
 
 # Two points are the same model, and fall into two shards.
 SWEEP = """

@@ -18,9 +18,9 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from modelbudget.api.results import results
 from modelbudget.common.errors import InputError
 from modelbudget.common.progress import progress, read_progress, write_progress_to
-from modelbudget.plan.chosen_sweeps import chosen_sweeps
-from modelbudget.plan.terminal.handler import Terminal
-from modelbudget.plan.terminal.run_summary import WorkflowRun, duration, verdict
+from modelbudget.workflow.chosen_sweeps import chosen_sweeps
+from modelbudget.workflow.terminal.handler import Terminal
+from modelbudget.workflow.terminal.run_summary import WorkflowRun, duration, verdict
 
 TARGET = "results/small/comparison.parquet"
 JOB = re.compile(r" *(\d+)/(\d+) +(\d+ h \d+ min|\d+ min \d+ s|[\d.]+ s)  (.+)")

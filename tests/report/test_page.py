@@ -15,8 +15,6 @@ from helpers.tiers import ALL
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.compare.comparison import compare
-from modelbudget.plan.exit_code import DISAGREES, UNKNOWN, exit_code
-from modelbudget.plan.targets import OF_ALL
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.predicted_grids import frames, groups_of, predicted
@@ -30,6 +28,8 @@ from modelbudget.report.sections.step import SHARED, STEP
 from modelbudget.report.verdict import failure_lines, line, verdict_file, verdicts
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
+from modelbudget.workflow.exit_code import DISAGREES, UNKNOWN, exit_code
+from modelbudget.workflow.targets import OF_ALL
 
 MOST_BYTES, MOST_ELEMENTS = 920_000, 8_072
 """One per cent above what it measures, with the calculator of few kinds of models."""

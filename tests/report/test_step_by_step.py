@@ -11,10 +11,10 @@ from helpers.results import PARTS, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.measurement.trace.walkthrough import torch_layers
-from modelbudget.plan.targets import counted_by_hand
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 from modelbudget.sweeps.expand import expand
+from modelbudget.workflow.targets import counted_by_hand
 
 LADDER = SWEEPS / "counting-ladder.yaml"
 

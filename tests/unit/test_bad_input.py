@@ -11,8 +11,8 @@ from helpers.project import ROOT
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.plan import preflight
-from modelbudget.plan.chosen_sweeps import PARTS_OF_SWEEP, REPORT, chosen_sweeps, reserved_names
+from modelbudget.workflow import preflight
+from modelbudget.workflow.chosen_sweeps import PARTS_OF_SWEEP, REPORT, chosen_sweeps, reserved_names
 
 GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 
@@ -24,7 +24,7 @@ def mistakes(tmp_path, monkeypatch):
     for name in ("models", "accelerators.yaml"):
         (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     monkeypatch.chdir(tmp_path)
-    of_sweeps = "modelbudget.plan.chosen_sweeps"
+    of_sweeps = "modelbudget.workflow.chosen_sweeps"
     monkeypatch.setattr(f"{of_sweeps}.Catalogue", catalogue_of)
     monkeypatch.setattr(f"{of_sweeps}.check_models", check_other_models)
 
@@ -693,7 +693,7 @@ def with_few_addresses(*arguments) -> subprocess.CompletedProcess:
 
 
 def test_too_few_addresses_for_the_renderer():
-    check = "from modelbudget.plan import preflight; preflight.check_renderer({})"
+    check = "from modelbudget.workflow import preflight; preflight.check_renderer({})"
     run = with_few_addresses(check.format([]))
     *_, last = run.stderr.splitlines()
     assert last.endswith(

@@ -11,10 +11,10 @@ import pytest
 from snakemake.exceptions import LockException
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import records
-from modelbudget.plan.terminal.handler import Terminal
-from modelbudget.plan.terminal.run_summary import WorkflowRun
 from modelbudget.sweeps.sweep_json import check_planned, content
+from modelbudget.workflow import records
+from modelbudget.workflow.terminal.handler import Terminal
+from modelbudget.workflow.terminal.run_summary import WorkflowRun
 
 
 @pytest.mark.parametrize(("started", "is_kept"), [(0.0, True), (-100.0, False)])

@@ -8,11 +8,11 @@ from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.measurement.reference import cached_classes, class_trace
-from modelbudget.plan import targets
 from modelbudget.predict.predict import predict
 from modelbudget.report.implementation_tables import by_quantity
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
+from modelbudget.workflow import targets
 
 SWEEP = """
 fixed: {n_layer: 2, d_model: 64, n_head: 4, d_head: 16, d_ff: 96, n_vocab: 128, length: 32,

@@ -15,8 +15,8 @@ import torch
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command.app import main
+from modelbudget.api.explain import explain
 from modelbudget.api.explained import named_model
-from modelbudget.api.explaining import explain
 from modelbudget.common.errors import InputError
 from modelbudget.files.log_lines import read_log
 

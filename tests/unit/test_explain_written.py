@@ -13,7 +13,7 @@ import pytest
 from helpers.gguf_files import KEYS_OF_FILE, written
 from helpers.small_classes import SMALL
 
-from modelbudget.api.explaining import explain
+from modelbudget.api.explain import explain
 from modelbudget.common.errors import InputError
 
 WRITTEN = {

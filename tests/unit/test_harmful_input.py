@@ -27,10 +27,10 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.spreadsheet import csv as as_csv
 from modelbudget.huggingface import unknown_class
 from modelbudget.measurement.build import build
-from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.report.config_translation import default_decoders
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
+from modelbudget.workflow.chosen_sweeps import chosen_sweeps
 
 HEAD = "title: t\nquestion: q\n"
 GOOD = HEAD + "base: gpt-2-124m\ngrid: {n_layer: [1]}\n"

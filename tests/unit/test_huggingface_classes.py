@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.catalogue import check_classes as checks
+from modelbudget.catalogue import check_huggingface_files as checks
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface import classes
 from modelbudget.huggingface.classes import translations
 
 TYPES = ("bert", "falcon", "gpt_oss", "mixtral", "mistral", "llama")
 """Files in which a test makes a mistake, and one more: reading all takes longer than to find it."""
-CACHES = (classes.shared_keys, classes.translations, checks.check_classes)
+CACHES = (classes.shared_keys, classes.translations, checks.check_huggingface_files)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def replace(path: Path, old: str, new: str) -> None:
 
 def mistakes(folder: Path) -> list[str]:
     with pytest.raises(InputError) as refusal:
-        checks.check_classes()
+        checks.check_huggingface_files()
     return [line.removeprefix(f"{folder}/") for line in refusal.value.mistakes]
 
 
@@ -124,7 +124,7 @@ def test_the_mistakes_of_all_files_at_once(folder):
 
 
 def test_the_shipped_files_have_no_mistake():
-    checks.check_classes()
+    checks.check_huggingface_files()
 
 
 def test_no_key_has_two_meanings_in_one_file():

@@ -75,7 +75,7 @@ def test_measuring_a_model_alone_imports_no_parallel_code():
 
 
 def test_reading_a_sweep_needs_no_heavy_library():
-    loaded = imported_by("import modelbudget.plan.chosen_sweeps, modelbudget.plan.targets")
+    loaded = imported_by("import modelbudget.workflow.chosen_sweeps, modelbudget.workflow.targets")
     assert not loaded & {"torch", "polars", "pandas", "altair", "sympy", "transformers"}
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from modelbudget.plan.setup import import_from
+from modelbudget.workflow.setup import import_from
 
 
 def test_a_folder_comes_before_what_the_environment_has(tmp_path, monkeypatch):

@@ -21,12 +21,12 @@ from modelbudget.common.errors import MAX_LINE, InputError
 from modelbudget.huggingface import bounded_check as checks_of_configs
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
-from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.expand import Expanded
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
 from modelbudget.sweeps.sweep_json import summary
+from modelbudget.workflow.chosen_sweeps import chosen_sweeps
 
 SWEEPS = [
     {

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import torch
 
-from modelbudget.api.explaining import explain
+from modelbudget.api.explain import explain
 from modelbudget.api.model import model
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.other_parts import OF_IMAGES, other_parts, parameters

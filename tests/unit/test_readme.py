@@ -15,7 +15,6 @@ from modelbudget.compare import zoo
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement import measured_table as measured
 from modelbudget.measurement.reference import cached_classes as reference
-from modelbudget.plan import targets
 from modelbudget.predict import largest_that_fits, shape_search
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts import frontier as charts
@@ -23,6 +22,7 @@ from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_CONVENTION, Quantity
 from modelbudget.sweeps.read import CheckedSweep, read
+from modelbudget.workflow import targets
 
 DOCS = ROOT / "docs"
 BUILT = DOCS / "formulas.md"

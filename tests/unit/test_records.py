@@ -4,7 +4,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from modelbudget.plan import checksums, records
+from modelbudget.workflow import checksums, records
 
 
 @pytest.mark.parametrize(

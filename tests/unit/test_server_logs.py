@@ -5,7 +5,7 @@ import csv
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.api.explaining import explain
+from modelbudget.api.explain import explain
 
 LINES = {
     "weights": "Model loading took {} GiB memory and 9.1 seconds",

@@ -6,8 +6,8 @@ import typer
 
 from modelbudget.api.command import options, output
 from modelbudget.api.command.text_table import Table
+from modelbudget.api.explain import explain
 from modelbudget.api.explained import Explained
-from modelbudget.api.explaining import explain
 
 
 @options.expanded

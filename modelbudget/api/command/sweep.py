@@ -16,7 +16,7 @@ def run(
     Exit code 1 if a comparison disagrees.
     """
     from modelbudget.api.results import sweep
-    from modelbudget.plan.exit_code import VERDICT, exit_code
+    from modelbudget.workflow.exit_code import VERDICT, exit_code
 
     results = sweep(file, folder, cores)
     typer.echo(str(results.report))

@@ -8,7 +8,7 @@ from typing import Any
 from modelbudget.architecture.arithmetic import largest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.noted_run import once
+from modelbudget.architecture.memoised_run import once
 from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.noted_run import changed
+from modelbudget.architecture.memoised_run import changed
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_step import (

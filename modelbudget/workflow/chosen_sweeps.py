@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.catalogue.check_classes import check_classes
+from modelbudget.catalogue.check_huggingface_files import check_huggingface_files
 from modelbudget.catalogue.named_models import Base, Catalogue, wrong_class
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
@@ -15,10 +15,10 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check
-from modelbudget.plan.preflight import out_of_reach
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read
+from modelbudget.workflow.preflight import out_of_reach
 
 REPORT = Path(__file__).parents[1] / "report"
 FOLDERS = {
@@ -48,7 +48,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         for name in names
         if name not in files
     ]
-    check_classes()  # here and not in each job
+    check_huggingface_files()  # here and not in each job
     catalogue = Catalogue(MODELS)
     check_models(catalogue)
     devices: list[str] = []

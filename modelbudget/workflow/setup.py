@@ -16,10 +16,10 @@ from snakemake.logging import logger
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code
 from modelbudget.common.paths import ORPHANS, RESULTS
-from modelbudget.plan import preflight, records, targets
-from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request, sweep_files
-from modelbudget.plan.interrupt import end_jobs_when_interrupted
-from modelbudget.plan.terminal.handler import attach
+from modelbudget.workflow import preflight, records, targets
+from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request, sweep_files
+from modelbudget.workflow.interrupt import end_jobs_when_interrupted
+from modelbudget.workflow.terminal.handler import attach
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Runs that note which of their settings a formula reads, and copies of runs of any kind.
+"""Runs whose formulas are computed once for the same settings, and copies of runs of any kind.
 
 The page's calculator reads formulas with hundreds of runs that differ in a few settings, and most
 parts of a formula depend on few of these.
@@ -13,7 +13,7 @@ ABSENT = object()
 """Value of a setting that a run does not have."""
 
 
-class NotedRun:
+class MemoisedRun:
     """A run whose formulas are computed once for all runs with the same settings that they read.
 
     It has no `__dict__`: a copy of all settings would read all of them.
@@ -25,7 +25,7 @@ class NotedRun:
         self,
         values: Mapping[str, Any],
         results: dict[tuple, dict[tuple, dict[tuple, Any]]],
-        of: "NotedRun | None" = None,
+        of: "MemoisedRun | None" = None,
         new: Iterable[str] = (),
     ):
         """`results`: of all runs, by formula, names and values of what it reads.
@@ -41,9 +41,9 @@ class NotedRun:
             raise AttributeError(name)
         return self._values[name]
 
-    def changed(self, values: Mapping[str, Any]) -> "NotedRun":
+    def changed(self, values: Mapping[str, Any]) -> "MemoisedRun":
         """Return a copy with other values of some settings."""
-        return NotedRun({**self._values, **values}, self._results, self, values)
+        return MemoisedRun({**self._values, **values}, self._results, self, values)
 
     def once(self, formula: Callable, *arguments):
         """Return a formula of some arguments and this run."""
@@ -54,7 +54,7 @@ class NotedRun:
             if values in by_values:
                 break
         else:
-            inner = NotedRun(self._values, self._results)
+            inner = MemoisedRun(self._values, self._results)
             result = formula(*arguments, inner)
             names = tuple(sorted(inner._read))
             values = self._those_of(names)
@@ -90,11 +90,11 @@ def once(formula: Callable) -> Callable:
     @wraps(formula)
     def of(*arguments):
         *others, r = arguments
-        return r.once(formula, *others) if r.__class__ is NotedRun else formula(*arguments)
+        return r.once(formula, *others) if r.__class__ is MemoisedRun else formula(*arguments)
 
     return of
 
 
 def changed(r, values: Mapping[str, Any]):
     """Return a copy of a run with other values of some settings."""
-    return r.changed(values) if r.__class__ is NotedRun else SimpleNamespace(**vars(r) | values)
+    return r.changed(values) if r.__class__ is MemoisedRun else SimpleNamespace(**vars(r) | values)

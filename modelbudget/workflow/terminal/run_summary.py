@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelbudget.plan.interrupt import STOPPED
-from modelbudget.plan.job_setup import reason_in
+from modelbudget.workflow.interrupt import STOPPED
+from modelbudget.workflow.job_setup import reason_in
 
 FAILURES_SHOWN = 10
 FILES_SHOWN = 5

@@ -12,9 +12,9 @@ from snakemake.logging import get_event
 from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from modelbudget.plan.interrupt import interrupted
-from modelbudget.plan.records import line_of_locked
-from modelbudget.plan.terminal.run_summary import Job, WorkflowRun, duration
+from modelbudget.workflow.interrupt import interrupted
+from modelbudget.workflow.records import line_of_locked
+from modelbudget.workflow.terminal.run_summary import Job, WorkflowRun, duration
 
 OF_FAILED_JOBS = (
     "Exiting because a job execution failed",
@@ -197,7 +197,7 @@ class Terminal(Summary):
 
     def _start_bars(self) -> None:
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            from modelbudget.plan.terminal.progress_bars import Bars  # imports rich
+            from modelbudget.workflow.terminal.progress_bars import Bars  # imports rich
 
             self.bars = Bars(self.run, self.nocolor)
 

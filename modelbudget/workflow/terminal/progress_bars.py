@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from modelbudget.common.progress import progress_file, read_progress
-from modelbudget.plan.terminal.run_summary import WorkflowRun, duration
+from modelbudget.workflow.terminal.run_summary import WorkflowRun, duration
 
 SECONDS_BEFORE_A_BAR = 1
 PER_SECOND = 2

@@ -1,6 +1,6 @@
 """Whether all comparisons of the last run agree, as an exit code: `make report` ends with it.
 
-    python -m modelbudget.plan.exit_code
+    python -m modelbudget.workflow.exit_code
 
 Exit code 1 if a comparison disagrees, and 2 if there are no results. What could not be measured is
 no disagreement.

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.noted_run import NotedRun, changed, once
+from modelbudget.architecture.memoised_run import MemoisedRun, changed, once
 
 calls = []
 
@@ -20,7 +20,7 @@ def two_sequences(a, r):
 
 
 def runs(results, **values):
-    return NotedRun({"batch": 1, "length": 8, "more": 0, "other": 0} | values, results)
+    return MemoisedRun({"batch": 1, "length": 8, "more": 0, "other": 0} | values, results)
 
 
 def test_a_formula_is_computed_once_for_the_settings_that_it_reads():

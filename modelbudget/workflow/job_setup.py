@@ -13,8 +13,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import FILES_READ
 from modelbudget.common.paths import CONFIGS, SWEEPS, failed_at
 from modelbudget.common.progress import progress_file, write_progress_to
-from modelbudget.plan import checksums
-from modelbudget.plan.interrupt import end_in_order_when_interrupted
+from modelbudget.workflow import checksums
+from modelbudget.workflow.interrupt import end_in_order_when_interrupted
 
 FAILED = "the job failed: "
 """Prefix in the log of the error that ended the job."""

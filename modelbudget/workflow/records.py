@@ -17,7 +17,7 @@ import psutil
 
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import RECORDS
-from modelbudget.plan import checksums
+from modelbudget.workflow import checksums
 
 OF_SNAKEMAKE = Path(".snakemake")
 OWNER = OF_SNAKEMAKE / "owner.json"

@@ -17,7 +17,7 @@ from modelbudget.huggingface.classes import (
 
 
 @cache
-def check_classes() -> None:
+def check_huggingface_files() -> None:
     """Check all files. Raises InputError with every mistake."""
     by_type = {translation.model_type: translation for translation in translations().values()}
     wrong = {name: list(_mistakes(translation)) for name, translation in by_type.items()}
