@@ -11,6 +11,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.copies import copy_of
 from modelbudget.catalogue.named_models import all_models, find_by_name
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
@@ -93,9 +94,12 @@ _WORDS = ("instruct", "chat", "base", "hf", "it", "fp8", "awq", "gptq", "bf16", 
 def named_model(text: str) -> str | None:
     """Return the model of the catalogue whose name a repository has, if one has just this.
 
-    One with other parts than its language model keeps the name that says so.
+    One with other parts than its language model keeps the name that says so, and so does a copy in
+    another format.
     """
-    if (known := find_by_name(CATALOGUE, text)) and known.left_out:
+    of_name = find_by_name(CATALOGUE, text) or copy_of(CATALOGUE, text)
+    is_known = bool(of_name and of_name.model)
+    if of_name and is_known and (of_name.left_out or "weights" in of_name.fields):
         return text
     whole = text.rstrip("/").rpartition("/")[2]
     words = whole.lower().replace("_", "-").split("-")
@@ -107,7 +111,8 @@ def named_model(text: str) -> str | None:
         return name_of_model
     spelled = ("-".join(words), whole) if name else ()
     named = ((same, find_by_name(CATALOGUE, same)) for same in spelled)
-    return next((same for same, base in named if base and base.model), None)
+    similar = (same for same, base in named if base and base.model)
+    return next(similar, text if is_known else None)
 
 
 def _plain(name: str) -> str:

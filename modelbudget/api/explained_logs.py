@@ -26,10 +26,14 @@ from modelbudget.predict.engine_weights import (
 )
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
-OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
-            "cache of a table", "all parameters", "peak", "device in use",
+OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "latents",
+            "trained", "cache of a table", "all parameters", "peak", "device in use",
             "weights and optimizer"}  # fmt: skip
 """Quantities whose formula needs the model."""
+SGLANG_PAGE = 256
+"""Most tokens that SGLang's cache has besides those that it counts (`size + page_size` rows in
+mem_cache/memory_pool.py).
+"""
 LENGTH = "the length of a request (max_seq_len)"
 """What no line of some logs says."""
 
@@ -143,8 +147,9 @@ def _cache_tokens(reading: Reading) -> Line:
         text = f"{gib(n_bytes)} of {gib(each)} each"
         if keys is None:
             return reading.line(name, text, "read", n_bytes)
-        difference = abs(n_bytes // 2 - keys.n_bytes)
-        return reading.compared(name, text, difference <= keys.rounding, n_bytes, difference)
+        difference, page = keys.n_bytes - n_bytes // 2, SGLANG_PAGE * each // 2
+        is_exact = -keys.rounding <= difference <= keys.rounding + page
+        return reading.compared(name, text, is_exact, n_bytes, abs(difference))
     pages, room = _pages(context), context.of("cache room")
     if room is None:
         what = "a line with the bytes for the cache (Available KV cache memory)"
@@ -248,13 +253,16 @@ def _last_digit(number: Number) -> Decimal:
     return Decimal(1).scaleb(-len(number.text.partition(".")[2]))
 
 
-def _half(reading: Reading) -> Line:
-    """Keys or values of SGLang: half of the cache of the tokens that it counts."""
-    tokens = reading.context.of("cache tokens")
+def _of_tokens(reading: Reading) -> Line:
+    """Explain the cache of the tokens that SGLang counts: keys, as many values, or latents."""
+    tokens, quantity = reading.context.of("cache tokens"), reading.number.quantity
     if tokens is None:
         return _read(reading)
-    half = tokens.n_bytes * _token_bytes(reading.context) // 2
-    return reading.judged(reading.number.quantity, (f"{tokens.n_bytes:,} tokens", half))
+    n_bytes = tokens.n_bytes * _token_bytes(reading.context)
+    part = n_bytes if quantity == "latents" else n_bytes // 2
+    page = SGLANG_PAGE * part // (tokens.n_bytes or 1)
+    return reading.judged_within(
+        quantity, [(f"{tokens.n_bytes:,} tokens", part)], [("up to a page", page)])  # fmt: skip
 
 
 def _table_cache(reading: Reading) -> Line:
@@ -361,8 +369,9 @@ _RULES = {
     "cache tokens": _cache_tokens,
     "cache blocks": _cache_blocks,
     "concurrency": _concurrency,
-    "keys": _half,
-    "values": _half,
+    "keys": _of_tokens,
+    "values": _of_tokens,
+    "latents": _of_tokens,
     "cache of a table": _table_cache,
     "llama cache": llama_cache,
     "llama states": llama_states,

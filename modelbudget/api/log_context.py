@@ -31,6 +31,8 @@ class LogContext:
             if name in self.log.settings:
                 of_log[name] = self.log.settings[name]
         base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
+        if "weights" in self.log.settings and "weights" not in base:
+            of_log["weights"] = self.log.settings["weights"]
         if "dtype" not in base:
             of_log["dtype"] = "bfloat16"
             self.asks_dtype = True

@@ -31,6 +31,7 @@ class Pattern(Strict):
     quantity: str = ""
     unit: str = ""
     name: str = ""
+    settings: dict[str, str] = Field({})
     source: str = Field(min_length=1)
 
     @cached_property
@@ -120,6 +121,8 @@ def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
     for name, text in groups.items():
         if name.startswith(SETTING):
             log.settings.setdefault(name.removeprefix(SETTING), text.replace(",", ""))
+    for name, value in pattern.settings.items():
+        log.settings.setdefault(name, value)
     if pattern.quantity:
         unit = pattern.unit or groups.get("unit", "bytes").replace("B", "B")
         unit = "bytes" if unit == "B" and not pattern.unit else unit

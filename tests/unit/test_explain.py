@@ -69,6 +69,11 @@ LOGS = {
         "KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n",
         None, {}, "tokens of the cache: exact; keys: exact; values: exact",
     ),
+    "SGLang of GLM-4.7 Flash, whose cache has latents": (
+        "server_args=ServerArgs(model_path='zai-org/GLM-4.7-Flash', tp_size=2)\n"
+        "KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB\n",
+        None, {}, "tokens of the cache: read; latents: exact",
+    ),
     "lmstudio-bug-tracker issue 1862": (
         LLAMA.format(64, 1024, 1024, 262144)
         + "llama_kv_cache: size = 16384.00 MiB (262144 cells,  16 layers,  4/1 seqs), "
@@ -226,6 +231,8 @@ def test_a_repository_has_the_name_of_a_model_or_none():
     assert named_model("Qwen/Qwen3-4B-Instruct") == "qwen-3-4b"
     assert named_model("meta-llama/Llama-3.1-8B-Instruct") == "llama-3.1-8b"
     assert named_model("someone/my-finetune") is None
+    copy = "unsloth/Llama-3.2-1B-Instruct-bnb-4bit"
+    assert named_model(copy) == copy
 
 
 @pytest.fixture

@@ -8,16 +8,21 @@ from helpers.project import ROOT
 from modelbudget.api.explain import explain
 
 LINES = {
-    "weights": "Model loading took {} GiB memory and 9.1 seconds",
-    "room": "Available KV cache memory: {} GiB",
-    "tokens": "GPU KV cache size: {} tokens",
-    "concurrency": "Maximum concurrency for {length} tokens per request: {}x",
+    "vLLM": {
+        "model": "Initializing a V1 LLM engine with config: model='{model}', dtype=torch.bfloat16, "
+        "max_seq_len={length}, tensor_parallel_size={devices}, kv_cache_dtype={cache_dtype}",
+        "weights": "Model loading took {weights} GiB memory and 9.1 seconds",
+        "room": "Available KV cache memory: {room} GiB",
+        "tokens": "GPU KV cache size: {tokens} tokens",
+        "concurrency": "Maximum concurrency for {length} tokens per request: {concurrency}x",
+    },
+    "SGLang": {
+        "model": "server_args=ServerArgs(model_path='{model}', tp_size={devices})",
+        "tokens": "KV Cache is allocated. dtype: torch.{cache_dtype}, #tokens: {tokens}, "
+        "K size: {keys} GB, V size: {keys} GB",
+    },
 }
-"""Lines of vLLM by the column of the recording that has their number."""
-ENGINE = (
-    "Initializing a V1 LLM engine with config: model='{model}', dtype=torch.bfloat16, "
-    "max_seq_len={length}, tensor_parallel_size={devices}, kv_cache_dtype={cache_dtype}"
-)
+"""Lines of engines by the column of the recording that they need."""
 
 
 def rows() -> list[dict[str, str]]:
@@ -26,10 +31,9 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['model']} {row['version']}")
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['engine']} {row['model']}")
 def test_numbers_of_server_logs_are_explained(tmp_path, row):
-    lines = [ENGINE.format(**row)]
-    lines += [line.format(row[name], **row) for name, line in LINES.items() if row[name]]
+    lines = [line.format(**row) for name, line in LINES[row["engine"]].items() if row[name]]
     path = tmp_path / "server.log"
     path.write_text("\n".join(lines))
     settings = dict(pair.split("=") for pair in row["settings"].split())
