@@ -3,8 +3,7 @@
 The base is frozen. What autograd saves then, and which gradients it makes, follows from which
 tensors need one; no part of a model knows of adapters. Of stacked experts and of their router, the
 sum of weight and product is a matrix, or a stack, of its own (`ParamWrapper`): products read it,
-and autograd saves it. Source: peft 0.21.2, tuners/lora/layer.py, lora/bnb.py, lora/dora.py,
-vera/layer.py, loha/layer.py, ia3/layer.py; torch/nn/utils/parametrize.py.
+and autograd saves it. Source: peft 0.21.2, tuners/lora/layer.py; torch/nn/utils/parametrize.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,14 +24,11 @@ from modelbudget.architecture.adapter_methods import (
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components import adapter_products
-from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
-from modelbudget.operations.hadamard import hadamard_product
+from modelbudget.operations.elementwise import add, dropout, mul, to
 from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
-from modelbudget.operations.products import baddbmm, linear, mm
-from modelbudget.operations.reductions import vector_norm
-from modelbudget.operations.stored_products import dequantised
+from modelbudget.operations.products import baddbmm, mm
 from modelbudget.operations.tape import Active, Base, Tensor, empty
-from modelbudget.operations.views import flatten, narrow, permute, t, view
+from modelbudget.operations.views import permute, view
 
 
 class Change:
@@ -85,10 +81,6 @@ def changed(*changes: Change | None) -> Iterator[None]:
             change.end()
 
 
-CLONED = ("bnb-4bit", "bnb-4bit-double")
-"""Formats whose result PEFT copies before it adds the adapter's (peft/tuners/lora/bnb.py)."""
-
-
 class Adapters:
     """What a run trains: tensors of a method around the layers that it names, parts of a model."""
 
@@ -124,21 +116,10 @@ class Adapters:
         }
         if base.is_stored and (why := why_not_over_stored(self.r)):
             raise NotComputedError(why)
+        if self.method.forward is None:
+            return base.forward
         drop = make_part("lora_dropout", lambda: self._dropout)
-        match self.method.forward:
-            case "low_rank":
-                return self._low_rank(base, drop, *tensors.values())
-            case "weight_decomposed":
-                return self._weight_decomposed(base, drop, *tensors.values())
-            case "vectors_of_shared":
-                return self._vectors_of_shared(base, drop, *tensors.values())
-            case "hadamard":
-                return _hadamard(base, *tensors.values())
-            case "scaled":
-                return _scaled(base, *tensors.values())
-            case None:
-                return base.forward
-        layer = adapter_products.Layer(base, self.dtype, drop, self.shared)
+        layer = adapter_products.Layer(base, self.r, drop, self.shared)
         return getattr(adapter_products, self.method.forward)(layer, *tensors.values())
 
     def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
@@ -209,103 +190,6 @@ class Adapters:
     def _dropout(self, x):
         return dropout(x, self.r.adapter_dropout, self.r.backend)
 
-    def _low_rank(self, base: Base, drop, down: Tensor, up: Tensor) -> Callable:
-        def forward(x):
-            result = base.forward(x)
-            dtype = result.dtype
-            if base.is_stored:
-                result = clone(result) if self.r.weights in CLONED else result
-                x = to(x, self.dtype)
-                product = to(mul(linear(linear(drop(x), down), up), 2.0), dtype)
-                return add(result, product)
-            x = to(x, self.dtype)
-            result = add(result, mul(linear(linear(drop(x), down), up), 2.0))
-            return to(result, dtype)
-
-        return forward
-
-    def _weight_decomposed(self, base: Base, drop, down: Tensor, up: Tensor, magnitude: Tensor):
-        if base.weight.needs_gradient:
-            raise NoProgramError(f"adapter: dora: around trained: {self.r.trained}")
-
-        def forward(x):
-            result = base.forward(x)
-            dtype = result.dtype
-            result = clone(result) if base.is_stored and self.r.weights in CLONED else result
-            x = to(x, self.dtype)
-            result = with_change(x, result)
-            return to(result, dtype)
-
-        def with_change(x, result):
-            base_result = result
-            if self.r.adapter_dropout:
-                x, base_result = drop(x), None
-            return add(result, decomposed(x, base_result))
-
-        def decomposed(x, base_result):
-            lora_weight = of_eye()
-            is_stored, before_copy = base.is_stored, base.before_copy
-            weight = dequantised(base.weight, before_copy) if is_stored else base.weight
-            weight = to(weight, x.dtype)
-            norm = norm_of(weight, lora_weight.detach())
-            scale = view(div(magnitude, norm), (1, base.d_out))
-            product = linear(linear(x, down), up)
-            if base_result is None:
-                base_result = linear(x, weight)
-            elif base.bias is not None:
-                base_result = sub(base_result, base.bias)
-            return add(mul(sub(scale, 1.0), base_result), mul(mul(scale, product), 2.0))
-
-        def of_eye():
-            eye = empty((base.d_in, base.d_in), self.dtype)
-            return t(linear(linear(eye, down), up))
-
-        def norm_of(weight, lora_weight):
-            weight = add(weight, mul(lora_weight, 2.0))
-            return vector_norm(weight)
-
-        return forward
-
-    def _vectors_of_shared(self, base: Base, drop, of_rank: Tensor, of_output: Tensor) -> Callable:
-        def forward(x):
-            before, result = x.dtype, base.forward(x)
-            dtype = result.dtype
-            if base.is_stored:
-                result = clone(result) if self.r.weights in CLONED else result
-            down = narrow(self.shared["vera_A"], 1, base.d_in)
-            up = narrow(self.shared["vera_B"], 0, base.d_out)
-            x = to(x, self.dtype)
-            result = add(result, mul(of_output, linear(mul(of_rank, linear(drop(x), down)), up)))
-            return to(to(result, dtype), before)
-
-        return forward
-
 
 def _uncomputed(x):
     raise NotComputedError("adapter: only its parameters are known")
-
-
-def _hadamard(base: Base, *matrices: Tensor) -> Callable:
-    def forward(x):
-        dtype, result = x.dtype, base.forward(x)
-        result = add(result, product(x))
-        return to(result, dtype)
-
-    def product(x):
-        change = hadamard_product(*matrices)
-        return linear(to(x, change.dtype), change)
-
-    return forward
-
-
-def _scaled(base: Base, vector: Tensor) -> Callable:
-    def forward(x):
-        before, scale = x.dtype, mul(flatten(vector), 1.0)
-        if base.name == "down":
-            x = to(x, vector.dtype)
-            inner = to(mul(x, scale), before)
-            return base.forward(inner)
-        result = base.forward(x)
-        return to(mul(result, scale), result.dtype)
-
-    return forward

@@ -1,13 +1,16 @@
 """Products of adapters: each function returns the forward function of a layer.
 
 They have the names that `forward` of a method has (configs/adapters.yaml). Named tensors and their
-lifetimes are those of PEFT's layers. Source: peft 0.21.2, the layer.py of tuners/ adalora, hira,
-delora, pvera, lokr, oft, miss, road, hra, fourierft, c3a.
+lifetimes are those of PEFT's layers. Source: peft 0.21.2, lora/bnb.py, lora/dora.py and the
+layer.py of tuners/ lora, vera, loha, ia3, adalora, hira, delora, pvera, lokr, oft, miss, road,
+hra, fourierft, c3a.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from modelbudget.architecture.adapter_methods import adapter_dtype_of
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
@@ -25,11 +28,14 @@ from modelbudget.operations.elementwise import (
     without_gradient,
 )  # fmt: skip
 from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
+from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.joining import repeat, stack
 from modelbudget.operations.memory_layout import is_contiguous
 from modelbudget.operations.operation import operation
+from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.products import bmm, linear, matmul, mm
-from modelbudget.operations.reductions import norm, sum_over
+from modelbudget.operations.reductions import norm, sum_over, vector_norm
+from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Base, Tensor, empty, view_of
 from modelbudget.operations.views import (
     chunk,
@@ -44,14 +50,28 @@ from modelbudget.operations.views import (
     view,
 )  # fmt: skip
 
+CLONED = ("bnb-4bit", "bnb-4bit-double")
+"""Formats whose result PEFT copies before it adds the adapter's (peft/tuners/lora/bnb.py)."""
+
 
 class Layer(NamedTuple):
-    """A target: its base, the dtype of its adapter, dropout, and what all targets share."""
+    """A target: its base, the run, dropout, and what all targets share."""
 
     base: Base
-    dtype: str
+    r: Run
     drop: Callable
     shared: dict[str, Tensor]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of its adapter."""
+        return adapter_dtype_of(self.r)
+
+    def result(self, x) -> Tensor:
+        """Return the result of the base, of which PEFT copies that of some formats."""
+        result = self.base.forward(x)
+        is_copied = self.base.is_stored and self.r.weights in CLONED
+        return clone(result) if is_copied else result
 
 
 @operation
@@ -76,6 +96,115 @@ def add_in_place(x: Tensor, y: Tensor, factor: float = 1.0, is_view: bool = Fals
 def add_to_result(base: Base, x: Tensor, result: Tensor, y: Tensor) -> Tensor:
     """Add to the result of a base, which is a view of one matrix where the base has a bias."""
     return add_in_place(result, y, is_view=base.bias is not None and is_contiguous(x))
+
+
+def low_rank(layer: Layer, down, up) -> Callable:
+    """LoRA."""
+
+    def forward(x):
+        result = layer.result(x)
+        dtype = result.dtype
+        x = to(x, layer.dtype)
+        if layer.base.is_stored:
+            product = to(mul(linear(linear(layer.drop(x), down), up), 2.0), dtype)
+            return add(result, product)
+        result = add(result, mul(linear(linear(layer.drop(x), down), up), 2.0))
+        return to(result, dtype)
+
+    return forward
+
+
+def weight_decomposed(layer: Layer, down, up, magnitude) -> Callable:
+    """DoRA."""
+    base = layer.base
+    if base.weight.needs_gradient:
+        raise NoProgramError(f"adapter: dora: around trained: {layer.r.trained}")
+
+    def forward(x):
+        result = layer.result(x)
+        dtype = result.dtype
+        x = to(x, layer.dtype)
+        result = with_change(x, result)
+        return to(result, dtype)
+
+    def with_change(x, result):
+        base_result = result
+        if layer.r.adapter_dropout:
+            x, base_result = layer.drop(x), None
+        return add(result, decomposed(x, base_result))
+
+    def decomposed(x, base_result):
+        lora_weight = of_eye()
+        weight = dequantised(base.weight, base.before_copy) if base.is_stored else base.weight
+        weight = to(weight, x.dtype)
+        norm = norm_of(weight, lora_weight.detach())
+        scale = view(div(magnitude, norm), (1, base.d_out))
+        product = linear(linear(x, down), up)
+        if base_result is None:
+            base_result = linear(x, weight)
+        elif base.bias is not None:
+            base_result = sub(base_result, base.bias)
+        return add(mul(sub(scale, 1.0), base_result), mul(mul(scale, product), 2.0))
+
+    def of_eye():
+        eye = empty((base.d_in, base.d_in), layer.dtype)
+        return t(linear(linear(eye, down), up))
+
+    def norm_of(weight, lora_weight):
+        weight = add(weight, mul(lora_weight, 2.0))
+        return vector_norm(weight)
+
+    return forward
+
+
+def vectors_of_shared(layer: Layer, of_rank, of_output) -> Callable:
+    """VeRA."""
+
+    def forward(x):
+        before, result = x.dtype, layer.result(x)
+        dtype = result.dtype
+        down = narrow(layer.shared["vera_A"], 1, layer.base.d_in)
+        up = narrow(layer.shared["vera_B"], 0, layer.base.d_out)
+        x = to(x, layer.dtype)
+        result = add(result, mul(of_output, linear(mul(of_rank, linear(layer.drop(x), down)), up)))
+        return to(to(result, dtype), before)
+
+    return forward
+
+
+def hadamard(layer: Layer, *matrices) -> Callable:
+    """LoHa."""
+    return _with_change(layer, lambda: hadamard_product(*matrices))
+
+
+def _with_change(layer: Layer, change_of_weight: Callable) -> Callable:
+    """Add the product of a change of the base's weight."""
+
+    def forward(x):
+        dtype, result = x.dtype, layer.base.forward(x)
+        result = add(result, product(x))
+        return to(result, dtype)
+
+    def product(x):
+        change = change_of_weight()
+        return linear(to(x, change.dtype), change)
+
+    return forward
+
+
+def scaled(layer: Layer, vector) -> Callable:
+    """(IA)³."""
+
+    def forward(x):
+        before, scale = x.dtype, mul(flatten(vector), 1.0)
+        if layer.base.name == "down":
+            x = to(x, vector.dtype)
+            inner = to(mul(x, scale), before)
+            return layer.base.forward(inner)
+        result = layer.base.forward(x)
+        return to(mul(result, scale), result.dtype)
+
+    return forward
 
 
 def singular_values(layer: Layer, lora_a, lora_b, lora_e, ranks) -> Callable:
@@ -155,28 +284,18 @@ def sampled_vectors_of_shared(layer: Layer, of_rank, of_output) -> Callable:
 def kronecker(layer: Layer, w1, w2_a, w2_b) -> Callable:
     """LoKr, with a whole first factor."""
 
-    def forward(x):
-        before, result = x.dtype, layer.base.forward(x)
-        result = add(result, product(x))
-        return to(result, before)
-
-    def product(x):
-        change = weight()
-        x = to(x, change.dtype)
-        return linear(x, change)
-
     def weight():
         w2 = matmul(w2_a, w2_b)
-        change = scaled(w2)
+        change = of_factors(w2)
         return view(change, (layer.base.d_out, layer.base.d_in))
 
-    def scaled(w2):
+    def of_factors(w2):
         (n, m), (rows, columns) = w1.shape, w2.shape
         change = mul(unsafe_view(w1, (n, 1, m, 1)), unsafe_view(w2, (1, rows, 1, columns)))
         change = unsafe_view(change, (n * rows, m * columns))
         return mul(change, 2.0)
 
-    return forward
+    return _with_change(layer, weight)
 
 
 def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:

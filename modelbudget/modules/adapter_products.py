@@ -10,6 +10,121 @@ from torch.nn import functional as F
 FACTOR = 2.0
 
 
+def low_rank(layer, x):
+    result, drop = layer.result(x), layer.lora_dropout
+    dtype = result.dtype
+    x = x.to(layer.dtype)
+    if layer.is_stored:
+        product = (F.linear(F.linear(drop(x), layer.lora_A), layer.lora_B) * FACTOR).to(dtype)
+        return result + product
+    result = result + F.linear(F.linear(drop(x), layer.lora_A), layer.lora_B) * FACTOR
+    return result.to(dtype)
+
+
+def weight_decomposed(layer, x):
+    result = layer.result(x)
+    dtype = result.dtype
+    x = x.to(layer.dtype)
+    result = _with_decomposed(layer, x, result)
+    return result.to(dtype)
+
+
+def _with_decomposed(layer, x, result):
+    base_result = result
+    if layer.lora_dropout.p and layer.training:
+        x, base_result = layer.lora_dropout(x), None
+    return result + _decomposed(layer, x, base_result)
+
+
+def _decomposed(layer, x, base_result):
+    lora_weight = _of_eye(layer)
+    weight = layer.stored_matrix() if layer.is_stored else layer.weight
+    weight = weight.to(x.dtype)
+    norm = _norm(weight, lora_weight.detach())
+    scale = (layer.lora_magnitude_vector / norm).view(1, -1)
+    product = F.linear(F.linear(x, layer.lora_A), layer.lora_B)
+    if base_result is None:
+        base_result = F.linear(x, weight)
+    elif getattr(layer, "bias", None) is not None:
+        base_result = base_result - layer.bias
+    return (scale - 1) * base_result + scale * product * FACTOR
+
+
+def _of_eye(layer):
+    d_in, device = layer.lora_A.shape[1], layer.lora_A.device
+    eye = torch.eye(d_in, device=device, dtype=layer.dtype)
+    return F.linear(F.linear(eye, layer.lora_A), layer.lora_B).T
+
+
+def _norm(weight, lora_weight):
+    weight = weight + lora_weight * FACTOR
+    return torch.linalg.norm(weight, dim=1)
+
+
+def vectors_of_shared(layer, x):
+    before, result = x.dtype, layer.result(x)
+    dtype = result.dtype
+    down = layer.shared["vera_A"][:, : x.shape[-1]]
+    up = layer.shared["vera_B"][: result.shape[-1]]
+    x = x.to(layer.dtype)
+    result = result + layer.vera_lambda_b * F.linear(
+        layer.vera_lambda_d * F.linear(layer.lora_dropout(x), down), up
+    )
+    return result.to(dtype).to(before)
+
+
+def hadamard(layer, x):
+    return _with_change(layer, x, _hadamard_weight)
+
+
+def _with_change(layer, x, change_of_weight):
+    """Add the product of a change of the base's weight."""
+    dtype, result = x.dtype, layer.of_base(x)
+    result = result + _product(layer, x, change_of_weight)
+    return result.to(dtype)
+
+
+def _product(layer, x, change_of_weight):
+    change = change_of_weight(layer)
+    return F.linear(x.to(change.dtype), change)
+
+
+def _hadamard_weight(layer):
+    matrices = layer.hada_w1_a, layer.hada_w1_b, layer.hada_w2_a, layer.hada_w2_b
+    scale = torch.empty((), device=layer.hada_w1_a.device)
+    return HadamardProduct.apply(*matrices, scale)
+
+
+class HadamardProduct(torch.autograd.Function):
+    """A product, number by number, of two products of low rank, and of a number."""
+
+    @staticmethod
+    def forward(ctx, w1_a, w1_b, w2_a, w2_b, scale):
+        ctx.save_for_backward(w1_a, w1_b, w2_a, w2_b, scale)
+        return ((w1_a @ w1_b) * (w2_a @ w2_b)) * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        w1_a, w1_b, w2_a, w2_b, scale = ctx.saved_tensors
+        gradient = gradient * scale
+        inner = gradient * (w2_a @ w2_b)
+        of_w1_a, of_w1_b = inner @ w1_b.T, w1_a.T @ inner
+        inner = gradient * (w1_a @ w1_b)
+        of_w2_a, of_w2_b = inner @ w2_b.T, w2_a.T @ inner
+        del inner
+        return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
+
+
+def scaled(layer, x):
+    before, scale = x.dtype, 1 * layer.ia3_l.flatten()
+    if layer.is_feedforward:
+        x = x.to(layer.dtype)
+        inner = (x * scale).to(before)
+        return layer.of_base(inner)
+    result = layer.of_base(x)
+    return (result * scale).to(result.dtype)
+
+
 def singular_values(layer, x):
     result = layer.of_base(x)
     ranks = layer.ranknum + 1e-5
@@ -65,15 +180,7 @@ def _sampled(mean, log_variance):
 
 
 def kronecker(layer, x):
-    before, result = x.dtype, layer.of_base(x)
-    result = result + _kronecker_product(layer, x)
-    return result.to(before)
-
-
-def _kronecker_product(layer, x):
-    change = _kronecker_weight(layer)
-    x = x.to(change.dtype)
-    return F.linear(x, change)
+    return _with_change(layer, x, _kronecker_weight)
 
 
 def _kronecker_weight(layer):

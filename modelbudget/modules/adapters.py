@@ -26,7 +26,6 @@ from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
 
-SCALING = 2.0
 RATE = 0.1
 HALF = (torch.bfloat16, torch.float16)
 
@@ -37,13 +36,6 @@ class Adapted(nn.Module):
     The parameters of the base are its own, so that components keep their names.
     """
 
-    lora_A: Any  # noqa: N815 (PEFT's names)
-    lora_B: Any  # noqa: N815
-    lora_magnitude_vector: Any
-    vera_lambda_d: Any
-    vera_lambda_b: Any
-    ia3_l: Any
-    hada_w1_a: Any
     weight: Any
 
     def __init__(self, base: nn.Linear | Stored, run: RunConfig, method: Method, values: dict):
@@ -69,9 +61,8 @@ class Adapted(nn.Module):
         for name in method.indices:
             places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
             self.register_buffer(name, places, persistent=False)
-        word = method.forward or "of_base"
-        forward = getattr(self, word, None)
-        self.compute: Any = forward or partial(getattr(adapter_products, word), self)
+        products = method.forward and getattr(adapter_products, method.forward)
+        self.compute: Any = partial(products, self) if products else self.of_base
 
     def forward(self, x):
         return self.compute(x)
@@ -79,109 +70,10 @@ class Adapted(nn.Module):
     def _linear(self, x):
         return F.linear(x, self.weight, getattr(self, "bias", None))
 
-    def low_rank(self, x):
-        result, drop = self.of_base(x), self.lora_dropout
-        dtype = result.dtype
-        if self.is_stored:
-            result = result.clone() if self.is_cloned else result
-            x = x.to(self.dtype)
-            product = (F.linear(F.linear(drop(x), self.lora_A), self.lora_B) * SCALING).to(dtype)
-            return result + product
-        x = x.to(self.dtype)
-        result = result + F.linear(F.linear(drop(x), self.lora_A), self.lora_B) * SCALING
-        return result.to(dtype)
-
-    def weight_decomposed(self, x):
+    def result(self, x):
+        """Return the result of the base, of which PEFT copies that of some formats."""
         result = self.of_base(x)
-        dtype = result.dtype
-        result = result.clone() if self.is_cloned else result
-        x = x.to(self.dtype)
-        result = self._with_change(x, result)
-        return result.to(dtype)
-
-    def _with_change(self, x, result):
-        base_result = result
-        if self.lora_dropout.p and self.training:
-            x, base_result = self.lora_dropout(x), None
-        return result + self._decomposed(x, base_result)
-
-    def _decomposed(self, x, base_result):
-        lora_weight = self._of_eye()
-        weight = self.stored_matrix() if self.is_stored else self.weight
-        weight = weight.to(x.dtype)
-        norm = self._norm(weight, lora_weight.detach())
-        scale = (self.lora_magnitude_vector / norm).view(1, -1)
-        product = F.linear(F.linear(x, self.lora_A), self.lora_B)
-        if base_result is None:
-            base_result = F.linear(x, weight)
-        elif getattr(self, "bias", None) is not None:
-            base_result = base_result - self.bias
-        return (scale - 1) * base_result + scale * product * SCALING
-
-    def _of_eye(self):
-        d_in, device = self.lora_A.shape[1], self.lora_A.device
-        eye = torch.eye(d_in, device=device, dtype=self.dtype)
-        return F.linear(F.linear(eye, self.lora_A), self.lora_B).T
-
-    @staticmethod
-    def _norm(weight, lora_weight):
-        weight = weight + lora_weight * SCALING
-        return torch.linalg.norm(weight, dim=1)
-
-    def vectors_of_shared(self, x):
-        before, result = x.dtype, self.of_base(x)
-        dtype = result.dtype
-        result = result.clone() if self.is_cloned else result
-        down = self.shared["vera_A"][:, : x.shape[-1]]
-        up = self.shared["vera_B"][: result.shape[-1]]
-        x = x.to(self.dtype)
-        result = result + self.vera_lambda_b * F.linear(
-            self.vera_lambda_d * F.linear(self.lora_dropout(x), down), up
-        )
-        return result.to(dtype).to(before)
-
-    def hadamard(self, x):
-        dtype, result = x.dtype, self.of_base(x)
-        result = result + self._product(x)
-        return result.to(dtype)
-
-    def _product(self, x):
-        change = self._change()
-        return F.linear(x.to(change.dtype), change)
-
-    def _change(self):
-        matrices = self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b
-        scale = torch.empty((), device=self.hada_w1_a.device)
-        return HadamardProduct.apply(*matrices, scale)
-
-    def scaled(self, x):
-        before, scale = x.dtype, 1 * self.ia3_l.flatten()
-        if self.is_feedforward:
-            x = x.to(self.dtype)
-            inner = (x * scale).to(before)
-            return self.of_base(inner)
-        result = self.of_base(x)
-        return (result * scale).to(result.dtype)
-
-
-class HadamardProduct(torch.autograd.Function):
-    """A product, number by number, of two products of low rank, and of a number."""
-
-    @staticmethod
-    def forward(ctx, w1_a, w1_b, w2_a, w2_b, scale):
-        ctx.save_for_backward(w1_a, w1_b, w2_a, w2_b, scale)
-        return ((w1_a @ w1_b) * (w2_a @ w2_b)) * scale
-
-    @staticmethod
-    def backward(ctx, gradient):
-        w1_a, w1_b, w2_a, w2_b, scale = ctx.saved_tensors
-        gradient = gradient * scale
-        inner = gradient * (w2_a @ w2_b)
-        of_w1_a, of_w1_b = inner @ w1_b.T, w1_a.T @ inner
-        inner = gradient * (w1_a @ w1_b)
-        of_w2_a, of_w2_b = inner @ w2_b.T, w2_a.T @ inner
-        del inner
-        return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
+        return result.clone() if self.is_cloned else result
 
 
 def dtype_of(run: RunConfig) -> torch.dtype:
