@@ -11,7 +11,6 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
-    gradients_done,
     linear_backward,
     times,
     within,
@@ -152,12 +151,8 @@ def _router_backward(a: Fields, r: Run, place: Place) -> Timeline:
     size, n = bytes_of(r.dtype), tokens(r)
     weight, states = (size * m * a.d_model for m in (a.n_expert, n))
     router = weight, size * int(a.router_bias == "logit") * a.n_expert, states
-    saved_bytes = place.saves_input * states
-    return [
-        *linear_backward("router", *router, size * n * a.n_expert, saved_bytes, computed_again(r)),
-        *accumulate(states),
-        Allocation("router gradients done", gradients=sum(router[:2])),
-    ]
+    freed = size * n * a.n_expert, place.saves_input * states
+    return linear_backward("router", *router, *freed, computed_again(r), accumulate(states))
 
 
 def _routed_backward(a: Fields, r: Run) -> Timeline:
@@ -176,7 +171,7 @@ def _routed_backward(a: Fields, r: Run) -> Timeline:
         *of_activation,
         Allocation("gate or up gradients", up + rows, inside + rows),
         *times(a.gated, accumulate(rows)),
-        *gradients_done("gate or up", up),
+        Allocation("gate or up gradients done", gradients=up),
     ]
 
 
@@ -192,7 +187,6 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
         Allocation("gate gradient summed", wide * weight, (1 + wide - early) * states),
         Allocation("sigmoid gradient", weight, 2 * weight),
         *linear_backward("gate", of_gate, 0, states, weight, 0, 0),
-        *gradients_done("gate", of_gate),
     ]
     place = Place(gradient=a.shared_gate * states, saves_input=0, accumulates=a.shared_gate)
     of_mlp = mlp.backward(a, r, place, a.d_shared)

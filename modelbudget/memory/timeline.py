@@ -100,17 +100,6 @@ def added_to_buffer(timeline: Timeline) -> Timeline:
     ]
 
 
-def gradients_done(name: str, gradients, then: Sequence[Allocation] = (), biased=0) -> Timeline:
-    """Return the moment at which the gradients of a layer's parameters are done.
-
-    `then`: what follows the gradient of its input. Autograd runs the newest node first, and in a
-    linear layer of (batch, length, channels) with a bias (`biased` 1) the transposed weight is
-    newer than the view of the input; without one it is older.
-    """
-    done = Allocation(f"{name} gradients done", gradients=gradients)
-    return [*times(1 - biased, then), done, *times(biased, then)]
-
-
 def accumulate(gradient) -> Timeline:
     """Return the operation that adds two gradients of the same states and frees both."""
     return [Allocation("gradient accumulation", gradient, 2 * gradient)]
@@ -142,15 +131,33 @@ def copied_in_order(r, states):
     return positive(r.batch - 1) * states
 
 
-def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early) -> Timeline:
+def linear_backward(
+    name: str,
+    of_weight,
+    of_bias,
+    of_input,
+    freed,
+    saved,
+    early,
+    then: Sequence[Allocation] = (),
+    biased=0,
+) -> Timeline:
     """Gradients of a linear layer's weight, input and bias, each of that many bytes.
 
     `freed`: the gradient of the output. `saved`: the saved input, freed with the first operation
     under full checkpointing (`early` 1), otherwise after the bias gradient is reduced.
+
+    `then`: what follows the gradient of its input. Autograd runs the newest node first, and in a
+    linear layer of (batch, length, channels) with a bias (`biased` 1) the transposed weight is
+    newer than the view of the input, so that the gradients of the parameters are done before;
+    without one it is older.
     """
     return [
         Allocation(f"{name} weight and input gradients", of_weight + of_input, early * saved),
         Allocation(f"{name} bias gradient", of_bias, freed + (1 - early) * saved),
+        *times(1 - biased, then),
+        Allocation(f"{name} gradients done", gradients=of_weight + of_bias),
+        *times(biased, then),
     ]
 
 

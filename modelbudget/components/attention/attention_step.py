@@ -28,7 +28,6 @@ from modelbudget.memory.timeline import (
     Timeline,
     accumulate,
     all_reduce,
-    gradients_done,
     linear_backward,
     times,
 )
@@ -240,7 +239,6 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
     return [
         *linear_backward("output", *output, place.gradient, saved_bytes["output"], early),
-        *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *context_parallel.backward(heads(a, r), r, hides),
         *_rope_backward(a, r),
@@ -290,10 +288,8 @@ def _projection(
     size, width = bytes_of(r.dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
     weight, of_bias = size * width * a.d_model, size * bias * width
-    return [
-        *linear_backward(name, weight, of_bias, states, heads, saved_input, early),
-        *gradients_done(name, weight + of_bias, then, bias),
-    ]
+    sizes = weight, of_bias, states, heads, saved_input
+    return linear_backward(name, *sizes, early, then, bias)
 
 
 def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:

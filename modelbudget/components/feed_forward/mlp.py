@@ -16,7 +16,6 @@ from modelbudget.memory.timeline import (
     Timeline,
     accumulate,
     all_reduce,
-    gradients_done,
     linear_backward,
     times,
 )
@@ -190,13 +189,10 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     saved_input = place.saves_input * size * tokens(r) * a.d_model
     return [
         *linear_backward("down", *down, place.gradient, saved_by_down, early),
-        *gradients_done("down", sum(down[:2])),
         *of_product,
-        *times(a.gated, linear_backward("up", *up, inside, 0, early)),
-        *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),
+        *times(a.gated, linear_backward("up", *up, inside, 0, early, added, biased)),
         *of_activation,
-        *linear_backward("gate or up", *up, inside, saved_input, early),
-        *gradients_done("gate or up", sum(up[:2]), added_to_both, biased),
+        *linear_backward("gate or up", *up, inside, saved_input, early, added_to_both, biased),
     ]
 
 

@@ -13,7 +13,6 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
-    gradients_done,
     linear_backward,
     times,
 )
@@ -238,23 +237,21 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     kv_down *= a.kv_lora_rank + a.d_rope
     saved_input = states, early * (1 - place.is_first)
     freed = (1 - several) * (queries - rotary)
+    added = times(place.accumulates, accumulate(states))
     return [
         *linear_backward("output", output, 0, values, place.gradient, saved_bytes["output"], early),
-        *gradients_done("output", output),
         *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
         *rope.backward(r, a.n_head, a.d_rope, a.d_rope, frees_gradient=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
         Allocation("their copy contiguous per token", copied * stored, copied * stored),
         *linear_backward("kv_up", kv_up, 0, latent, stored, saved_bytes["kv_up"], early),
-        *gradients_done("kv_up", kv_up),
         *norm.backward(a, r, width=a.kv_lora_rank),
         Allocation("rotary key before RoPE", 0, rotary),
         *rope.backward(r, 1, a.d_rope, a.d_rope),
         Allocation("key gradient", 0, freed),
         Allocation("latent and rotary key gradients concatenated", down, down),
-        *linear_backward("kv_down", kv_down, 0, states, down, 0, early),
-        *gradients_done("kv_down", kv_down, times(place.accumulates, accumulate(states))),
+        *linear_backward("kv_down", kv_down, 0, states, down, 0, early, added),
         Allocation("query gradients concatenated", queries, queries + a.n_head * rotary),
         Allocation("their copy contiguous per token", copied * queries, copied * queries),
         *_query_backward(a, r, queries, saved_input),
@@ -273,16 +270,12 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
     weight, up, down = (
         size * n for n in (a.d_model * d_query, a.q_lora_rank * d_query, a.d_model * a.q_lora_rank)
     )
-    whole = [
-        *linear_backward("query", weight, 0, states, queries, *saved_input),
-        *gradients_done("query", weight, accumulate(states)),
-    ]
+    added = accumulate(states)
+    whole = linear_backward("query", weight, 0, states, queries, *saved_input, added)
     in_two = [
         *linear_backward("query_up", up, 0, latent, queries, latent, early),
-        *gradients_done("query_up", up),
         *norm.backward(a, r, width=a.q_lora_rank),
-        *linear_backward("query_down", down, 0, states, latent, *saved_input),
-        *gradients_done("query_down", down, accumulate(states)),
+        *linear_backward("query_down", down, 0, states, latent, *saved_input, added),
     ]
     return [*times(1 - has_two, whole), *times(has_two, in_two)]
 
