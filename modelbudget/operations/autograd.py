@@ -102,6 +102,29 @@ def with_node(
     return finish_node(start_node(name, inputs), outputs, gradients, saves)
 
 
+def by_input(functions: dict[int, Callable]) -> Callable:
+    """Return the gradients of an operation, from those of its inputs by their number.
+
+    They are computed in the order given, and only of inputs that need a gradient.
+    """
+
+    def gradients(saved, g):
+        assert Active.tape.node is not None
+        edges = Active.tape.node.edges
+        outputs: list[Tensor | None] = [None] * len(edges)
+        for place, gradient in functions.items():
+            if edges[place] is not None:
+                outputs[place] = gradient(saved, g)
+        return outputs
+
+    return gradients
+
+
+def factors(x: Tensor, y: Tensor) -> list[Tensor | None]:
+    """Return what a product saves: each factor that the gradient of the other needs."""
+    return [x if y.needs_gradient else None, y if x.needs_gradient else None]
+
+
 def save(x: Tensor):
     """Return what a node holds of a saved tensor: under a checkpoint, only a promise of it."""
     checkpoint = Active.tape.checkpoint
@@ -160,7 +183,9 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         # `validate_outputs`: sums and casts, while the gradients and what was saved are live. By
         # index, since zip and enumerate hold the last element.
         for i, edge in enumerate(node.edges):
-            if outputs[i] is not None and edge is not None:
+            if edge is None:
+                outputs[i] = None
+            elif outputs[i] is not None:
                 if outputs[i].shape is not edge[2]:
                     outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
                 if outputs[i].dtype != edge[3]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.autograd import by_input, factors, finish_node, start_node, with_node
 from modelbudget.operations.memory_layout import (
     broadcast,
     empty_elementwise,
@@ -24,11 +24,7 @@ from modelbudget.operations.tape import Tensor, contiguous_strides, empty, view_
 def add(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("add", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
-    z = empty_elementwise(promoted(x, y), x, y)
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-    return with_node(
-        "add", z, [x, y], lambda _, g: (g if wants_x else None, g if wants_y else None)
-    )
+    return with_node("add", empty_elementwise(promoted(x, y), x, y), [x, y], lambda _, g: (g, g))
 
 
 @operation
@@ -36,12 +32,7 @@ def sub(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("sub", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
     z = empty_elementwise(promoted(x, y), x, y)
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-
-    def gradients(_, g):
-        return (g if wants_x else None), (neg(g) if wants_y else None)
-
-    return with_node("sub", z, [x, y], gradients)
+    return with_node("sub", z, [x, y], by_input({0: lambda _, g: g, 1: lambda _, g: neg(g)}))
 
 
 @operation
@@ -63,16 +54,13 @@ def mul(x: Tensor | float, y: Tensor | float) -> Tensor:
     assert isinstance(x, Tensor)
     if not isinstance(y, Tensor):  # a number is not saved
         return with_node("mul", empty_elementwise(x.dtype, x), [x], lambda _, g: mul(g, 1.0))
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-    node = start_node("mul", [x, y], [x if wants_y else None, y if wants_x else None])
+    node = start_node("mul", [x, y], factors(x, y))
     z = empty_elementwise(promoted(x, y), x, y)
-
-    def gradients(saved, g):
-        x, y = saved
-        of_y = mul(g, conjugate(x)) if wants_y else None
-        return (mul(g, conjugate(y)) if wants_x else None), of_y
-
-    return finish_node(node, z, gradients)
+    gradients = {
+        1: lambda saved, g: mul(g, conjugate(saved[0])),
+        0: lambda saved, g: mul(g, conjugate(saved[1])),
+    }
+    return finish_node(node, z, by_input(gradients))
 
 
 def conjugate(x: Tensor) -> Tensor:
@@ -84,16 +72,13 @@ def conjugate(x: Tensor) -> Tensor:
 def div(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("div", empty_elementwise(x.dtype, x), [x], lambda _, g: div(g, 1.0))
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-    node = start_node("div", [x, y], [x if wants_y else None, y])
+    node = start_node("div", [x, y], [x if y.needs_gradient else None, y])
     z = empty_elementwise(promoted(x, y), x, y)
-
-    def gradients(saved, g):
-        x, y = saved
-        of_y = _gradient_of_divisor(g, x, y) if wants_y else None
-        return (div(g, y) if wants_x else None), of_y
-
-    return finish_node(node, z, gradients)
+    gradients = {
+        1: lambda saved, g: _gradient_of_divisor(g, *saved),
+        0: lambda saved, g: div(g, saved[1]),
+    }
+    return finish_node(node, z, by_input(gradients))
 
 
 def _gradient_of_divisor(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -198,21 +183,14 @@ def clamp(x: Tensor, n_bound: int = 1) -> Tensor:
 @operation
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Choose from x or y. Saves the condition; a gradient is 0 where the other was chosen."""
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
     node = start_node("where", [x, y], [condition])
     z = empty_elementwise(promoted(x, y), condition, x, y)
-
-    def gradients(saved, g):
-        (condition,) = saved
-        of_x = _where_or_zero(condition, g) if wants_x else None
-        return of_x, _where_or_zero(condition, g) if wants_y else None
-
-    return finish_node(node, z, gradients)
+    return finish_node(node, z, by_input({0: _where_or_zero, 1: _where_or_zero}))
 
 
-def _where_or_zero(condition: Tensor, g: Tensor) -> Tensor:
+def _where_or_zero(saved: list[Tensor], g: Tensor) -> Tensor:
     zero = empty((), g.dtype)  # the number 0 becomes a tensor
-    return empty_elementwise(g.dtype, condition, g)
+    return empty_elementwise(g.dtype, *saved, g)
 
 
 @operation(autocast="float32")
@@ -238,23 +216,17 @@ def compare(x: Tensor, y: Tensor | None = None) -> Tensor:
 @operation
 def maximum(x: Tensor, y: Tensor) -> Tensor:
     """Return the larger number of each pair; equal ones share the gradient."""
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
     node = start_node("maximum", [x, y], [x, y])
     z = empty_elementwise(promoted(x, y), x, y)
-
-    def gradients(saved, g):
-        of_y = _gradient_of_largest(g, *saved) if wants_y else None
-        return (_gradient_of_largest(g, *saved) if wants_x else None), of_y
-
-    return finish_node(node, z, gradients)
+    return finish_node(node, z, by_input({1: _gradient_of_largest, 0: _gradient_of_largest}))
 
 
-def _gradient_of_largest(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def _gradient_of_largest(saved: list[Tensor], g: Tensor) -> Tensor:
     """where(x == y, g / 2, g), filled with 0 where x is smaller: all lives to the end."""
     half = div(g, 2.0)
-    is_equal = compare(x, y)
+    is_equal = compare(*saved)
     result = empty_elementwise(g.dtype, is_equal, half, g)
-    is_smaller = compare(x, y)
+    is_smaller = compare(*saved)
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.autograd import by_input, finish_node, start_node, with_node
 from modelbudget.operations.memory_layout import empty_like, promoted
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import BYTES, Active, Tensor, empty, view_of
@@ -118,15 +118,11 @@ def zeros_and_copy(shape, dtype: str) -> Tensor:
 @operation
 def index_add(x: Tensor, places: Tensor, source: Tensor) -> Tensor:
     """Add rows of a source to rows of x. Saves the source, though only its shape is read."""
-    wants_source = source.needs_gradient
-    node = start_node("index_add", [x, source], [places, source] if wants_source else [])
-    y = empty(x.shape, x.dtype)
+    saves = [places, source] if source.needs_gradient else []
+    node = start_node("index_add", [x, source], saves)
     shape, dtype = source.shape, source.dtype
-
-    def gradients(saved, g):
-        return g, empty(shape, dtype) if wants_source else None
-
-    return finish_node(node, y, gradients)
+    gradients = {0: lambda _, g: g, 1: lambda _, g: empty(shape, dtype)}
+    return finish_node(node, empty(x.shape, x.dtype), by_input(gradients))
 
 
 @operation

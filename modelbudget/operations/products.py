@@ -7,7 +7,9 @@ aten/src/ATen/native/Linear.cpp.
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, result_of, start_node
+from collections.abc import Callable
+
+from modelbudget.operations.autograd import by_input, factors, finish_node, result_of, start_node
 from modelbudget.operations.elementwise import add, contiguous, mul, neg
 from modelbudget.operations.memory_layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
@@ -15,30 +17,45 @@ from modelbudget.operations.tape import Active, Tensor, empty, product
 from modelbudget.operations.views import expand, reshape, t, transpose, unsafe_view, view
 
 
-def _is_column_major(x: Tensor) -> bool:
-    return x.strides[0] == 1 and x.strides[1] == x.shape[0]
+def _of_left(x: Tensor) -> Callable:
+    """Return the gradient of the first factor of a product, laid out as the matrix."""
+    n, strides = x.shape[0], x.strides
+
+    def gradient(saved, g):
+        return t(mm(saved[1], t(g))) if _is_column_major(n, strides) else mm(g, t(saved[1]))
+
+    return gradient
+
+
+def _of_right(y: Tensor) -> Callable:
+    """Return the gradient of the second factor, laid out as the matrix."""
+    n, strides = y.shape[0], y.strides
+
+    def gradient(saved, g):
+        return t(mm(t(g), saved[0])) if _is_column_major(n, strides) else mm(t(saved[0]), g)
+
+    return gradient
+
+
+def _is_column_major(n, strides) -> bool:
+    return strides[0] == 1 and strides[1] == n
+
+
+def _of_first_stack(saved, g: Tensor) -> Tensor:
+    return bmm(g, transpose(saved[1], 1, 2))
+
+
+def _of_second_stack(saved, g: Tensor) -> Tensor:
+    return bmm(transpose(saved[0], 1, 2), g)
 
 
 @operation(autocast="lower")
 def mm(x: Tensor, y: Tensor) -> Tensor:
     """Multiply (n, k) by (k, m). Saves both, each for the gradient of the other."""
     (n, k), m = x.shape, y.shape[1]
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-    node = start_node("mm", [x, y], [x if wants_y else None, y if wants_x else None])
+    node = start_node("mm", [x, y], factors(x, y))
     (z,) = result_of("mm", lambda: [_multiplied(n, k, m, x.dtype)])
-    # A gradient is laid out as its matrix.
-    turns_x, turns_y = wants_x and _is_column_major(x), wants_y and _is_column_major(y)
-
-    def gradients(saved, g):
-        x, y = saved
-        of_x = of_y = None
-        if wants_y:
-            of_y = t(mm(t(g), x)) if turns_y else mm(t(x), g)
-        if wants_x:
-            of_x = t(mm(y, t(g))) if turns_x else mm(g, t(y))
-        return of_x, of_y
-
-    return finish_node(node, z, gradients)
+    return finish_node(node, z, by_input({1: _of_right(y), 0: _of_left(x)}))
 
 
 def _multiplied(n, k, m, dtype: str) -> Tensor:
@@ -51,39 +68,19 @@ def _multiplied(n, k, m, dtype: str) -> Tensor:
 def addmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Multiply and add a bias to each row; its gradient is summed over the rows."""
     (n, k), m = x.shape, y.shape[1]
-    wants_bias, wants_x, wants_y = bias.needs_gradient, x.needs_gradient, y.needs_gradient
-    node = start_node("addmm", [bias, x, y], [x if wants_y else None, y if wants_x else None])
-    z = empty((n, m), x.dtype)
-    Active.tape.count_flops(2 * n * k * m)
-    turns_x, turns_y = wants_x and _is_column_major(x), wants_y and _is_column_major(y)
-
-    def gradients(saved, g):
-        x, y = saved
-        of_x = of_y = None
-        if wants_x:
-            of_x = t(mm(y, t(g))) if turns_x else mm(g, t(y))
-        if wants_y:
-            of_y = t(mm(t(g), x)) if turns_y else mm(t(x), g)
-        return (g if wants_bias else None), of_x, of_y
-
-    return finish_node(node, z, gradients)
+    node = start_node("addmm", [bias, x, y], factors(x, y))
+    z = _multiplied(n, k, m, x.dtype)
+    return finish_node(node, z, by_input({0: lambda _, g: g, 1: _of_left(x), 2: _of_right(y)}))
 
 
 @operation(autocast="lower")
 def bmm(x: Tensor, y: Tensor) -> Tensor:
     """Multiply (batch, n, k) by (batch, k, m)."""
     (batch, n, k), m = x.shape, y.shape[2]
-    wants_x, wants_y = x.needs_gradient, y.needs_gradient
-    node = start_node("bmm", [x, y], [x if wants_y else None, y if wants_x else None])
+    node = start_node("bmm", [x, y], factors(x, y))
     z = empty((batch, n, m), x.dtype)
     Active.tape.count_flops(2 * batch * n * k * m)
-
-    def gradients(saved, g):
-        x, y = saved
-        of_y = bmm(transpose(x, 1, 2), g) if wants_y else None
-        return (bmm(g, transpose(y, 1, 2)) if wants_x else None), of_y
-
-    return finish_node(node, z, gradients)
+    return finish_node(node, z, by_input({1: _of_second_stack, 0: _of_first_stack}))
 
 
 @operation(autocast="lower")
@@ -93,22 +90,19 @@ def baddbmm(bias: Tensor, x: Tensor, y: Tensor, alpha: float = 1.0) -> Tensor:
     `alpha`: a factor of the product, by which gradients are multiplied if it is not 1.
     """
     (batch, n, k), m = x.shape, y.shape[2]
-    wants_bias, wants_x, wants_y = bias.needs_gradient, x.needs_gradient, y.needs_gradient
-    node = start_node("baddbmm", [bias, x, y], [x if wants_y else None, y if wants_x else None])
+    node = start_node("baddbmm", [bias, x, y], factors(x, y))
     z = empty((batch, n, m), x.dtype)
     Active.tape.count_flops(2 * batch * n * k * m)
 
-    def gradients(saved, g):
-        x, y = saved
-        of_x = bmm(g, transpose(y, 1, 2)) if wants_x else None
-        if of_x is not None and alpha != 1:
-            of_x = mul(of_x, alpha)
-        of_y = bmm(transpose(x, 1, 2), g) if wants_y else None
-        if of_y is not None and alpha != 1:
-            of_y = mul(of_y, alpha)
-        return (g if wants_bias else None), of_x, of_y
+    def multiplied(x):
+        return x if alpha == 1 else mul(x, alpha)
 
-    return finish_node(node, z, gradients)
+    gradients = {
+        0: lambda _, g: g,
+        1: lambda saved, g: multiplied(_of_first_stack(saved, g)),
+        2: lambda saved, g: multiplied(_of_second_stack(saved, g)),
+    }
+    return finish_node(node, z, by_input(gradients))
 
 
 @operation(autocast="lower")
