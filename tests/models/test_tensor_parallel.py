@@ -18,6 +18,7 @@ from helpers.divided import (
 )
 from helpers.gloo import steps_of_all_ranks
 from helpers.tiers import some
+from torch.distributed.tensor import DTensor
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -91,6 +92,12 @@ def test_random_shares_by_program(seed):
 def test_random_shares_of_heads(part, seed):
     """Only this sees biases of scores, separate norms, latents and projections of embeddings."""
     check_random(*random_share_with(part, seed))
+
+
+def test_a_mesh_that_torch_keeps_is_not_traced():
+    """DTensor makes one with the first operation of a process that it decomposes, and keeps it."""
+    DTensor._op_dispatcher.sharding_propagator.decomp_strategy._fake_meshes.clear()
+    check_random(*random_share_with("xIELU", 0))
 
 
 def check_random(a: Decoder, run: RunConfig) -> None:

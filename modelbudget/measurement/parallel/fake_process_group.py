@@ -5,7 +5,8 @@ whether all know what they will receive; nobody votes here, which counts as no. 
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
 layouts with the names of process groups, which end with the context; the shapes of whole results
-are kept here, and computed on meta: the fake tensors that torch uses take longer. It looks for
+are kept here, and computed on meta: the fake tensors that torch uses take longer. For an operation
+without rules it decomposes this on a mesh of its own, which no trace sees here. It looks for
 strided shards in all tensors of an operation once for each of them, and here once. FSDP2 divides
 each parameter into a chunk for each device and reads two of them; here they are made when they are
 read. DistributedDataParallel orders its buckets anew after the first step, by values that it reads;
@@ -36,6 +37,7 @@ from torch.distributed.fsdp._fully_shard import (
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor import _op_schema, _sharding_prop
+from torch.distributed.tensor._decompositions import DecompShardingStrategy
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
@@ -43,6 +45,7 @@ from torch.distributed.tensor.experimental._context_parallel import _attention a
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
 
 from modelbudget.measurement.trace.meta_cache import MOST_SHARED
 
@@ -51,6 +54,8 @@ _SHAPES = "_propagate_tensor_meta_non_cached"
 _shape_by_torch = getattr(_sharding_prop.ShardingPropagator, _SHAPES)
 _STRIDED = "_propagate_use_strided_shard_flag"
 _in_strided_by_torch = getattr(_sharding_prop, _STRIDED)
+_DECOMPOSED = "propagate_strategy"
+_decomposed_by_torch = getattr(DecompShardingStrategy, _DECOMPOSED)
 _shapes: dict[tuple, Any] = {}
 """Shapes of results by operation and arguments, at most MOST_SHARED."""
 _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp_collectives)
@@ -68,6 +73,7 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
             patch.object(_sharding_prop, "FakeTensorMode", _DisableTorchDispatch),
             patch.object(_op_schema, "_rebuild_tensor_from_dtensor_meta", _on_meta),
             patch.object(_sharding_prop, _STRIDED, _InStrided()),
+            patch.object(DecompShardingStrategy, _DECOMPOSED, _without_trace),
         ):
             yield
     finally:
@@ -87,6 +93,12 @@ def _shape_of_result(propagator: Any, schema: OpSchema) -> Any:
     if len(_shapes) >= MOST_SHARED:
         _shapes.clear()
     return _shapes.setdefault(key, _shape_by_torch(propagator, schema))
+
+
+def _without_trace(strategy: DecompShardingStrategy, schema: OpSchema) -> OpStrategy | None:
+    """Decompose an operation to find its layouts, with tensors that no trace sees."""
+    with _disable_current_modes():
+        return _decomposed_by_torch(strategy, schema)
 
 
 def _on_meta(spec: DTensorSpec) -> torch.Tensor:
