@@ -55,6 +55,35 @@ def test_names_are_found_as_people_write_them(written, label):
     assert mb.model(written).label.startswith(label)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_ctx"),
+    [
+        ("Qwen/Qwen2.5-7B", 131072),
+        ("Qwen/Qwen2.5-7B-Instruct", 32768),
+        ("Qwen/Qwen2.5-72B-Instruct", 32768),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", 1010000),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", 128000),
+        ("Qwen/Qwen2.5-1.5B", 131072),
+        ("Qwen/Qwen2.5-1.5B-Instruct", 32768),
+        ("Qwen/Qwen2-7B", 131072),
+        ("Qwen/Qwen2-7B-Instruct", 32768),
+        ("Qwen/QwQ-32B", 40960),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 131072),
+        ("deepseek-ai/DeepSeek-V2-Lite-Chat", 163840),
+        ("zai-org/GLM-4.5", 131072),
+        ("zai-org/GLM-4.6", 202752),
+        ("zai-org/GLM-4.7", 202752),
+        ("moonshotai/Kimi-K2-Instruct", 131072),
+        ("moonshotai/Kimi-K2-Instruct-0905", 262144),
+        ("MiniMaxAI/MiniMax-M2.5", 196608),
+        ("MiniMaxAI/MiniMax-M2.7", 204800),
+    ],
+)
+def test_the_context_of_a_name_is_that_of_its_config(name, n_ctx):
+    """No total sees it; each is `max_position_embeddings` of the model's own config.json."""
+    assert mb.model(name).architecture.n_ctx == n_ctx
+
+
 def test_they_are_a_base_of_a_sweep_and_no_model_of_the_list():
     """The list of models that the page shows is that of configs/models alone."""
     catalogue = Catalogue(CATALOGUE)
