@@ -22,7 +22,7 @@ from modelbudget.sweeps.sweep_json import content
 
 RUN = Run(workflow, config, HERE)
 SWEEPS, PREDICTED = RUN.measured, RUN.predicted
-REFERENCED = targets.referenced(SWEEPS)
+REFERENCED = targets.writing(SWEEPS, "reference_traces")
 
 
 report: "workflow/report/workflow.rst"

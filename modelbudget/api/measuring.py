@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from pydantic import ValidationError
@@ -20,6 +20,12 @@ from modelbudget.common.validation_messages import describe, show
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.measured_table import failures, measured_table
+from modelbudget.measurement.reference.cached_classes import (
+    refused_table,
+    traced_table,
+    witness_table,
+)
+from modelbudget.measurement.reference.class_run import class_run, whole_class
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.expand import Point
@@ -276,27 +282,25 @@ def _call(module: nn.Module, inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
-class ClassValues(NamedTuple):
-    """The count of a class (None without), and its values as a table of traces."""
+def class_values(
+    points: pl.DataFrame, settings: Measure
+) -> tuple[Witness | None, pl.DataFrame | None]:
+    """Return the count of the class of the only point, and its values as a table of traces.
 
-    counted: Witness | None
-    values: pl.DataFrame | None
-
-
-def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
-    """Count the class of the only point, and trace it if the run's implementation is its own."""
+    It is traced if the run's implementation is its own. None without a class, or without values.
+    """
     for point in classes_of(points):
+        about = {"point": pl.lit(point.point), "built_from": pl.lit(point.built_from)}
         counted = _count(point) if "parameters" in settings.quantities else None
-        traces = (
-            _trace(point, point.run, settings) if point.run.implementation == TRANSFORMERS else None
-        )
-        return ClassValues(counted, values_of_classes(traces, _table(point, counted)))
-    return ClassValues(None, None)
+        is_traced = point.run.implementation == TRANSFORMERS and settings.of_reference()
+        traces = _trace(point, settings).with_columns(**about) if is_traced else None
+        counts = witness_table([counted]).with_columns(**about) if counted else None
+        return counted, values_of_classes(traces, counts)
+    return None, None
 
 
 def _count(point: ClassOfPoint) -> Witness:
     from modelbudget.measurement.reference.class_counts import Witness, witnesses
-    from modelbudget.measurement.reference.class_run import whole_class
 
     try:
         whole_class(point.class_name, point.run)
@@ -305,32 +309,14 @@ def _count(point: ClassOfPoint) -> Witness:
         return Witness(point.class_name, None, None, str(error))
 
 
-def _table(point: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
-    from modelbudget.measurement.reference.cached_classes import witness_table
-
-    return None if counted is None else witness_table([counted]).with_columns(_about(point))
-
-
-def _trace(point: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame | None:
-    quantities = settings.of_reference()
-    if not quantities:
-        return None
-    from modelbudget.measurement.reference.cached_classes import refused_table, traced_table
-    from modelbudget.measurement.reference.class_run import class_run
+def _trace(point: ClassOfPoint, settings: Measure) -> pl.DataFrame:
     from modelbudget.measurement.reference.class_trace import Wanted, trace_all
 
+    name, quantities = point.class_name, settings.of_reference()
     try:
-        wanted = Wanted(
-            point.class_name,
-            point.keys_of_config(),
-            [(class_run(point.class_name, run), quantities)],
-        )
+        runs = [(class_run(name, point.run), quantities)]
+        wanted = Wanted(name, point.keys_of_config(), runs)
     except ValueError as error:
-        refused = refused_table(point.class_name, dict.fromkeys(sorted(quantities), str(error)))
-        return refused.with_columns(_about(point))
+        return refused_table(name, dict.fromkeys(sorted(quantities), str(error)))
     ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
-    return traced_table(point.class_name, quantities, outcome).with_columns(_about(point))
-
-
-def _about(point: ClassOfPoint) -> list[pl.Expr]:
-    return [pl.lit(point.point).alias("point"), pl.lit(point.built_from).alias("built_from")]
+    return traced_table(name, quantities, outcome)

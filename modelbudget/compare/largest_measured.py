@@ -42,7 +42,7 @@ def measure_solutions(
         missing |= {(purpose, model): too_deep for model in wanted if depth(model) > MOST_LAYERS}
         where = settings.model_copy(update={"quantities": sorted(needs), "device": "meta"})
         # The sweep measures its own points too, with all of its quantities.
-        points = {cell.model for cell in cells} if settings.device == "meta" else set()
+        points = {cell.point.model for cell in cells} if settings.device == "meta" else set()
         of_points = [model for model in models if model in points]
         of_others = [model for model in models if model not in points]
         reasons, of_digests = {}, {}

@@ -63,20 +63,16 @@ class Cell(NamedTuple):
     of_class: Solution | None = None
 
     @property
-    def model(self) -> Model:
-        return self.point.architecture, self.point.run
-
-    @property
     def largest(self) -> Model | None:
         """The model at the solution; None if there is none."""
         value = self.solution and self.solution.value
-        return at(self.model, self.field, value) if value and value < ENDLESS - 1 else None
+        return at(self.point.model, self.field, value) if value and value < ENDLESS - 1 else None
 
     @property
     def beyond(self) -> Model | None:
         """The model at the next value, which is too large; None if there is none."""
         value = self.solution and self.solution.beyond
-        return at(self.model, self.field, value) if value else None
+        return at(self.point.model, self.field, value) if value else None
 
 
 def at(model: Model, field: str, value: int) -> Model:
@@ -229,16 +225,17 @@ def cells(
     """
     distinct: dict[Model, Row] = {}
     for point in sorted(points, key=lambda point: tokens(point.run)):
-        distinct[at((point.architecture, point.run), "length", 1)] = point
+        distinct[at(point.model, "length", 1)] = point
     purposes = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
     for point in sorted(distinct.values(), key=lambda point: point.point):
         for purpose in purposes:
             is_shown = not _not_compared(point, purpose)
             for field in fields:
                 for device in devices:
-                    model = point.architecture, point.run
-                    solution = solve(model, field, purpose, device.bytes) if is_shown else None
-                    as_built = as_class(model, point.transformers, purpose, point.config)
+                    solution = None
+                    if is_shown:
+                        solution = solve(point.model, field, purpose, device.bytes)
+                    as_built = as_class(point.model, point.transformers, purpose, point.config)
                     of_class = as_built and solve(as_built, field, purpose, device.bytes)
                     yield Cell(point, purpose, device, field, solution, of_class)
 
@@ -252,7 +249,7 @@ def measured_on(summary: Mapping, devices: Iterable[Accelerator]) -> list[Accele
 def _not_compared(point: Row, purpose: str) -> str | None:
     """Return why no formula answers for the class that a point names; None if one does."""
     reasons = (
-        not_compared_at(quantity, point.transformers, point.config, point.architecture, point.run)
+        not_compared_at(quantity, point.transformers, point.config, *point.model)
         for quantity in FITS[purpose]
     )
     return next(filter(None, reasons), None)

@@ -14,14 +14,6 @@ from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
 from modelbudget.sweeps.quantity_names import Quantity
 
-NONE = 0, 0
-"""A value that holds nowhere."""
-
-
-def fields_of(family: type[Architecture]) -> list[str]:
-    """Return the numeric fields of a family and of its runs."""
-    return [*family.numeric(), *RunConfig.numeric()]
-
 
 def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any, Any]:
     """Return a value in one reading of the fields, and where its formula holds (1, 0, a column).
@@ -34,7 +26,7 @@ def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any
     for schema, record in ((family, a), (RunConfig, r)):
         if name in schema.model_fields:
             return getattr(record, name), 1
-    return NONE
+    return 0, 0
 
 
 def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) -> dict[str, tuple]:

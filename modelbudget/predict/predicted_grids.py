@@ -65,8 +65,7 @@ def with_grids(checked: CheckedSweep) -> Predicted:
     for grid in grids:
         check_totals_of_grid(grid, mistakes)
         check_classes_of_grid(grid, checked.sweep.measure.quantities, mistakes)
-    mistakes.raise_if_any()
-    if not grids:
+    if not grids and not mistakes.points:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
     mistakes.raise_if_any()
     return Predicted(

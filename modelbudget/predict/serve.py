@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -320,14 +321,9 @@ class _Room:
 def _longest(room: _Room, n_bytes: int, a: Any) -> int:
     """Return the most tokens of `batch` requests that fit, at most the model's positions."""
 
-    def fits(length: int) -> bool:
-        return room.requests(n_bytes, length) >= room.run.batch
+    def is_too_long(length: int) -> bool:
+        return room.requests(n_bytes, length) < room.run.batch
 
     is_learned = getattr(a, "position", "") == "learned"
-    low, high = 0, a.n_ctx if is_learned else ENDLESS
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    lengths = range(1, (a.n_ctx if is_learned else ENDLESS) + 1)
+    return bisect_left(lengths, True, key=is_too_long)

@@ -15,6 +15,7 @@ import polars as pl
 
 from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.evaluators import intervals
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import all_accelerators, named
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
@@ -23,7 +24,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
-from modelbudget.predict.named_values import column, fields_of, value_of, values_in
+from modelbudget.predict.named_values import column, value_of, values_in
 from modelbudget.predict.predicted_grids import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, Point, point_at, where
@@ -98,7 +99,7 @@ def _solve(sweep: Sweep) -> Solve:
 def _known(checked: CheckedSweep) -> list[str]:
     """Return all names that bounds and objectives may have."""
     families = {base.family for base in checked.bases.values()}
-    fields = [name for family in families for name in fields_of(family)]
+    fields = [name for of in (*families, RunConfig) for name in of.numeric()]
     conventions = [
         name
         for name, convention in BY_NAME.items()

@@ -105,18 +105,13 @@ def of_charts(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str
 
 
 def tables(sweeps: dict[str, Expanded], *names: str) -> list[str]:
-    """Return the tables of these names (`WRITTEN_BY`) that sweeps write."""
-    return [
-        f"results/{sweep}/{name}.parquet"
-        for name in names
-        for sweep, expanded in sweeps.items()
-        if WRITTEN_BY[name](expanded)
-    ]
+    """Return the tables of these names that sweeps write."""
+    return [f"results/{sweep}/{name}.parquet" for name in names for sweep in writing(sweeps, name)]
 
 
-def solved(sweeps: dict[str, Expanded]) -> set[str]:
-    """Return the sweeps whose points are solved for."""
-    return {name for name, sweep in sweeps.items() if sweep.sweep.solve}
+def writing(sweeps: dict[str, Expanded], table: str) -> list[str]:
+    """Return the sweeps that write a table, by its name (`WRITTEN_BY`)."""
+    return [name for name, sweep in sweeps.items() if WRITTEN_BY[table](sweep)]
 
 
 def files_of_solved(expanded: Expanded) -> list[Path]:
@@ -133,16 +128,6 @@ def has_reference(expanded: Expanded) -> bool:
     """Whether `transformers` classes are counted: in the zoo and for a config.json."""
     known = any(point.transformers for point in expanded.points)
     return known and (is_zoo(expanded) or bool(expanded.files))
-
-
-def counted(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the sweeps whose `transformers` classes are counted."""
-    return [name for name, sweep in sweeps.items() if has_reference(sweep)]
-
-
-def referenced(sweeps: dict[str, Expanded]) -> list[str]:
-    """Return the sweeps of training or inference with models that have a `transformers` class."""
-    return [name for name, sweep in sweeps.items() if WRITTEN_BY["reference_traces"](sweep)]
 
 
 WRITTEN_BY: dict[str, Callable[[Expanded], Any]] = {

@@ -178,4 +178,4 @@ def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted
     assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]
     assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [f"{n:06}" for n in range(1, 9)]
     of_none = sweep(SIZES.replace("meta,", "meta, classes: none,"))
-    assert not targets.referenced({"none": of_none})
+    assert not targets.writing({"none": of_none}, "reference_traces")

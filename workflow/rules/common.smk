@@ -9,7 +9,7 @@ def state(rule, wildcards):
     return checksums.state(results)
 
 
-LISTED = [name for name in SWEEPS if name not in targets.solved(SWEEPS)]
+LISTED = [name for name in SWEEPS if name not in targets.writing(SWEEPS, "solutions")]
 CONTENT = {sweep: content(SWEEPS[sweep]) for sweep in LISTED}
 
 

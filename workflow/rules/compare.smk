@@ -59,7 +59,7 @@ use rule compare as compare_zoo with:
             caption="../report/zoo.rst",
         ),
     wildcard_constraints:
-        sweep=targets.one_of(name for name in SWEEPS if targets.is_zoo(SWEEPS[name])),
+        sweep=targets.one_of(targets.writing(SWEEPS, "zoo")),
     params:
         content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),

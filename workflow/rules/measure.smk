@@ -31,7 +31,7 @@ rule measure:
     params:
         last_failures=[targets.last_failure(sweep) for sweep in SWEEPS],
         traced=REFERENCED,
-        counted=targets.counted(SWEEPS),
+        counted=targets.writing(SWEEPS, "reference_counts"),
     message:
         "Instantiate and count the models of all sweeps"
     script:

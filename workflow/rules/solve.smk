@@ -24,7 +24,7 @@ rule solve:
     log:
         "results/{sweep}/logs/solve.log",
     wildcard_constraints:
-        sweep=targets.one_of(targets.solved(SWEEPS)),
+        sweep=targets.one_of(targets.writing(SWEEPS, "solutions")),
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
