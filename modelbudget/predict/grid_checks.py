@@ -71,7 +71,7 @@ def _errors_at(grid: Grid, row: int) -> list[str]:
     try:
         point = point_at(0, grid.settings(row), grid.sweep, {grid.name: grid.base})
         if point is not None:
-            check_totals(point.architecture, point.run, grid.sweep.measure.quantities)
+            check_totals(*point.model, grid.sweep.measure.quantities)
     except ValueError as error:
         return str(error).splitlines()
     return []

@@ -43,6 +43,10 @@ class Point(NamedTuple):
     run: RunConfig
     config: str | None = None
 
+    @property
+    def model(self) -> tuple[Architecture, RunConfig]:
+        return self.architecture, self.run
+
 
 class Expanded(NamedTuple):
     """A sweep with its points.
@@ -103,7 +107,7 @@ def _points(
         try:
             point = point_at(number, settings, checked.sweep, checked.bases)
             if point:
-                check_totals(point.architecture, point.run, checked.sweep.measure.quantities)
+                check_totals(*point.model, checked.sweep.measure.quantities)
         except ValueError as error:
             for line in str(error).splitlines():
                 mistakes.add(line, where(settings))
