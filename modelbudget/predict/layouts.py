@@ -9,6 +9,7 @@ at once, over columns.
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from math import isqrt
 from types import SimpleNamespace
@@ -158,7 +159,8 @@ def layouts(
     most) and bytes (on that device at the peak of training; null where it is not known). Raises
     ValueError if there is none.
     """
-    grid = _grid(base, chosen, devices, derive or {}, axes or {})
+    with _advice():
+        grid = _grid(base, chosen, devices, derive or {}, axes or {})
     names = [*(axes or {}), *LAYOUT]
     parts, kept_groups = [], []
     for group in groups(grid, devices):
@@ -242,7 +244,8 @@ def check(checked: CheckedSweep) -> None:
     sweep, mistakes = checked.sweep, []
     for name, base in checked.bases.items():
         try:
-            grid = _grid(base, sweep.fixed, sweep.layouts, sweep.derive, {})
+            with _advice():
+                grid = _grid(base, sweep.fixed, sweep.layouts, sweep.derive, {})
             why = None if any(groups(grid, sweep.layouts)) else _NO_LAYOUT
         except ValueError as error:
             why = str(error)
@@ -300,6 +303,17 @@ def _check_size(grid: Grid, fields: dict[str, Any]) -> None:
         )
 
 
+@contextmanager
+def _advice() -> Iterator[None]:
+    """Say in an error of a grid what to choose."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; choose numbers of devices with fewer divisors, or set sizes of the mesh"
+        ) from None
+
+
 def _grid(
     base: Base,
     chosen: Mapping[str, Value],
@@ -308,22 +322,6 @@ def _grid(
     axes: Axes,
 ) -> Grid:
     """Return the grid of all combinations of the layout's fields. Raises ValueError."""
-    try:
-        return Grid(base.name, base, _sweep(base, chosen, devices, derive, axes))
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; choose numbers of devices with fewer divisors, or set sizes of the mesh"
-        ) from None
-
-
-def _sweep(
-    base: Base,
-    chosen: Mapping[str, Value],
-    devices: Sequence[int],
-    derive: Mapping[str, str],
-    axes: Axes,
-) -> Sweep:
-    """Return all combinations of the layout's fields as a sweep that is only predicted."""
     batches = axes.get("batch", [chosen.get("batch", base.fields.get("batch", 1))])
     sizes = divisors(*devices)
     of_layout: dict[str, Sequence[Value]] = dict.fromkeys(MESH, sizes)
@@ -341,7 +339,7 @@ def _sweep(
         if rule.names <= known.keys():
             known[name] = derived(name, rule, known)
     of_layout |= {name: _possible(base, known, name, sizes) or [1] for name in swept & {*MESH}}
-    return Sweep.model_validate(
+    sweep = Sweep.model_validate(
         {
             "title": "layouts",
             "question": "Which layouts are there?",
@@ -361,6 +359,7 @@ def _sweep(
             "measure": Measure(quantities=[PEAK], device="none"),
         }
     )
+    return Grid(base.name, base, sweep)
 
 
 def _possible(base: Base, known: Mapping[str, Value], name: str, sizes: Iterable[int]) -> list[int]:

@@ -148,21 +148,15 @@ class Measure(Strict):
         return ["parameters", *quantities]
 
     @model_validator(mode="after")
-    def process_memory_needs_a_cpu(self) -> Self:
-        of_process = [q for q in self.quantities if q in OF_PROCESS]
-        if of_process and self.device in ("meta", "cuda", "none"):
-            raise ValueError(
-                f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def device_quantities_need_cuda(self) -> Self:
-        of_device = [q for q in self.quantities if q in OF_DEVICE]
-        if of_device and self.device != "cuda":
-            raise ValueError(
-                f"device = {self.device!r}: {of_device[0]} is of a CUDA device; allowed: cuda"
-            )
+    def quantities_of_a_device_need_it(self) -> Self:
+        for of_device, allowed, what in (
+            (OF_PROCESS, ("auto", "cpu"), "memory of a CPU"),
+            (OF_DEVICE, ("cuda",), "of a CUDA device"),
+        ):
+            named = next((name for name in self.quantities if name in of_device), None)
+            if named and self.device not in allowed:
+                names = ", ".join(allowed)
+                raise ValueError(f"device = {self.device!r}: {named} is {what}; allowed: {names}")
         return self
 
     def of_reference(self) -> frozenset[str]:
