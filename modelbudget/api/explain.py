@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from modelbudget.api.explain_files import of_adapter, of_snapshot, of_weights
+from modelbudget.api.explain_logs import of_log
 from modelbudget.api.explained import Explained
-from modelbudget.api.explained_files import of_adapter, of_snapshot, of_weights
-from modelbudget.api.explained_logs import of_log
 from modelbudget.common.errors import InputError
 
 

@@ -7,9 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from modelbudget.api.explain_files import parameters_around_class
+from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
 from modelbudget.api.explained import Explained, Line, distinct, gib
-from modelbudget.api.explained_files import parameters_around_class
-from modelbudget.api.explained_llama import llama_cache, llama_states
 from modelbudget.api.log_context import LogContext, Reading
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
