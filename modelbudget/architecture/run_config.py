@@ -180,6 +180,7 @@ class ServedCache(Record):
     cache_unquantised: Size = 0
     utilisation: Annotated[int, Field(ge=1, le=100)] = 92
     batched_tokens: Count = 8192
+    sampled_requests: Count = 256
     shared_prefix: Size = 0
     served_adapters: Size = 0
     drafted_tokens: Size = 0

@@ -240,12 +240,24 @@ def _on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
 def _forward(a: Architecture, run: RunConfig) -> Term:
     if run.cache_layout == "cells":
         return compute_buffer(a, run)
-    name = f"forward pass of {run.batched_tokens:,} tokens"
+    name, of_samples = f"forward pass of {run.batched_tokens:,} tokens", sampling_bytes(a, run)
     try:
         least, most = forward_bytes(a, run)
     except ValueError as error:
-        return Term(name, 0, "bounded", f"{NOT_KNOWN}: {error}", 0)
-    return Term(name, most, "bounded", "our modules", least)
+        return Term(name, of_samples, "bounded", f"{NOT_KNOWN}: {error}", of_samples)
+    is_forward = most > of_samples
+    note = "our modules" if is_forward else f"sampling for {run.sampled_requests:,} requests"
+    return Term(name, max(most, of_samples), "bounded", note, max(least, of_samples))
+
+
+def sampling_bytes(a: Any, run: RunConfig) -> int:
+    """Return the bytes of vLLM's sampling, which follows the forward pass when that has ended.
+
+    Of each request the logits of the whole vocabulary in the dtype and in float32, probabilities
+    and noise (v1/sample/sampler.py and, with Triton, ops/topk_topp_sampler.py). Versions that sort
+    logits in torch take more.
+    """
+    return (bytes_of(run.dtype) + 3 * 4) * run.sampled_requests * a.n_vocab
 
 
 def compute_buffer(a: Any, run: RunConfig) -> Term:

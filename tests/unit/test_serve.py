@@ -15,7 +15,7 @@ from modelbudget.predict.engine_weights import rank_of
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.predict.serve import NOT_KNOWN, compute_buffer, forward_bytes
 
-LLAMA_70B = {"weights": "fp8-channel", "length": 8192}
+LLAMA_70B = {"weights": "fp8-channel", "length": 8192, "sampled_requests": 1}
 H100 = int(79.11 * 2**30)
 
 
@@ -277,7 +277,7 @@ def test_the_scans_of_engines_have_states_of_chunks_at_the_most():
     assert forward.n_bytes - forward.least == of_chunks
     assert forward.least > 8192 * 2 * (2 * 5120 + 2 * 128 + 80)  # the first product
     # fla/ops/chunk_delta_h.py: of 128 chunks of 64 tokens in the dtype, half as many bytes.
-    hybrid = mb.model("qwen3-next-80b-a3b").serve("b200", {})
+    hybrid = mb.model("qwen3-next-80b-a3b").serve("b200", {"sampled_requests": 1})
     (forward,) = (term for term in hybrid.of_device.terms if term.name.startswith("forward"))
     assert forward.n_bytes - forward.least >= 128 * 32 * 128 * 128 * 2
     assert mb.model("granite-4.0-h-small").serve("h100", {"length": 32768}).requests > 10
@@ -308,6 +308,36 @@ def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     of_layer = (terms(plain)["weights"] - 2 * (2 * 151_936 * 4096 + 4096)) // 36
     assert terms(host)["weights"] == terms(plain)["weights"] - 9 * of_layer
     assert host.of_device.block_bytes * 36 == plain.of_device.block_bytes * 27
+
+
+def test_sampling_may_need_more_than_the_forward_pass_by_hand():
+    """vLLM's defaults: 1,024 requests on an H100, 256 on an A100 and smaller ones; of each 128,256
+    logits in bfloat16 and three arrays in float32.
+    """
+    model = mb.model("llama-3.2-1b")
+    for device, n in ("h100", 1024), ("a100-80gb", 256), ("l4", 256):
+        settings = {"length": 128, "batched_tokens": 64}
+        (forward,) = (term for term in model.serve(device, settings).of_device.terms
+                      if term.name.startswith("forward"))  # fmt: skip
+        assert (forward.n_bytes, forward.least) == (n * 128_256 * 14,) * 2
+        assert forward.note == f"sampling for {n:,} requests"
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "devices", "settings", "printed"),
+    [("Qwen/Qwen3.5-0.8B", "h100", 1, {"utilisation": 92}, 67.08),
+     ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "l40s", 2,
+      {"utilisation": 95, "batched_tokens": 2048, "expert_parallel": 2}, 25.91),
+     ("opt-2.7b", "23.5GiB", 4,
+      {"utilisation": 80, "batched_tokens": 2048, "dtype": "float16"}, 17.24)],
+)  # fmt: skip
+def test_room_for_the_cache_is_what_vllm_logs_but_for_the_reserve(
+    model, device, devices, settings, printed
+):
+    """GiB of three rows of tests/golden/server_logs.csv."""
+    served = mb.model(model).serve(device, {"length": 2048} | settings, devices).of_device
+    (reserve,) = (term.n_bytes for term in served.terms if term.name == "reserve")
+    assert served.cache_bytes <= printed * 2**30 <= served.most_cache_bytes + reserve
 
 
 def test_torchs_allocator_rounds_weights_up_by_hand():
@@ -351,7 +381,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         return capsys.readouterr().out
 
     args = ["llama-3.1-70b", "--weights", "fp8-channel", "--serve", "h100-80gb", "--devices", "2",
-            "--length", "8192"]  # fmt: skip
+            "--length", "8192", "--set", "sampled_requests=1"]  # fmt: skip
     text = command(*args)
     _, *lines = text.splitlines()
     assert max(map(len, lines)) <= 80
