@@ -350,6 +350,13 @@ def test_most_causal_classes_have_a_formula():
     assert sum(found) >= 144
 
 
+def test_a_former_name_that_the_class_does_not_read_changes_nothing(from_config):
+    """The first config.json of K-EXAONE has it, its present one first_k_dense_replace."""
+    config = {"model_type": "exaone_moe"}
+    points = [from_config(config | key).points for key in ({}, {"first_last_k_dense_replace": 2})]
+    assert points[0][0].architecture == points[1][0].architecture
+
+
 WITHOUT_ROPE = [
     ("Llama4", {}, "sliding_attention sliding_attention sliding_attention nope_attention", 8192),
     (
