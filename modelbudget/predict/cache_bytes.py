@@ -9,6 +9,9 @@ from modelbudget.serving.cache_formats import ENGINES, state_bytes
 from modelbudget.serving.cache_layouts import cache_terms
 from modelbudget.serving.layers_by_cache import LayerCache, layer_caches_of
 
+INDEXER = ("n_index_head", "d_index", "n_selected")
+"""Sizes that models without an indexer have not."""
+
 
 def is_of_engine(r) -> bool:
     """Whether the cache has another format or layout than that of our modules."""
@@ -34,6 +37,10 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
             raise ValueError(keeps if a.has_cache else f"{a.name()} keeps no cache to serve from")
         return of_model
 
+    d_index = getattr(a, "d_index", 0)
+    if d_index and run.cache_layout == "paged":  # engines keep an indexer's keys next to latents
+        without = _layer_caches(a.model_copy(update=dict.fromkeys(INDEXER, 0)), run)
+        return [cache._replace(d_index=d_index) for cache in without]
     of_model = layer_caches_of(a, run, terms)
     states = [cache for cache in of_model if cache.state]
     if not states or run.cache_layout not in ENGINES:

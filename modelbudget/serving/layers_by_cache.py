@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Terms
-from modelbudget.serving.cache_formats import vector_bytes
+from modelbudget.serving.cache_formats import FLOAT32, vector_bytes
 
+INDEX_BLOCK = 128
+"""Channels of an indexer's key that share a scale."""
 FAR = 2**40
 """Tokens that are more than any window has."""
 
@@ -18,7 +21,9 @@ class LayerCache(NamedTuple):
 
     `vectors`: heads of a token that a layer keeps, each with its width, and whether it is MLA's
     rotary key. `window`: tokens of which it keeps them; 0: of all. `state`: bytes that depend on no
-    token. `in_chunks`: its windows are chunks, which begin at multiples of `window`.
+    token. `in_chunks`: its windows are chunks, which begin at multiples of `window`. `d_index`:
+    channels of the key of an indexer, in FP8 with a float32 scale for 128 of them (vLLM's
+    models/deepseek_v2.py, DeepseekV32IndexerCache).
     """
 
     name: str
@@ -27,6 +32,7 @@ class LayerCache(NamedTuple):
     window: int = 0
     state: int = 0
     in_chunks: bool = False
+    d_index: int = 0
 
     @property
     def of_source(self) -> bool:
@@ -36,10 +42,11 @@ class LayerCache(NamedTuple):
     def token_bytes(self, run: RunConfig, cache_dtype: str | None = None) -> int:
         """Return the bytes of one token in one layer. Raises ValueError."""
         name = run.cache_dtype if cache_dtype is None else cache_dtype
-        return sum(
+        of_vectors = sum(
             heads * vector_bytes(name, run.dtype, width, is_rotary)
             for heads, width, is_rotary in self.vectors
         )
+        return of_vectors + self.d_index + FLOAT32 * ceil_div(self.d_index, INDEX_BLOCK)
 
 
 def layer_caches_of(

@@ -229,6 +229,24 @@ def test_vllms_latent_format_has_656_bytes_a_token():
     assert total(caches_named("deepseek-v3", run), run) == 61 * 656
 
 
+@pytest.mark.parametrize(("cache_dtype", "of_latents"), [("dtype", 1152), ("fp8-latent", 656)])
+def test_keys_of_an_indexer_are_in_fp8_next_to_latents(cache_dtype, of_latents):
+    """vLLM's models/deepseek_v2.py: 128 channels of 8 bits and a float32 scale, for any latents.
+
+    SGLang has the same: of GLM-5 in FP8 a public log prints 7.51 GB for 131,072 tokens.
+    """
+    settings = {"cache_block": 64, "cache_dtype": cache_dtype}
+    run = RunConfig(**PAGED | settings)
+    pages = pages_of(caches_named("deepseek-ai/DeepSeek-V3.2", run), run)
+    assert pages.block_bytes == 64 * 61 * (of_latents + 128 + 4)
+    of_glm = sum(c.n_layer * c.token_bytes(run) for c in caches_named("zai-org/GLM-5", run))
+    assert of_glm == 78 * (of_latents + 132)
+    if cache_dtype == "fp8-latent":
+        assert f"{(131_072 + 64) * of_glm / 2**30:.2f}" == "7.51"
+    served = mb.model("deepseek-ai/DeepSeek-V3.2").serve("h200", settings | {"length": 8192}, 8)
+    assert served.requests > 0
+
+
 def test_every_word_is_in_the_file():
     assert {*CACHE_DTYPES} - {"dtype", "unknown"} == cache_formats().keys()
 
