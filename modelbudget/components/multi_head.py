@@ -8,7 +8,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.views import flatten, transpose, unflatten
+from modelbudget.operations.views import flatten, heads_of, transpose
 
 WHOLE_LAYERS = Constraint(
     "recompute in ('none', 'full')",
@@ -81,7 +81,6 @@ def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
         return output(flatten(transpose(x, 1, 2), 2))
 
     def by_head(x):
-        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
-        return transpose(unflatten(x, 2, (a.n_head, x.shape[2] // a.n_head)), 1, 2)
+        return heads_of(x, a.n_head, x.shape[2] // a.n_head)
 
     return forward

@@ -8,7 +8,7 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import softmax
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import expand, flatten, transpose, unflatten, unsqueeze
+from modelbudget.operations.views import expand, flatten, heads_of, transpose, unsqueeze
 
 
 class RelativeAttentionFields(Architecture):
@@ -59,8 +59,7 @@ def program(a: Fields, r: Run):
         return output(flatten(transpose(_product(softmax(scores), v), 1, 2), 2))
 
     def by_head(x):
-        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
-        return transpose(unflatten(x, 2, (a.n_head, a.d_head)), 1, 2)
+        return heads_of(x, a.n_head, a.d_head)
 
     return forward
 

@@ -13,7 +13,7 @@ from modelbudget.operations.elementwise import add, mul
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.views import chunk, flatten, transpose, unflatten
+from modelbudget.operations.views import chunk, flatten, heads_of, transpose
 
 
 class SharedBlockFields(Architecture):
@@ -143,7 +143,7 @@ def use_program(a: Fields, r: Run):
         """(batch, length, 2 · d_model) to (batch, n_head, length, d_head)."""
         y, adapter = getattr(block, f"{name}_of")(x), adapters[name]
         y = y if adapter is None else add(y, adapter(x))
-        return transpose(unflatten(y, 2, (a.n_head, a.d_head)), 1, 2)
+        return heads_of(y, a.n_head, a.d_head)
 
     return forward
 

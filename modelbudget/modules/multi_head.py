@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.rope import rotate
+from modelbudget.modules.scaled_dot_product import heads_of
 
 
 class MultiHead(nn.Module):
@@ -46,8 +47,7 @@ class MultiHead(nn.Module):
         return self.output(x.transpose(1, 2).flatten(2))
 
     def split(self, x):
-        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
-        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
+        return heads_of(x, self.n_head)
 
 
 class CachedMultiHead(MultiHead):

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.scaled_dot_product import heads_of
+
 
 class RelativeAttention(nn.Module):
     """States (batch, length, d_model) to states of the same shape."""
@@ -40,5 +42,4 @@ class RelativeAttention(nn.Module):
         return self.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
     def split(self, x):
-        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
-        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
+        return heads_of(x, self.n_head)

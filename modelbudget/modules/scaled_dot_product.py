@@ -5,6 +5,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 
+def heads_of(x, n_head: int, width: int = -1):
+    """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+    return x.unflatten(2, (n_head, width)).transpose(1, 2)
+
+
 class ScaledDotProductAttention(nn.Module):
     """Scaled dot-product attention, causal unless a `bias` is added to the scores.
 

@@ -8,6 +8,7 @@ from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.feed_forward.mlp import activation
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.rope import rotate
+from modelbudget.modules.scaled_dot_product import heads_of
 
 
 class SharedBlock(nn.Module):
@@ -77,7 +78,7 @@ class BlockUse(KeepsKeys):
         """(batch, length, 2 · d_model) to (batch, n_head, length, d_head)."""
         y, low_rank = block.attention[name](x), getattr(self, name)
         y = y if low_rank is None else y + low_rank(x)
-        return y.unflatten(2, (self.n_head, self.d_head)).transpose(1, 2)
+        return heads_of(y, self.n_head)
 
 
 def adapter(d_in: int, rank: int, d_out: int) -> nn.Sequential:

@@ -134,6 +134,11 @@ def _without_dimension(x: Tensor, dim: int) -> Tensor:
     return view_of(x, x.shape[:dim] + x.shape[dim + 1 :], x.strides[:dim] + x.strides[dim + 1 :])
 
 
+def heads_of(x: Tensor, n_head, width) -> Tensor:
+    """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+    return transpose(unflatten(x, 2, (n_head, width)), 1, 2)
+
+
 def expand(x: Tensor, shape) -> Tensor:
     """Broadcast x to a shape, of which -1 keeps a size."""
     n_new = len(shape) - len(x.shape)

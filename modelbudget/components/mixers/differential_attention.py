@@ -15,7 +15,7 @@ from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.reductions import prod, sum_over
-from modelbudget.operations.views import chunk, flatten, transpose, unflatten
+from modelbudget.operations.views import chunk, flatten, heads_of, transpose
 
 GROUP = "attention"
 SIZES = ()
@@ -47,7 +47,8 @@ def program(a: Fields, r: Run):
     cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
 
     def forward(x):
-        q, k, v = (by_head(projection(x)) for projection in (query, key, value))
+        q = heads_of(query(x), a.n_head, a.d_head)
+        k, v = (heads_of(projection(x), a.n_kv_head, a.d_head) for projection in (key, value))
         if d_rotary:
             q, k = (rope.rotate(y, d_rotary) for y in (q, k))
         if cache is not None:
@@ -60,9 +61,5 @@ def program(a: Fields, r: Run):
         result = sub(first, mul(add(sub(positive, negative), 0.8), second))
         result = mul(0.2, norm.rms_norm(r)(result, 1, None))
         return output(flatten(transpose(result, 1, 2), 2))
-
-    def by_head(x):
-        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        return transpose(unflatten(x, 2, (x.shape[2] // a.d_head, a.d_head)), 1, 2)
 
     return forward

@@ -24,6 +24,7 @@ from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     chunk,
     flatten,
+    heads_of,
     squeeze,
     steps_over,
     transpose,
@@ -92,7 +93,7 @@ def program(a: Fields, r: Run):
         query = mul(normalised(query, n_head), 0.1)
         key = normalised(key, n_head)
         value = by_head(value, n_head)
-        step = channels_of_heads(to(add(decay_up(decay_down(x)), step_bias), precise))
+        step = heads_of(to(add(decay_up(decay_down(x)), step_bias), precise), n_head, width)
         decay = exp(mul(neg(by_rate(exp(to(rate, precise)))), softplus(step)))
         beta = transpose(to(sigmoid(beta_of(x)), precise), 1, 2)
         shape = x.shape[0], n_head, width, width
@@ -104,10 +105,6 @@ def program(a: Fields, r: Run):
     def by_rate(x):
         """(n_head) to (n_head, 1, 1)."""
         return unsqueeze(unsqueeze(x, 1), 2)
-
-    def channels_of_heads(x):
-        """(batch, length, n_head · d_key) to (batch, n_head, length, d_key)."""
-        return transpose(unflatten(x, 2, (n_head, width)), 1, 2)
 
     return forward
 

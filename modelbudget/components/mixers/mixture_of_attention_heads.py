@@ -19,7 +19,15 @@ from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
 from modelbudget.operations.reductions import softmax, sort, topk
 from modelbudget.operations.tape import Active, empty
-from modelbudget.operations.views import chunk, flatten, transpose, unflatten, unsqueeze, view
+from modelbudget.operations.views import (
+    chunk,
+    flatten,
+    heads_of,
+    transpose,
+    unflatten,
+    unsqueeze,
+    view,
+)
 
 GROUP = "attention"
 SIZES = ("n_query_expert", "n_query_expert_per_token")
@@ -79,8 +87,9 @@ def program(a: Fields, r: Run):
         del _
         owner = without_gradient(order)
         q = in_order_of_tokens(query(take_rows(tokens, owner)), order)
-        q = by_head(view(q, (batch, length, n_chosen * inner)))
-        k, v = (by_head(y) for y in chunk(key_value(x), 2))
+        q = view(q, (batch, length, n_chosen * inner))
+        q = heads_of(q, n_chosen * a.n_kv_head, a.d_head)
+        k, v = (heads_of(y, a.n_kv_head, a.d_head) for y in chunk(key_value(x), 2))
         if d_rotary:
             q, k = (rope.rotate(y, d_rotary) for y in (q, k))
         if cache is not None:
@@ -95,10 +104,6 @@ def program(a: Fields, r: Run):
 
     def in_order_of_tokens(rows, order):
         return index_add(empty(rows.shape, rows.dtype), order, rows)
-
-    def by_head(y):
-        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        return transpose(unflatten(y, 2, (y.shape[2] // a.d_head, a.d_head)), 1, 2)
 
     return forward
 

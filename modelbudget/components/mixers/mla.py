@@ -27,10 +27,10 @@ from modelbudget.operations.tape import Active
 from modelbudget.operations.views import (
     expand,
     flatten,
+    heads_of,
     split,
     squeeze,
     transpose,
-    unflatten,
     unsqueeze,
 )
 
@@ -305,7 +305,7 @@ def program(a: Fields, r: Run):
         q = query_up(latent_query) if a.q_lora_rank else query(x)
         bias = hidden_scores(x, latent_query)
         del latent_query
-        q = heads_of(q, a.d_nope + a.d_rope)
+        q = heads_of(q, a.n_head, a.d_nope + a.d_rope)
         parts = split(q, (a.d_nope, a.d_rope)) if has_rope else None
         latent, k_rope = split(kv_down(x), (a.kv_lora_rank, a.d_rope))
         k_rope = unsqueeze(k_rope, 1)  # (batch, 1, length, d_rope)
@@ -315,7 +315,8 @@ def program(a: Fields, r: Run):
             latent, k_rope = cache.append(unsqueeze(latent, 1), k_rope)
             latent = squeeze(latent, 1)
         k_nope, v = split(
-            heads_of(kv_up(kv_norm(latent)), a.d_nope + a.d_value), (a.d_nope, a.d_value)
+            heads_of(kv_up(kv_norm(latent)), a.n_head, a.d_nope + a.d_value),
+            (a.d_nope, a.d_value),
         )
         if parts is not None:
             q_nope, q_rope = parts
@@ -323,10 +324,6 @@ def program(a: Fields, r: Run):
         k = cat((k_nope, expand(k_rope, (-1, a.n_head, -1, -1))))
         y = core(q, k, v, bias)
         return output(flatten(transpose(y, 1, 2), 2))
-
-    def heads_of(x, width):
-        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
-        return transpose(unflatten(x, 2, (a.n_head, width)), 1, 2)
 
     return forward
 
@@ -349,7 +346,7 @@ def _indexer(a: Fields, r: Run):
         """Return what is added to the scores, (batch, 1, length, length)."""
         with Active.tape.without_graph():
             length = x.shape[1]
-            q = transpose(unflatten(index_query(queries), 2, (a.n_index_head, a.d_index)), 1, 2)
+            q = heads_of(index_query(queries), a.n_index_head, a.d_index)
             k = unsqueeze(index_norm(index_key(x)), 1)
             # (batch, n_index_head, length, length)
             scores = _products(rope.rotate(q, a.d_rope), rope.rotate(k, a.d_rope))

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.rope import rotate
-from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 INITIAL = 0.8
 """What is added to the learned factor; the code of the paper lets it grow with the layer."""
@@ -31,7 +31,9 @@ class DifferentialAttention(KeepsKeys):
         nn.init.normal_(self.factor, std=0.1)
 
     def forward(self, x):
-        q, k, v = (self.split(project(x)) for project in (self.query, self.key, self.value))
+        q, k, v = (
+            heads_of(project(x), -1, self.d_head) for project in (self.query, self.key, self.value)
+        )
         if self.d_rotary:
             start = self.cache.length if self.cache else 0
             q, k = (rotate(heads, self.d_rotary, start) for heads in (q, k))
@@ -44,10 +46,6 @@ class DifferentialAttention(KeepsKeys):
         result = first - (plus - minus + INITIAL) * second
         result = (1 - INITIAL) * F.rms_norm(result, result.shape[-1:])
         return self.output(result.transpose(1, 2).flatten(2))
-
-    def split(self, x):
-        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
 
 
 make = DifferentialAttention

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.cache import KeepsStates, exact
 from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised, reset_decay
+from modelbudget.modules.scaled_dot_product import heads_of
 
 
 class KimiDelta(KeepsStates):
@@ -46,7 +47,8 @@ class KimiDelta(KeepsStates):
         query = normalised(query, self.n_head) * self.d_key**-0.5
         key = normalised(key, self.n_head)
         value = value.unflatten(1, (self.n_head, -1)).transpose(2, 3)
-        step = self.by_head((self.decay_up(self.decay_down(x)) + self.step).to(exact(x)))
+        step = (self.decay_up(self.decay_down(x)) + self.step).to(exact(x))
+        step = heads_of(step, self.n_head)
         decay = (-self.rate.to(exact(x)).exp()[:, None, None] * F.softplus(step)).exp()
         beta = self.beta(x).sigmoid().to(exact(x)).transpose(1, 2)
         (state,) = self.states(query)
@@ -54,10 +56,6 @@ class KimiDelta(KeepsStates):
         self.keep(state)
         gate = self.gate_up(self.gate_down(x)).unflatten(2, (self.n_head, -1))
         return self.output((self.norm(y.to(x.dtype)) * gate.sigmoid()).flatten(2))
-
-    def by_head(self, x):
-        """(batch, length, n_head · d_key) to (batch, n_head, length, d_key)."""
-        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
 
 
 def scan(query, key, value, beta, decay, state):

@@ -6,7 +6,7 @@ from torch import nn
 from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.feed_forward.moe import ExpertLinear, loads_of
 from modelbudget.modules.rope import rotate
-from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 
 class LargestLogits(nn.Linear):
@@ -53,8 +53,8 @@ class MixtureOfAttentionHeads(KeepsKeys):
         owner = order // self.n_chosen
         loads = loads_of(chosen, self.n_expert)
         q = self.in_order_of_tokens(self.query(tokens[owner], loads), order)
-        q = self.by_head(q.view(batch, length, -1))
-        k, v = (self.by_head(y) for y in self.key_value(x).chunk(2, dim=-1))
+        q = heads_of(q.view(batch, length, -1), -1, self.d_head)
+        k, v = (heads_of(y, -1, self.d_head) for y in self.key_value(x).chunk(2, dim=-1))
         if self.d_rotary:
             start = self.cache.length if self.cache else 0
             q, k = (rotate(y, self.d_rotary, start) for y in (q, k))
@@ -70,10 +70,6 @@ class MixtureOfAttentionHeads(KeepsKeys):
 
     def in_order_of_tokens(self, rows, order):
         return torch.zeros_like(rows).index_add(0, order, rows)
-
-    def by_head(self, y):
-        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        return y.unflatten(2, (-1, self.d_head)).transpose(1, 2)
 
 
 make = MixtureOfAttentionHeads

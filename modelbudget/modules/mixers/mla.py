@@ -10,7 +10,7 @@ from modelbudget.modules.cache import Cache
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
 from modelbudget.modules.rope import rotate
-from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 
 class MLA(nn.Module):
@@ -49,7 +49,7 @@ class MLA(nn.Module):
         q = self.query_up(queries) if self.compressed else self.query(x)
         hidden_scores = self.hidden_scores(x, queries)
         del queries
-        q = self.heads(q)
+        q = heads_of(q, self.n_head)
         parts = q.split((self.d_nope, self.d_rope), dim=-1) if self.has_rope else None
         latent, k_rope = self.kv_down(x).split((self.kv_lora_rank, self.d_rope), dim=-1)
         start = self.cache.length if self.cache else 0
@@ -59,7 +59,7 @@ class MLA(nn.Module):
         if self.cache:
             latent, k_rope = self.cache.append(latent.unsqueeze(1), k_rope)
             latent = latent.squeeze(1)
-        k_nope, v = self.heads(self.kv_up(self.kv_norm(latent))).split(
+        k_nope, v = heads_of(self.kv_up(self.kv_norm(latent)), self.n_head).split(
             (self.d_nope, self.d_value), dim=-1
         )
         if parts is not None:
@@ -80,10 +80,6 @@ class MLA(nn.Module):
         """Latents and rotary keys."""
         return Cache([(1, self.kv_lora_rank), (1, self.d_rope)], batch, length, like)
 
-    def heads(self, x):
-        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
-        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)
-
 
 class SparseMLA(MLA):
     """MLA in which a token attends the `n_selected` tokens that its indexer ranks first."""
@@ -102,7 +98,7 @@ class SparseMLA(MLA):
         Training sets the indexer by a loss of its own, so that no gradient flows through it.
         """
         with torch.no_grad():
-            q = self.index_query(queries).unflatten(2, (self.n_index_head, -1)).transpose(1, 2)
+            q = heads_of(self.index_query(queries), self.n_index_head)
             k = self.index_norm(self.index_key(x)).unsqueeze(1)
             scores = rotate(q, self.d_rope) @ rotate(k, self.d_rope).transpose(-1, -2)
             weights = self.index_weight(x).transpose(1, 2).unsqueeze(-1)
