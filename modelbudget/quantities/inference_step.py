@@ -11,7 +11,7 @@ from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active, Tape, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.depth import OfPhases
-from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
+from modelbudget.quantities.tape_of_run import finish, make_model, parameters_of, tape_of
 from modelbudget.quantities.training_step import check_devices
 
 
@@ -42,7 +42,38 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
     if run.context_parallel > 1:
         raise NoProgramError(f"context_parallel: {run.context_parallel} in inference")
-    return _inference(program, a, run, lists_allocations)
+    result = Inference()
+    with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
+        tape.cache_length = run.batch, run.length
+        model = make_model(tape, program, a, run)
+        if tape.adapter is not None:
+            tape.adapter.check_forward()
+        _, result.parameter_bytes = parameters_of(tape)
+        tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
+        _add_caches(result, tape)
+        before = tape.live
+        tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
+        if type(a).reads_all_at_once:
+            tape.restart("forward")
+            model(tokens)
+            finish(result, tape, "forward")
+            result.flops_forward = Counter(tape.flops["forward"])
+            return result
+        if hasattr(model, "decode"):
+            _of_source_and_target(result, tape, model, tokens, run)
+            return result
+        for phase, n_token in (("prefill", run.length), ("decode", 1)):
+            tape.flops["forward"].clear()
+            tape.restart("forward")
+            model.next_token(narrow(tokens, 1, n_token))
+            finish(result, tape, phase)
+            for _, cache in tape.caches:
+                cache.forget_last()
+        result.flops_decode = Counter(tape.flops["forward"])
+        tape.autocast = None
+        if Active.zero is int:
+            result.remainder = tape.live - before
+    return result
 
 
 def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: RunConfig) -> None:
@@ -62,9 +93,7 @@ def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: Run
             tape.flops["forward"].clear()
             tape.restart("forward")
         model.decode(narrow(tokens, 1, 1), memory, n_before)
-        result.peaks[phase] = peak_of(tape)
-        if tape.allocations is not None:
-            result.allocations[phase] = tape.allocations
+        finish(result, tape, phase)
     result.flops_decode = Counter(tape.flops["forward"])
 
 
@@ -92,43 +121,3 @@ def _add_caches(result: Inference, tape: Tape) -> None:
         result.caches[name] += n_bytes * times
         result.n_caches[name] += times
     result.n_caches.update({name: 1 - result.n_caches[name] for name in uneven})
-
-
-def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference:
-    result = Inference()
-    with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
-        tape.cache_length = run.batch, run.length
-        model = make_model(tape, program, a, run)
-        if tape.adapter is not None:
-            tape.adapter.check_forward()
-        for p in tape.parameters:
-            result.parameter_bytes[p.name] += p.storage.n_bytes * p.storage.times
-        tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
-        _add_caches(result, tape)
-        before = tape.live
-        tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
-        if type(a).reads_all_at_once:
-            tape.restart("forward")
-            model(tokens)
-            result.peaks["forward"] = peak_of(tape)
-            if tape.allocations is not None:
-                result.allocations["forward"] = tape.allocations
-            result.flops_forward = Counter(tape.flops["forward"])
-            return result
-        if hasattr(model, "decode"):
-            _of_source_and_target(result, tape, model, tokens, run)
-            return result
-        for phase, n_token in (("prefill", run.length), ("decode", 1)):
-            tape.flops["forward"].clear()
-            tape.restart("forward")
-            model.next_token(narrow(tokens, 1, n_token))
-            result.peaks[phase] = peak_of(tape)
-            if tape.allocations is not None:
-                result.allocations[phase] = tape.allocations
-            for _, cache in tape.caches:
-                cache.forget_last()
-        result.flops_decode = Counter(tape.flops["forward"])
-        tape.autocast = None
-        if Active.zero is int:
-            result.remainder = tape.live - before
-    return result

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.optimizers import (
     NUMBERS,
     OptimizerData,
@@ -20,7 +21,6 @@ from modelbudget.architecture.optimizers import (
     optimizer_named,
     sizes_of,
 )
-from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
 from modelbudget.memory.optimizer_states import of_part
@@ -48,7 +48,7 @@ class Updated(NamedTuple):
 class OptimizerStep:
     """The optimizer of some parameters, or of their float32 copies; gradients end with its step."""
 
-    def __init__(self, a, run: RunConfig, trained: list[Tensor], buffer: Tensor | None):
+    def __init__(self, a, run: Run, trained: list[Tensor], buffer: Tensor | None):
         """`buffer`: accumulated gradients, if the parameters have none."""
         self.run_config, self.trained, self.buffer = run, trained, buffer
         self.of_head = numbers_of_head(a)
@@ -211,20 +211,20 @@ class OptimizerStep:
         step_program.run(lines, names, allocate, lambda tensor: tensor.dtype)
 
 
-def _part_of_all(trained: list[Tensor], run: RunConfig) -> Tensor:
+def _part_of_all(trained: list[Tensor], run: Run) -> Tensor:
     """Return a device's part of all parameters in a row, in float32 (`zero: 1`)."""
     part = empty((of_part(run, sum(p.numel() * p.storage.times for p in trained)),), "float32")
     part.name = OF_MODEL
     return part
 
 
-def _of_dtype(tensor: Tensor, run: RunConfig) -> SimpleNamespace:
+def _of_dtype(tensor: Tensor, run: Run) -> SimpleNamespace:
     """Return the run of a tensor that is updated itself."""
     return SimpleNamespace(
         dtype=tensor.dtype, master_weights=False, optimizer_rank=run.optimizer_rank
     )
 
 
-def _temporary(numbers: str, dtype: str, tensor_updated: Updated, run: RunConfig) -> Tensor:
+def _temporary(numbers: str, dtype: str, tensor_updated: Updated, run: Run) -> Tensor:
     n = NUMBERS[numbers](tensor_updated.sizes, run, ANY)
     return empty((n,), tensor_updated.tensor.dtype if dtype == "parameter" else dtype)

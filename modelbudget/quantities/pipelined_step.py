@@ -19,6 +19,7 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     parts_of_length,
     stage_index,
+    stored,
 )
 from modelbudget.devices.pipeline_schedules import Key, Pass, Saved, Schedule, Stage
 from modelbudget.operations.autograd import backward, make_leaf
@@ -36,7 +37,13 @@ from modelbudget.operations.tape import (
 from modelbudget.quantities.depth import OfPhases, of_any_depth
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
-from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
+from modelbudget.quantities.tape_of_run import (
+    kept_of,
+    make_model,
+    parameters_of,
+    peak_of,
+    tape_of,
+)
 from modelbudget.quantities.training_step import (
     TrainingStep,
     check_devices,
@@ -45,9 +52,7 @@ from modelbudget.quantities.training_step import (
     gradients_again,
     gradients_of,
     has_parts_of_gradients,
-    kept_of,
     loss_of,
-    of_optimizer,
     of_own_tokens,
 )
 
@@ -215,7 +220,7 @@ def _run_optimizer(
         every = [p for of_stage in trained for p in of_stage]
         numbers = sum(p.numel() * p.storage.times for p in every)
         buffer = empty((numbers,), "float32") if accumulates else None
-        optimizer = OptimizerStep(stages[0].architecture, of_optimizer(run), every, buffer)
+        optimizer = OptimizerStep(stages[0].architecture, stored(run), every, buffer)
         before = tape.live - optimizer.n_bytes_of_states()
         for name in ("first", "second"):
             steps.live[name] = tape.live
@@ -247,16 +252,7 @@ def _declare(passes: Passes, stage: Layers, run: RunConfig, tape: Tape) -> None:
         run = run.model_copy(update=SEPARATE)
         with running_on(tape_of(run)) as tape:
             _make(tape, stage, run)
-            _count(passes, tape)
-    else:
-        _count(passes, tape)
-
-
-def _count(passes: Passes, tape: Tape) -> None:
-    for p in tape.parameters:
-        storage = kept_of(tape, p).storage
-        passes.parameters[p.name] += p.numel() * storage.times
-        passes.parameter_bytes[p.name] += storage.n_bytes * storage.times
+    passes.parameters, passes.parameter_bytes = parameters_of(tape)
 
 
 def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:

@@ -1,5 +1,7 @@
 """The tape of a run: its dtype, the format of weights, and what is trained."""
 
+from collections import Counter
+
 from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
@@ -10,7 +12,8 @@ from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.devices.divided_parts import Divided
 from modelbudget.devices.gathered_layers import Sharded
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Tape
+from modelbudget.operations.tape import Tape, Tensor
+from modelbudget.quantities.depth import OfPhases
 
 
 def peak_of(tape: Tape):
@@ -18,6 +21,29 @@ def peak_of(tape: Tape):
     if tape.allocations is None:
         return tape.peak
     return highest(*(x.live for x in tape.allocations))
+
+
+def finish(result: OfPhases, tape: Tape, phase: str) -> None:
+    """Keep the peak of a phase, and its allocations if they are listed."""
+    result.peaks[phase] = peak_of(tape)
+    if tape.allocations is not None:
+        result.allocations[phase] = tape.allocations
+
+
+def kept_of(tape: Tape, p: Tensor) -> Tensor:
+    """Return what a device keeps of a parameter, and updates."""
+    return p if tape.sharded is None else tape.sharded.rows_of[p]
+
+
+def parameters_of(tape: Tape) -> tuple[Counter[str], Counter[str]]:
+    """Count the parameters of a model that has been made, and the bytes that a device keeps."""
+    numbers: Counter[str] = Counter()
+    n_bytes: Counter[str] = Counter()
+    for p in tape.parameters:
+        storage = kept_of(tape, p).storage
+        numbers[p.name] += p.numel() * storage.times
+        n_bytes[p.name] += storage.n_bytes * storage.times
+    return numbers, n_bytes
 
 
 def tape_of(run: RunConfig, lists_allocations: bool = False) -> Tape:

@@ -10,7 +10,13 @@ from functools import partial, reduce
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_divided, is_pipelined, is_sharded, target_tokens
+from modelbudget.architecture.run_values import (
+    is_divided,
+    is_pipelined,
+    is_sharded,
+    stored,
+    target_tokens,
+)
 from modelbudget.components import chunked_loss, fused_linear_loss
 from modelbudget.components.preference_loss import Preference
 from modelbudget.devices import gradient_buckets
@@ -28,7 +34,13 @@ from modelbudget.operations.vocabulary_share import cross_entropy_of_share
 from modelbudget.quantities.depth import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
-from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
+from modelbudget.quantities.tape_of_run import (
+    finish,
+    kept_of,
+    make_model,
+    parameters_of,
+    tape_of,
+)
 
 PHASES = (
     "first.forward_backward",
@@ -84,12 +96,12 @@ def training_step(
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
-        optimizer = OptimizerStep(a, of_optimizer(run), trained, buffer)
+        optimizer = OptimizerStep(a, stored(run), trained, buffer)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
         before, n_kept = tape.live, optimizer.n_bytes_of_states()
         tape.restart("forward")
         _forward_backward(tape, step, model, run, (tokens, targets), preference)
-        _finish(tape, step, "first.forward_backward")
+        finish(step, tape, "first.forward_backward")
         step.gradient_bytes = gradients_of(trained, accumulates)
         again = gradients_again(trained)
         for number, name in enumerate(("first", "second")[:n_steps]):
@@ -97,7 +109,7 @@ def training_step(
             if number and (tape.update is not None or keeps_more):
                 tape.restart("forward")
                 _forward_backward(tape, step, model, run, (tokens, targets), preference)
-                _finish(tape, step, "second.forward_backward")
+                finish(step, tape, "second.forward_backward")
             elif number:  # the same, over the states of the optimizer
                 step.peaks[PHASES[2]] = step.peaks[PHASES[0]] + (tape.live - before)
                 tape.restart("backward")
@@ -106,7 +118,7 @@ def training_step(
             optimizer.run()
             step.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
-                _finish(tape, step, f"{name}.optimizer")
+                finish(step, tape, f"{name}.optimizer")
         for p in trained:
             p.grad = None
         if Active.zero is int:
@@ -130,29 +142,12 @@ def has_parts_of_gradients(run: RunConfig) -> bool:
 
 def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     """Return the parameters of a model that has been made, and those that are trained."""
-    step = TrainingStep()
-    for p in tape.parameters:
-        storage = kept_of(tape, p).storage
-        step.parameters[p.name] += p.numel() * storage.times
-        step.parameter_bytes[p.name] += storage.n_bytes * storage.times
     trained = [kept_of(tape, p) for p in tape.parameters if p.needs_gradient]
     if optimizer_named(run.optimizer).updates_in == "backward":
         raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
     if not trained:
         raise NotComputedError(f"trained: {run.trained}, which no part is")
-    return step, trained
-
-
-def kept_of(tape: Tape, p: Tensor) -> Tensor:
-    """Return what a device keeps of a parameter, and updates."""
-    return p if tape.sharded is None else tape.sharded.rows_of[p]
-
-
-def of_optimizer(run: RunConfig) -> RunConfig:
-    """Return the run as the optimizer sees it: shards are the master weights."""
-    if not (is_sharded(run) and run.master_weights):
-        return run
-    return run.model_copy(update={"dtype": "float32", "master_weights": False})
+    return TrainingStep(*parameters_of(tape)), trained
 
 
 def declared(program, a, run: RunConfig) -> TrainingStep:
@@ -161,7 +156,7 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
     with running_on(tape_of(run)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
-        optimizer = OptimizerStep(a, of_optimizer(run), trained, None)
+        optimizer = OptimizerStep(a, stored(run), trained, None)
         for p in trained:
             p.grad = empty(p.shape, p.dtype)
         step.gradient_bytes = gradients_of(trained, accumulates=False)
@@ -241,12 +236,6 @@ def _stored_in(storage: Storage, gradient: Tensor) -> Tensor:
     gradient = copy(gradient)
     gradient.storage = storage
     return gradient
-
-
-def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:
-    step.peaks[phase] = peak_of(tape)
-    if tape.allocations is not None:
-        step.allocations[phase] = tape.allocations
 
 
 def _forward_backward(tape: Tape, step: TrainingStep, model, run, texts, preference) -> None:
@@ -364,7 +353,6 @@ def pass_alone(
                 _left = model.states(tokens)
             else:
                 raise NoProgramError(f"{a.name()}: states without logits")
-        step.peaks[PHASE] = peak_of(tape)
+        finish(step, tape, PHASE)
         step.saved[MODEL] = tape.live - inputs
-        step.allocations[PHASE] = tape.allocations or []
     return step
