@@ -23,7 +23,7 @@ from modelbudget.devices.parameter_shards import (
     inputs_with_gradient,
     replaced_inputs,
 )
-from modelbudget.operations.autograd import with_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.collectives import cast_of_all_rows
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
@@ -265,10 +265,7 @@ class Group:
             self.post_backward()
             return of_outputs
 
-        with_node("post_backward", outputs, inputs, gradients)
-        node = outputs[0].node
-        assert node is not None
-        node.is_function = True
+        finish_function(start_node("post_backward", inputs), outputs, gradients)
         return replaced_inputs(args, iter(outputs))
 
     def unshard(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from modelbudget.operations.attention_kernels import flash_gradients, flash_results
-from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.elementwise import contiguous, log_sigmoid, mul, sigmoid, sub, to
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import empty_like
@@ -44,14 +44,12 @@ def attend(ring: Ring, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     node = start_node("ring_attention", [q, k, v])
     with Active.tape.without_graph():
         out, sums, seeds = ring_attention(ring, q, k, v)
-    if node is not None:
-        node.is_function = True
 
     def gradients(saved, g):
         q, k, v, _out, sums, *_seeds = saved
         return ring_attention_backward(ring, q, k, v, sums)
 
-    return finish_node(node, out, gradients, [q, k, v, out, sums, *seeds])
+    return finish_function(node, out, gradients, [q, k, v, out, sums, *seeds])
 
 
 class AllToAllRotater:

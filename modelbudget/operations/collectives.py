@@ -8,7 +8,7 @@ sum is that of the sum, and that of a tensor which all devices have is summed ov
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import result_of, with_node
+from modelbudget.operations.autograd import finish_function, result_of, start_node
 from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
@@ -106,10 +106,7 @@ def same(x: Tensor) -> Tensor:
 
 
 def _of_function(name: str, y: Tensor, x: Tensor, gradients) -> Tensor:
-    y = with_node(name, y, [x], gradients)
-    if y.node is not None:
-        y.node.is_function = True
-    return y
+    return finish_function(start_node(name, [x]), y, gradients)
 
 
 def own_rows(gradient: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ Source: aten/src/ATen/native/LossNLL.cpp; megatron/core/tensor_parallel/cross_en
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.autograd import finish_function, finish_node, start_node
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
@@ -67,9 +67,5 @@ def _losses_in_place(logits: Tensor, targets: Tensor, dtype: str) -> Tensor:
         del rows, is_on_device, change
         return probabilities
 
-    losses = with_node(
-        "cross_entropy_in_place", losses, [logits], gradients, [probabilities, mask, places]
-    )
-    if losses.node is not None:
-        losses.node.is_function = True
-    return losses
+    node = start_node("cross_entropy_in_place", [logits])
+    return finish_function(node, losses, gradients, [probabilities, mask, places])

@@ -54,13 +54,14 @@ def mm(x: Tensor, y: Tensor) -> Tensor:
     """Multiply (n, k) by (k, m). Saves both, each for the gradient of the other."""
     (n, k), m = x.shape, y.shape[1]
     node = start_node("mm", [x, y], factors(x, y))
-    (z,) = result_of("mm", lambda: [_multiplied(n, k, m, x.dtype)])
+    (z,) = result_of("mm", lambda: [_multiplied((n, m), k, x.dtype)])
     return finish_node(node, z, by_input({1: _of_right(y), 0: _of_left(x)}))
 
 
-def _multiplied(n, k, m, dtype: str) -> Tensor:
-    z = empty((n, m), dtype)
-    Active.tape.count_flops(2 * n * k * m)
+def _multiplied(shape, n_summed, dtype: str) -> Tensor:
+    """Allocate a product, each number of which is a sum of so many products."""
+    z = empty(shape, dtype)
+    Active.tape.count_flops(2 * n_summed * product(shape))
     return z
 
 
@@ -69,7 +70,7 @@ def addmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Multiply and add a bias to each row; its gradient is summed over the rows."""
     (n, k), m = x.shape, y.shape[1]
     node = start_node("addmm", [bias, x, y], factors(x, y))
-    z = _multiplied(n, k, m, x.dtype)
+    z = _multiplied((n, m), k, x.dtype)
     return finish_node(node, z, by_input({0: lambda _, g: g, 1: _of_left(x), 2: _of_right(y)}))
 
 
@@ -78,8 +79,7 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
     """Multiply (batch, n, k) by (batch, k, m)."""
     (batch, n, k), m = x.shape, y.shape[2]
     node = start_node("bmm", [x, y], factors(x, y))
-    z = empty((batch, n, m), x.dtype)
-    Active.tape.count_flops(2 * batch * n * k * m)
+    z = _multiplied((batch, n, m), k, x.dtype)
     return finish_node(node, z, by_input({1: _of_second_stack, 0: _of_first_stack}))
 
 
@@ -91,8 +91,7 @@ def baddbmm(bias: Tensor, x: Tensor, y: Tensor, alpha: float = 1.0) -> Tensor:
     """
     (batch, n, k), m = x.shape, y.shape[2]
     node = start_node("baddbmm", [bias, x, y], factors(x, y))
-    z = empty((batch, n, m), x.dtype)
-    Active.tape.count_flops(2 * batch * n * k * m)
+    z = _multiplied((batch, n, m), k, x.dtype)
 
     def multiplied(x):
         return x if alpha == 1 else mul(x, alpha)
@@ -166,8 +165,7 @@ def grouped_mm(x: Tensor, weight: Tensor, bias: Tensor | None, ends: Tensor | No
     of the whole stack of matrices.
     """
     n, (_, d_out, d_in) = x.shape[0], weight.shape
-    z = empty((n, d_out), x.dtype)
-    Active.tape.count_flops(2 * n * d_in * d_out)
+    z = _multiplied((n, d_out), d_in, x.dtype)
     bias_shape = None if bias is None or not bias.needs_gradient else bias.shape
     wants_x, wants_weight, shape, dtype = x.needs_gradient, weight.needs_gradient, x.shape, x.dtype
 
