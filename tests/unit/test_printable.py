@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from modelbudget.api.command.output import print_csv, print_json, print_note
+from modelbudget.api.command.output import print_csv, print_json, print_notes
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.catalogue.accelerators import all_accelerators
 from modelbudget.catalogue.named_models import Catalogue
@@ -40,7 +40,7 @@ def test_csv_is_exact_but_on_a_terminal(capsys, monkeypatch, is_terminal):
 
 
 def test_notes_are_escaped(capsys):
-    print_note(HOSTILE)
+    print_notes([HOSTILE])
     assert capsys.readouterr().err.removesuffix("\n").isprintable()
 
 

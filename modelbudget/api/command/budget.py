@@ -83,17 +83,14 @@ def show(
             tables = [*_of_room(predicted, fits, tables[0].title, whose), tables[1]]
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, printed.as_markdown)
-        notes(predicted)
+        output.print_notes(notes(predicted))
     if devices > 1 and not (device or purposes.inference or purposes.train):
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
-    for line in (
-        *refusals,
-        *other_than_cuda(model, fits, settings),
-        *(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
-    ):
-        output.print_note(line)
+    output.print_notes(refusals)
+    output.print_notes(other_than_cuda(model, fits, settings))
+    output.print_notes(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why)
     if stored:
-        output.print_note(summary(stored))
+        output.print_notes([summary(stored)])
         if not stored.agrees:
             raise typer.Exit(DIFFERS)
 

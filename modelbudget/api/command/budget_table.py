@@ -1,7 +1,6 @@
 """Predicted quantities of models as tables, as plain values and in notes."""
 
 from modelbudget.api.breakdown import FORMULA
-from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import (
@@ -109,8 +108,8 @@ def _total(predicted: Predictions, quantity: str) -> str:
     return f"{rounded if whole in rounded else f'{rounded} ({whole})'}{how}"
 
 
-def notes(*several: Predictions) -> None:
-    """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
+def notes(*several: Predictions) -> list[str]:
+    """Return what a reader must know: reasons for gaps, and keys that are not used."""
     lines = []
     for predicted in several:
         for why in dict.fromkeys(predicted.missing.values()):
@@ -118,5 +117,4 @@ def notes(*several: Predictions) -> None:
             lines.append(f"{', '.join(names)}: {why}")
         about = (*predicted.notes, *predicted.notes_of_file)
         lines += [f"{predicted.model.name}: {note}" for note in about]
-    for line in dict.fromkeys(lines):
-        output.print_note(line)
+    return list(dict.fromkeys(lines))

@@ -47,9 +47,7 @@ def run(
     ]
     content = {"models": [as_dict(model) for model in models]}
     rows = [row for model in models for row in model.rows()]
-    printed.show(content, rows, [_of_components(models), of_totals(models)])
-    if printed.is_tables:
-        notes(*models)
+    printed.show(content, rows, [_of_components(models), of_totals(models)], notes(*models))
 
 
 def _predicted(

@@ -1,6 +1,6 @@
 """`modelbudget conventions MODEL`: parameters and FLOPs per token as others count them."""
 
-from modelbudget.api.command import options, output
+from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.conventions import Counts
 from modelbudget.api.model import model_with
@@ -20,10 +20,8 @@ def run(
     settings = options.RunOptions(length=length, fields=fields).settings()
     counts = model_with(name, settings, {}).conventions(settings)
     tables = [_table(counts, unit) for unit in (PARAMETERS, FLOPS)]
-    printed.show({"conventions": counts.rows()}, counts.rows(), tables)
-    if printed.is_tables:
-        for convention, why in counts.missing.items():
-            output.print_note(f"{convention}: {why}")
+    notes = [f"{convention}: {why}" for convention, why in counts.missing.items()]
+    printed.show({"conventions": counts.rows()}, counts.rows(), tables, notes)
 
 
 def _table(counts: Counts, unit: str) -> Table:

@@ -32,10 +32,8 @@ def run(
     """
     explained = explain(file, model, options.RunOptions(fields=fields).settings())
     printed.show(explained.as_dict(), explained.rows(), [of_explained(explained)])
-    for line in explained.asked:
-        output.print_note(f"not in the file: {line}")
-    if explained.next_step:
-        output.print_note(explained.next_step)
+    output.print_notes(f"not in the file: {line}" for line in explained.asked)
+    output.print_notes(filter(None, [explained.next_step]))
 
 
 def of_explained(explained: Explained) -> Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
 from modelbudget.common.number_format import count
 from modelbudget.files.gguf_formats import gguf_formats
@@ -34,18 +33,17 @@ def show(model: Model, format_name: str, imatrix: bool, printed: Output) -> None
         "tensors": file.rows(),
     }
     rows = [row | {"shape": "x".join(map(str, row["shape"]))} for row in file.rows()]
-    printed.show(content, rows, [of_tensors(file, imatrix)])
-    if printed.is_tables:
-        output.print_note(
-            f"The file has {count(file.tensor_bytes + file.header_bytes)} bytes and its metadata, "
-            f"mostly the tokenizer: {count(file.tensor_bytes)} of tensors, "
-            f"{count(file.header_bytes)} of their descriptions; {file.bits:.2f} bits a parameter."
+    notes = [
+        f"The file has {count(file.tensor_bytes + file.header_bytes)} bytes and its metadata, "
+        f"mostly the tokenizer: {count(file.tensor_bytes)} of tensors, "
+        f"{count(file.header_bytes)} of their descriptions; {file.bits:.2f} bits a parameter.",
+        "Rules of llama.cpp as in llama-cpp-python 0.3.36 (configs/gguf.yaml).",
+    ]
+    if file.format in gguf_formats().with_imatrix and not imatrix:
+        notes.append(
+            f"{file.format}: llama.cpp writes it with an importance matrix alone: --imatrix."
         )
-        output.print_note("Rules of llama.cpp as in llama-cpp-python 0.3.36 (configs/gguf.yaml).")
-        if file.format in gguf_formats().with_imatrix and not imatrix:
-            output.print_note(
-                f"{file.format}: llama.cpp writes it with an importance matrix alone: --imatrix."
-            )
+    printed.show(content, rows, [of_tensors(file, imatrix)], notes)
 
 
 def of_tensors(file: GgufFile, imatrix: bool) -> Table:

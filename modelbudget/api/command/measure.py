@@ -49,8 +49,7 @@ def run(
     parts = [] if comparison.has_formula else [_components(comparison)]
     tables = [*parts, _totals(comparison), *_differences(comparison)]
     printed.show({"comparison": comparison.rows()}, comparison.rows(), tables)
-    for line in _summary(comparison):
-        output.print_note(line)
+    output.print_notes(_summary(comparison))
     if comparison.agrees is False:
         raise typer.Exit(DIFFERS)
 

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
@@ -261,19 +261,18 @@ class Output(NamedTuple):
     as_csv: AsCsv = False
     as_markdown: AsMarkdown = False
 
-    def show(self, content: dict[str, Any], rows: list[dict], tables: Sequence[Table]) -> None:
-        """Print an answer as JSON, as CSV or as tables."""
+    def show(
+        self, content: dict[str, Any], rows: list[dict], tables: Sequence[Table],
+        notes: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """Print an answer as JSON, as CSV or as tables, with what readers of these must know."""
         if self.as_json:
             output.print_json(content)
         elif self.as_csv:
             output.print_csv(rows)
         else:
             output.print_tables(tables, self.as_markdown)
-
-    @property
-    def is_tables(self) -> bool:
-        """Whether the answer is printed as tables."""
-        return not (self.as_json or self.as_csv)
+            output.print_notes(notes)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from modelbudget.api.command.text_table import Table, lines
@@ -78,17 +78,17 @@ def _shown(value: Any) -> Any:
     return printable(value) if isinstance(value, str) else value
 
 
-def print_note(line: str) -> None:
-    """Print a line for people on stderr: names and reasons come from files.
+def print_notes(lines: Iterable[str]) -> None:
+    """Print lines for people on stderr: names and reasons come from files.
 
-    On a terminal it breaks between words, and not within an address.
+    On a terminal they break between words, and not within an address.
     """
-    text = printable(line)
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        text = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False,
-                             break_on_hyphens=False)  # fmt: skip
-    print(text, file=sys.stderr)
+    for text in map(printable, lines):
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            text = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False,
+                                 break_on_hyphens=False)  # fmt: skip
+        print(text, file=sys.stderr)
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """The table of `modelbudget MODEL --serve ACCELERATOR`."""
 
-from modelbudget.api.command import output
+from collections.abc import Iterator
+
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
@@ -14,17 +15,18 @@ OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
 
 def show(serving: Serving, printed: Output) -> None:
     """Print what is served, as a table or as data."""
-    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)])
-    if printed.is_tables:
-        for term in serving.of_device.terms:
-            if (term.how == "read" and term.n_bytes) or term.note.startswith(NOT_KNOWN):
-                output.print_note(f"{term.name}: {term.note}")
-        for line in serving.notes:
-            output.print_note(line)
-        if serving.accelerator.platform == "mps" and not serving.file:
-            output.print_note(f"blocks as vLLM has them; llama.cpp on a Mac: {OF_LLAMA_CPP}")
-        if not serving.requests:
-            output.print_note(too_small(serving))
+    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)], _notes(serving))
+
+
+def _notes(serving: Serving) -> Iterator[str]:
+    for term in serving.of_device.terms:
+        if (term.how == "read" and term.n_bytes) or term.note.startswith(NOT_KNOWN):
+            yield f"{term.name}: {term.note}"
+    yield from serving.notes
+    if serving.accelerator.platform == "mps" and not serving.file:
+        yield f"blocks as vLLM has them; llama.cpp on a Mac: {OF_LLAMA_CPP}"
+    if not serving.requests:
+        yield too_small(serving)
 
 
 def too_small(serving: Serving) -> str:

@@ -1,6 +1,5 @@
 """The table of `modelbudget MODEL --trainer dpo`."""
 
-from modelbudget.api.command import output
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
@@ -12,9 +11,7 @@ from modelbudget.common.number_format import count, si_bytes
 def show(trained: Trained, printed: Output) -> None:
     """Print the parts, as a table or as data."""
     of_less = [of_changes(trained)] if trained.changes else []
-    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained), *of_less])
-    if printed.is_tables:
-        output.print_note(LOSS)
+    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained), *of_less], [LOSS])
 
 
 def of_trainer(trained: Trained) -> Table:
