@@ -65,11 +65,7 @@ def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str
 def predictions(
     model: ChosenModel, quantities: Sequence[str], settings: Settings = None
 ) -> Predictions:
-    """Return several quantities; those without a value are `missing`, with the reason.
-
-    They are predicted by formula. Of the class that a config.json names, or of `implementation:
-    transformers`, what was compared with that class is predicted, and for all else it is traced.
-    """
+    """Return several quantities; see `Model.predictions`."""
     _known(quantities)
     chosen = {**model.chosen, **fields_of(settings)}
     answer = class_answers.answer(model, quantities, chosen)

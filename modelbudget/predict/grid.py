@@ -304,15 +304,13 @@ class Grid:
 
         Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
         """
-        order = sorted(self.axes, key=lambda axis: axis not in self._constant())
-        n_constant = len(self._constant())
-        known = [{*order[:n]} for n in range(n_constant, len(order) + 1)]
-        steps = [[check for check in checks if {*check.axes} <= known[0]]]
-        for before, after in itertools.pairwise(known):
-            new = [
-                check for check in checks if {*check.axes} <= after and not {*check.axes} <= before
-            ]
-            steps.append(new)
+        constant = self._constant()
+        order = sorted(self.axes, key=lambda axis: axis not in constant)
+        n_constant = len(constant)
+        steps: list[list[CellMistakes]] = [[] for _ in range(n_constant, len(order) + 1)]
+        for check in checks:
+            n_needed = max((order.index(axis) + 1 for axis in check.axes), default=0)
+            steps[max(n_needed - n_constant, 0)].append(check)
         for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
             first = Chunk(dict(zip(order, place, strict=False)), 1)
             check = self._passing(first, steps[0], keeps)

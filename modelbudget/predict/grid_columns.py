@@ -45,16 +45,13 @@ def totals(
 
     `values`: every field in these rows; `within`: how the names of components begin that count.
     """
-    formulas = grid.formulas(namespace, values, quantities)
-    of_components = (
-        ({name: term for name, term in terms.items() if name.startswith(within)}, holds)
-        for terms, holds in formulas
-    )
-    totals_and_holds = [
-        (of_model(name, terms), holds)
-        for name, (terms, holds) in zip(quantities, of_components, strict=True)
-    ]
-    return columns(grid, chunk, values, totals_and_holds)
+    formulas = []
+    for quantity, (terms, holds) in zip(
+        quantities, grid.formulas(namespace, values, quantities), strict=True
+    ):
+        inside = {name: term for name, term in terms.items() if name.startswith(within)}
+        formulas.append((of_model(quantity, inside), holds))
+    return columns(grid, chunk, values, formulas)
 
 
 def columns(

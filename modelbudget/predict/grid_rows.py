@@ -17,23 +17,25 @@ class Chunk(NamedTuple):
 
     def where(self, passes: np.ndarray) -> "Chunk":
         """Return the rows that pass."""
-        place = {n: v if isinstance(v, int) else v[passes] for n, v in self.place.items()}
-        return Chunk(place, int(passes.sum()))
+        return self._of(int(passes.sum()), lambda index: index[passes])
 
     def slice(self, start: int, rows: int) -> "Chunk":
         """Return at most `rows` rows from one on."""
         if start == 0 and rows >= self.rows:
             return self
-        place = {
-            n: v if isinstance(v, int) else v[start : start + rows] for n, v in self.place.items()
-        }
-        return Chunk(place, min(rows, self.rows - start))
+        n_rows = min(rows, self.rows - start)
+        return self._of(n_rows, lambda index: index[start : start + rows])
 
     def times(self, axis: str, size: int) -> "Chunk":
         """Return each row with each of the `size` indices of another axis, which varies fastest."""
-        place = {n: v if isinstance(v, int) else np.repeat(v, size) for n, v in self.place.items()}
-        place[axis] = np.tile(np.arange(size), self.rows)
-        return Chunk(place, self.rows * size)
+        chunk = self._of(self.rows * size, lambda index: np.repeat(index, size))
+        chunk.place[axis] = np.tile(np.arange(size), self.rows)
+        return chunk
+
+    def _of(self, rows: int, change: Callable[[np.ndarray], np.ndarray]) -> "Chunk":
+        """Return other rows, of which an axis with one index for each row has others."""
+        place = {n: v if isinstance(v, int) else change(v) for n, v in self.place.items()}
+        return Chunk(place, rows)
 
 
 Keeps = Callable[[Chunk], np.ndarray] | None
