@@ -77,6 +77,7 @@ def test_names_are_found_as_people_write_them(written, label):
         ("moonshotai/Kimi-K2-Instruct-0905", 262144),
         ("MiniMaxAI/MiniMax-M2.5", 196608),
         ("MiniMaxAI/MiniMax-M2.7", 204800),
+        ("CohereForAI/aya-expanse-32b", 8192),
     ],
 )
 def test_the_context_of_a_name_is_that_of_its_config(name, n_ctx):
