@@ -39,7 +39,7 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
 
     d_index = getattr(a, "d_index", 0)
     if d_index and run.cache_layout == "paged":  # engines keep an indexer's keys next to latents
-        without = _layer_caches(a.model_copy(update=dict.fromkeys(INDEXER, 0)), run)
+        without = layer_caches(a.model_copy(update=dict.fromkeys(INDEXER, 0)), run)
         return [cache._replace(d_index=d_index) for cache in without]
     of_model = layer_caches_of(a, run, terms)
     states = [cache for cache in of_model if cache.state]
