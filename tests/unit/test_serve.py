@@ -340,6 +340,23 @@ def test_room_for_the_cache_is_what_vllm_logs_but_for_the_reserve(
     assert served.cache_bytes <= printed * 2**30 <= served.most_cache_bytes + reserve
 
 
+def test_models_whose_experts_were_released_in_4_bits_by_hand():
+    """Kimi K2 Thinking and K2.5: 384 routed experts of 60 layers, three matrices of 7,168 × 2,048
+    numbers each, with a scale for 32 of them and the shape of each; all else in bfloat16. A device
+    of eight has an eighth, but for what MLA, norms and routers have whole.
+    """
+    model = mb.model("moonshotai/Kimi-K2.5")
+    served = model.serve("h200", {"length": 8192}, 8)
+    matrices = 60 * 384 * 3
+    routed = matrices * 7168 * 2048
+    whole = model.predict("parameter_bytes", {"dtype": "bfloat16", "weights": "int4-group"}).total
+    others = model.parameters().total - routed
+    assert whole == 2 * others + routed * 4 // 8 + routed // 32 * 2 + matrices * 16
+    assert whole / 8 < terms(served)["weights"] < 1.05 * whole / 8
+    assert served.requests > 0
+    assert "weights: int4-group, as released" in served.notes[0]
+
+
 def test_torchs_allocator_rounds_weights_up_by_hand():
     """Qwen2.5 7B: of 28 layers 31.5 MiB of query, key and value, 259 of gate and up and 129.5 of
     down, and two tables of 1,039.5; 24.5 of output leave 1.5 MiB for others. Segments have 2 MiB.
