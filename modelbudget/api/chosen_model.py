@@ -82,13 +82,9 @@ class ChosenModel:
         fields = {**self.chosen, **settings}
         known = [*self.base.family.model_fields, *RunConfig.model_fields]
         if unknown := [name for name in fields if name not in known]:
-            raise InputError(
-                [
-                    f"{self.name}: {name} = {show(fields[name])}: "
-                    f"{unknown_field(name, known, 'docs/fields.md')}"
-                    for name in unknown
-                ]
-            )
+            whys = (unknown_field(name, known, "docs/fields.md") for name in unknown)
+            lines = zip(unknown, whys, strict=True)
+            raise InputError([f"{self.name}: {n} = {show(fields[n])}: {why}" for n, why in lines])
         try:
             architecture, run = resolved(self.base, fields)
         except ValueError as error:

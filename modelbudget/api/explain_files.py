@@ -17,7 +17,7 @@ from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.module_names import linear_layers
-from modelbudget.predict.engine_weights import matrices_of
+from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 MAX_JSON = 2**20
 TARGETS = {
@@ -78,17 +78,11 @@ def adapter_parameters(
     `layers`: in how many layers, by target, where it is not in all. Raises InputError if the model
     has no such layers.
     """
-    of_target = layers or {}
-    numbers = sum(
-        of_target.get(matrix.name, n_layer) * matrix.n * (matrix.d_in + matrix.d_out)
-        for matrix, n_layer in matrices_of(base_model.architecture)
-        if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
-    )
-    if not numbers:
-        raise InputError(
-            [f"{base_model.name}: adapter_targets = {' '.join(targets)}: no such layers"]
-        )
-    return rank * numbers
+    channels = adapted_channels(base_model.architecture, targets, layers)
+    if not channels:
+        no_such = f"adapter_targets = {' '.join(targets)}: no such layers"
+        raise InputError([f"{base_model.name}: {no_such}"])
+    return rank * channels
 
 
 def parameters_around_class(base_model: Model, rank: int, targets: list[str]) -> int:

@@ -196,14 +196,9 @@ class Predictions(Frames):
 def _known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
     known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
-    unknown = [quantity for quantity in quantities if quantity not in known]
-    if unknown:
-        raise InputError(
-            [
-                f"quantity = {show(quantity)}: unknown{offered(quantity, known, '')}"
-                for quantity in unknown
-            ]
-        )
+    if unknown := [name for name in quantities if name not in known]:
+        lines = [f"quantity = {show(name)}: unknown{offered(name, known, '')}" for name in unknown]
+        raise InputError(lines)
 
 
 def merged(first: Predictions, second: Predictions) -> Predictions:

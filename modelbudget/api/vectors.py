@@ -56,9 +56,8 @@ def vectors(*quantities: str) -> list[Vector]:
     known = dict.fromkeys(vector.quantity for vector in all_vectors)
     for name in quantities:
         if name not in known:
-            raise InputError(
-                [f"{show(name)}: no vectors{offered(name, known, 'configs/vectors.json')}"]
-            )
+            near = offered(name, known, "configs/vectors.json")
+            raise InputError([f"{show(name)}: no vectors{near}"])
     return [vector for vector in all_vectors if not quantities or vector.quantity in quantities]
 
 
@@ -97,13 +96,10 @@ def predicted(vector: Vector) -> int | None:
         breakdown = model.predict(vector.quantity, {"implementation": OURS})
     if breakdown is None:
         return None
-    each = {"parameters": 1, "parameter_bytes": bytes_of(of_class.run.dtype)}.get(
-        vector.quantity, 0
-    )
     known = known_difference(of_class.class_name, of_class.architecture)
-    return breakdown.total + each * min(
-        known.parameters if known else 0, 0
-    )  # more are in the total
+    fewer = min(known.parameters if known else 0, 0)  # more are in the total
+    each = {"parameters": 1, "parameter_bytes": bytes_of(of_class.run.dtype)}
+    return breakdown.total + fewer * each.get(vector.quantity, 0)
 
 
 def _model(vector: Vector) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import gcd
 from typing import Any
 
@@ -179,15 +180,26 @@ def adapter_bytes(a: Architecture, run: RunConfig) -> int:
     without fully_sharded_loras). Raises ValueError.
     """
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
-    targets = run.adapter_targets.split()
-    numbers = sum(
-        n_layer * matrix.n * (matrix.d_in + matrix.d_out)
-        for matrix, n_layer in matrices_of(rank)
+    channels = adapted_channels(rank, run.adapter_targets.split())
+    if not channels:
+        raise ValueError(f"served_adapters: adapter_targets = {run.adapter_targets}: no such layer")
+    return bytes_of(run.dtype) * run.adapter_rank * channels
+
+
+def adapted_channels(
+    a: Architecture, targets: Collection[str], layers: Mapping[str, int] | None = None
+) -> int:
+    """Return the inputs and outputs of all linear layers that a LoRA adapter is around.
+
+    Its parameters are the rank times these. `layers`: in how many layers, by target, where it is
+    not in all.
+    """
+    of_target = layers or {}
+    return sum(
+        of_target.get(matrix.name, n_layer) * matrix.n * (matrix.d_in + matrix.d_out)
+        for matrix, n_layer in matrices_of(a)
         if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
     )
-    if not numbers:
-        raise ValueError(f"served_adapters: adapter_targets = {run.adapter_targets}: no such layer")
-    return bytes_of(run.dtype) * run.adapter_rank * numbers
 
 
 def rotary_bytes(a: Any, run: RunConfig) -> int:

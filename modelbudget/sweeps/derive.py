@@ -43,10 +43,8 @@ def derived(name: str, expression: Rule, values: dict):
     try:
         return expression(values)
     except ValueError as error:
-        of_field = (
-            "" if isinstance(expression, Setting) else f"{name}: "
-        )  # a class is refused by itself
-        raise ValueError(f"{of_field}{error}") from None
+        is_of_class = isinstance(expression, Setting)  # which is refused by itself
+        raise ValueError(f"{error}" if is_of_class else f"{name}: {error}") from None
 
 
 def settled(
