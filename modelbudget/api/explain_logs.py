@@ -15,16 +15,16 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
-from modelbudget.predict.cache_bytes import LayerCache, layer_caches
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
-    rank_of,
     rotary_bytes,
     scales_bytes,
     weight_bytes,
     whole_norm_bytes,
 )
+from modelbudget.predict.serve import caches_on_device, without_mtp
 from modelbudget.serving.cache_layouts import Pages, pages_of
+from modelbudget.serving.layers_by_cache import LayerCache
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "latents",
             "trained", "cache of a table", "all parameters", "peak", "device in use",
@@ -78,7 +78,8 @@ def _pair(context: LogContext) -> tuple[Architecture, RunConfig]:
     assert context.pair is not None
     if context.asks_dtype:
         context.ask("--set dtype=…: bfloat16 is taken")
-    return context.pair
+    a, run = context.pair
+    return (a if "n_mtp_layer" in context.chosen else without_mtp(a)), run
 
 
 def _weights(reading: Reading) -> Line:
@@ -108,8 +109,7 @@ def _weights(reading: Reading) -> Line:
 def _caches(context: LogContext) -> tuple[list[LayerCache], RunConfig]:
     """Return the caches of one device's layers, and the run."""
     a, run = _pair(context)
-    rank = rank_of(a, run.tensor_parallel, 1)
-    return layer_caches(rank, run.model_copy(update={"tensor_parallel": 1})), run
+    return caches_on_device(a, run), run
 
 
 def _pages(context: LogContext) -> Pages:

@@ -167,8 +167,8 @@ def served(
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
-    of_draft = _on_device(draft.architecture, draft.run) if draft else []
-    room = _Room(_on_device(a, run), run, of_draft)
+    of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
+    room = _Room(caches_on_device(a, run), run, of_draft)
     shared = room.shared_bytes(run.shared_prefix)
     pages = room.pages if room.is_one_group or not draft else None
     return Served(
@@ -221,7 +221,7 @@ def _without_layers(a: Any, run: RunConfig) -> Architecture:
     return a.model_copy(update={"n_layer": a.n_layer - n})
 
 
-def _on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
+def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
     here = _without_layers(a, run) if run.host_layers else a
     rank = rank_of(without_mtp(here), run.tensor_parallel, run.expert_parallel)
