@@ -16,7 +16,7 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementa
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import components_of_class
-from modelbudget.huggingface.known_difference import known_difference
+from modelbudget.huggingface.known_difference import KnownDifference, known_difference
 from modelbudget.measurement.reference.class_run import LIMIT, class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
@@ -55,6 +55,11 @@ class OfClass(NamedTuple):
     architecture: Architecture
     run: RunConfig
     chosen: Mapping[str, Any]
+
+    @property
+    def known_difference(self) -> KnownDifference | None:
+        """How its parameters are known to differ from those of our model; None if they do not."""
+        return known_difference(self.class_name, self.architecture)
 
 
 class Answer(NamedTuple):
@@ -258,7 +263,7 @@ def _predicted(of_class: OfClass, quantities) -> dict[str, Breakdown]:
 
 def _of_class_alone(of_class: OfClass, quantity: str) -> dict[str, Term]:
     """Return the parameters that the class has and our model has not."""
-    known = known_difference(of_class.class_name, of_class.architecture)
+    known = of_class.known_difference
     if known is None or known.parameters < 0 or quantity not in OF_WEIGHTS:
         return {}
     each = bytes_of(of_class.run.dtype) if quantity == "parameter_bytes" else 1
@@ -326,16 +331,16 @@ def _notes(
     if traced:
         package = f"transformers {version('transformers')}"
         lines.append(f"{of_class.class_name} of {package}, traced without storage")
-    if of_class.config is not None and (ratios := _ratios(of_class, traced)):
+    if of_class.config is None:
+        return tuple(lines)
+    if ratios := _ratios(of_class, traced):
         lines.append(f"modelbudget's own modules have {ratios} of the class's")
-    if of_class.config is not None and (
-        known := known_difference(of_class.class_name, of_class.architecture)
-    ):
+    if known := of_class.known_difference:
         counted = f", counted as {CLASS_ALONE!r}" if known.parameters > 0 else ", counted here"
         lines.append(
             f"{of_class.class_name} has another number of parameters{counted}: {known.text}"
         )
-    if missing and of_class.config is not None:
+    if missing:
         lines.append("--implementation modelbudget answers for modelbudget's own modules")
     return tuple(lines)
 

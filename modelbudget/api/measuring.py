@@ -19,6 +19,7 @@ from modelbudget.common.errors import InputError, needed
 from modelbudget.common.validation_messages import describe, show
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict
+from modelbudget.compare.uncompared import quantities_by_reason
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.reference.cached_classes import (
     refused_table,
@@ -82,8 +83,7 @@ class Comparison(Frames):
         `failure`: why they were not measured (failures, too little memory, undefined quantities);
         `not_compared`: why they are not shown under the name of the class.
         """
-        reasons = self.table.drop_nulls(column).group_by(column, maintain_order=True)
-        return dict(reasons.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows())
+        return quantities_by_reason(self.table, column)
 
     @property
     def class_values(self) -> pl.DataFrame:

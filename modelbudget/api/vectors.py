@@ -80,7 +80,6 @@ def predicted(vector: Vector) -> int | None:
     from modelbudget.api.class_answers import as_class, by_formula
     from modelbudget.architecture.run_values import bytes_of
     from modelbudget.catalogue.implementations import OURS
-    from modelbudget.huggingface.known_difference import known_difference
 
     model = _model(vector)
     if vector.implementation == "vllm":
@@ -96,7 +95,7 @@ def predicted(vector: Vector) -> int | None:
         breakdown = model.predict(vector.quantity, {"implementation": OURS})
     if breakdown is None:
         return None
-    known = known_difference(of_class.class_name, of_class.architecture)
+    known = of_class.known_difference
     fewer = min(known.parameters if known else 0, 0)  # more are in the total
     each = {"parameters": 1, "parameter_bytes": bytes_of(of_class.run.dtype)}
     return breakdown.total + fewer * each.get(vector.quantity, 0)

@@ -54,6 +54,11 @@ def n_uncompared(comparison: pl.DataFrame) -> int:
 
 def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
     """Format the reasons for a terminal: `sweep: quantities: not compared: reason`."""
-    groups = comparison.drop_nulls(REASON).group_by(REASON, maintain_order=True)
-    by_reason = groups.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows()
+    by_reason = quantities_by_reason(comparison, REASON).items()
     return [f"{sweep}: {', '.join(names)}: not shown: {reason}" for reason, names in by_reason]
+
+
+def quantities_by_reason(comparison: pl.DataFrame, column: str) -> dict[str, list[str]]:
+    """Return quantities by the reason in a column."""
+    reasons = comparison.drop_nulls(column).group_by(column, maintain_order=True)
+    return dict(reasons.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows())
