@@ -153,10 +153,19 @@ def _keys_set(translation: Translation, config: dict, mistakes: Mistakes) -> dic
 
 
 def _of_full_layers(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
-    """Return the keys of layers of full attention that a file overrides layer by layer."""
-    of_file = config.get("per_layer_config") if translation.full_layers else None
-    if not of_file:
+    """Return the keys of layers of full attention that a file overrides layer by layer.
+
+    One that it leaves out is that of the other layers.
+    """
+    if not translation.full_layers or "per_layer_config" not in config:
         return {}
+    of_file = config["per_layer_config"]
+    unchanged = {
+        older: config.get(key, translation.defaults[key])
+        for key, older in translation.full_layers.items()
+    }
+    if not of_file:
+        return unchanged
     types = config.get("layer_types") or []
     full = {i for i, name in enumerate(types) if name == "full_attention"}
     overrides = of_file if isinstance(of_file, dict) else {}
@@ -170,7 +179,7 @@ def _of_full_layers(translation: Translation, config: dict, mistakes: Mistakes) 
             "layers of full_attention and in no other)"
         )
         return {}
-    return {translation.full_layers[key]: value for key, value in first.items()}
+    return unchanged | {translation.full_layers[key]: value for key, value in first.items()}
 
 
 def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:

@@ -439,7 +439,9 @@ def test_a_layer_of_another_type_is_refused():
 OVERRIDES = [
     ({"1": {"head_dim": 64}}, 64),
     ({"01": {"head_dim": 64, "num_key_value_heads": 4}}, 64),
-    ({}, 512),
+    ({"1": {"num_key_value_heads": 4}}, 256),
+    ({}, 256),
+    (None, 256),
 ]
 NOT_OVERRIDES = [
     {"0": {"head_dim": 64}},
