@@ -8,7 +8,7 @@ from modelbudget.architecture.adapter_methods import OF_LAYERS, adapter_dtype_of
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.optimizers import ON_HOST, kernel_of, optimizer_named
-from modelbudget.architecture.run_adapter import TARGETS
+from modelbudget.architecture.run_adapter import ALL_BUT_EXPERTS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     gradient_number,
@@ -27,7 +27,6 @@ from modelbudget.huggingface.peft_classes import peft_classes
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
-from modelbudget.predict.engine_weights import matrices_of
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
@@ -148,11 +147,9 @@ def _of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | None) ->
         )
     has_stacks = _is_moe(a) and model_type not in of_peft.experts_reached
     if has_stacks and reaches_experts(run):
-        layers = (m.name.rpartition(".")[2] for m, _ in matrices_of(a) if m.n and not m.routed)
-        names = [name for name in dict.fromkeys(layers) if name in TARGETS]
         yield (
             f"adapter {run.adapter}: PEFT's all-linear reaches no stacked experts of {class_}: "
-            f'--set "adapter_targets={" ".join(names)}"'
+            f"--set adapter_targets={ALL_BUT_EXPERTS}"
         )
 
 

@@ -2,16 +2,17 @@
 
 from typing import ClassVar, Literal
 
-from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
+from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, reaches_experts
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.layer_pattern import names_among
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
 
-ALL_LINEAR = "all-linear"
+ALL_LINEAR, ALL_BUT_EXPERTS = "all-linear", "all-but-experts"
 TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
+    ALL_BUT_EXPERTS,
 )  # fmt: skip
 NAMES_OF_CLASSES = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
@@ -19,6 +20,8 @@ NAMES_OF_CLASSES = {
     "embed_tokens": "embedding", "lm_head": "head",
 }  # fmt: skip
 """Modules of classes with the names of Llama or Phi 3, as in configs of PEFT."""
+OF_EXPERTS = ("gate", "up", "down", "gate_up")
+"""Layers of an MLP that stacked experts have, too."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
 SAVED = ("none", "embedding", "head", "norms")
@@ -70,6 +73,21 @@ def is_part(name: str, component: str, is_bias: bool = False) -> bool:
         case "mlp":
             return bool({"mlp", "moe"} & {*names}) and "norm" not in names
     return name in names and "norm" not in names
+
+
+def is_target(r, component: str, layer: int | None, has_experts: bool) -> bool:
+    """Whether a linear layer gets an adapter, by its component and the number of its layer.
+
+    Where all-linear reaches stacked experts, PEFT adapts these in place of dense layers and of
+    shared experts (_convert_peft_config_moe of utils/transformers_weight_conversion.py).
+    """
+    if layer is not None and layer < r.trained_from_layer:
+        return False
+    name, targets = component.rpartition(".")[2], {*r.adapter_targets.split()}
+    if {name, ALL_BUT_EXPERTS} & targets:
+        return True
+    of_mlp = name in OF_EXPERTS and is_part("mlp", component)
+    return ALL_LINEAR in targets and not (of_mlp and has_experts and reaches_experts(r))
 
 
 def trains(r, component: str, layer: int | None, is_bias: bool) -> bool:

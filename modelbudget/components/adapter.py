@@ -22,6 +22,7 @@ from modelbudget.architecture.adapter_methods import (
     why_not_run_of_experts,
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components import adapter_products
 from modelbudget.operations.elementwise import add, dropout, mul, to
@@ -91,7 +92,13 @@ class Adapters:
         self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
         self.shared: dict[str, Tensor] = {}
         self.has_layers = self.has_experts = self.has_trained_experts = False
+        self.model_has_experts = False
         self.why_not_experts: str | None = None
+
+    def begin(self, a: Fields) -> None:
+        """Count the layers with experts, before parts are made."""
+        n_layer = instances(a.mlps, a.n_layer - a.n_dense_layer) if hasattr(a, "mlps") else {}
+        self.model_has_experts = n_layer.get("moe", 0) > 0
 
     def trains(self, component: str, is_bias: bool) -> bool:
         return run_adapter.trains(self.r, component, Active.tape.layer, is_bias)
@@ -101,7 +108,7 @@ class Adapters:
 
     def around(self, base: Base) -> Callable:
         """Return the forward function of a layer, with an adapter if it is a target."""
-        if self.method is None or self.r.adapter in OF_MODEL or not self._is_target(base.name):
+        if self.method is None or self.r.adapter in OF_MODEL or not self._is_target():
             return base.forward
         widths = {"d_in": base.d_in, "d_out": base.d_out, "feedforward": int(base.name == "down")}
         if why := self.method.why_not(self.sizes | widths):
@@ -124,7 +131,12 @@ class Adapters:
 
     def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
         """Declare what stacked experts, or their router, get; gate and up are one stack of both."""
-        if self.method is None or ALL_LINEAR not in self.targets or not self._is_target(name):
+        layer = Active.tape.layer or 0
+        if (
+            self.method is None
+            or ALL_LINEAR not in self.targets
+            or layer < self.r.trained_from_layer
+        ):
             return None
         if why := why_not_of_experts(self.r):
             raise NotComputedError(why)
@@ -169,10 +181,9 @@ class Adapters:
         if self.has_trained_experts:
             raise NoProgramError(f"adapter: {self.r.adapter}: around trained: {self.r.trained}")
 
-    def _is_target(self, name: str) -> bool:
-        layer = Active.tape.layer
-        is_late = layer is None or layer >= self.r.trained_from_layer
-        return is_late and (name in self.targets or ALL_LINEAR in self.targets)
+    def _is_target(self) -> bool:
+        tape = Active.tape
+        return run_adapter.is_target(self.r, tape.scope, tape.layer, self.model_has_experts)
 
     def _declare(self, name: str, values: dict[str, Any], is_trained: bool = True) -> Tensor:
         """Declare a tensor; a matrix of low rank is the weight of a layer of its own."""

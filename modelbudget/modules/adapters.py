@@ -18,7 +18,7 @@ from modelbudget.architecture.adapter_methods import (
     why_not_run,
     why_not_run_of_experts,
 )  # fmt: skip
-from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
+from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, is_target, trains
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules import adapter_products
@@ -163,17 +163,15 @@ def _adapt_model(model: nn.Module, run: RunConfig) -> None:
 
 def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
     method, targets = method_of(run.adapter), run.adapter_targets.split()
-    takes_all = ALL_LINEAR in targets
+    has_experts = any(isinstance(part, MoE) for part in model.modules())
 
-    def is_target(path: str, part: nn.Module) -> bool:
-        number = layer_of(path)
-        is_late = number is None or number >= run.trained_from_layer
-        is_named = path.rpartition(".")[2] in targets or takes_all
+    def takes(path: str, part: nn.Module) -> bool:
         if isinstance(part, Stored) and (path.startswith("head") or len(part.shape) > 2):
             return False  # PEFT leaves out heads, and has stacks of experts in another way
-        return isinstance(part, nn.Linear | Stored) and is_named and is_late
+        is_linear = isinstance(part, nn.Linear | Stored)
+        return is_linear and is_target(run, path, layer_of(path), has_experts)
 
-    layers: dict[str, Any] = {p: part for p, part in model.named_modules() if is_target(p, part)}
+    layers: dict[str, Any] = {p: part for p, part in model.named_modules() if takes(p, part)}
     if not layers:
         raise ValueError(f"adapter_targets = {run.adapter_targets!r}: no linear layer of that name")
     widths = {path: _widths(part) for path, part in layers.items()}
@@ -201,7 +199,7 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
             adapter.shared[name] = model.get_parameter(name)
     for path, part in model.named_modules():
         is_late = (layer_of(path) or 0) >= run.trained_from_layer
-        if takes_all and is_late and isinstance(part, MoE):
+        if ALL_LINEAR in targets and is_late and isinstance(part, MoE):
             if why := why_not_of_experts(run):
                 raise ValueError(why)
             if method.of_experts:

@@ -68,6 +68,8 @@ def make_model(tape: Tape, program, a, run: RunConfig):
         tape.sharded = Sharded(a.tied, run)
     if is_divided(run):
         tape.divided = Divided(a, run)
+    if tape.adapter is not None:
+        tape.adapter.begin(a)
     model = program(share(a, run), run)
     if tape.adapter is not None:
         tape.adapter.finish(a)

@@ -243,17 +243,33 @@ OF_CLASSES = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
 }  # fmt: skip
 EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2}
-OTHERWISE = {
+REACHED = {
+    "DeepseekV2ForCausalLM": {
+        "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "n_shared_experts": 2, "first_k_dense_replace": 1, "num_key_value_heads": 4,
+        "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+        "v_head_dim": 8, "topk_method": "greedy",
+    },
+    "HunYuanMoEV1ForCausalLM": {"num_experts": 4, "moe_topk": 2, "head_dim": 8},
+    "MixtralForCausalLM": EXPERTS,
+    "Qwen3MoeForCausalLM": EXPERTS | {"moe_intermediate_size": 24, "decoder_sparse_step": 2},
+}  # fmt: skip
+"""Classes whose stacked experts all-linear reaches, with dense layers or shared experts."""
+OTHERWISE = REACHED | {
     "BloomForCausalLM": {"n_layer": 2, "n_head": 4},
     "FalconForCausalLM": {"new_decoder_architecture": False},
     "GPTNeoXForCausalLM": {},
     "Glm4ForCausalLM": {"head_dim": 8},
     "GptOssForCausalLM": EXPERTS | {"head_dim": 8},
-    "MixtralForCausalLM": EXPERTS,
     "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
     "Phi3ForCausalLM": {},
+    "Qwen2MoeForCausalLM": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 56,
+    },
 }
-
 UNKNOWN_KEYS = {"FalconForCausalLM": ("intermediate_size", "num_key_value_heads")}
 
 
@@ -273,7 +289,7 @@ def test_settings_that_an_answer_names_count_what_peft_adapts(kind, tmp_path):
     trained = sum(tensor.numel() for tensor in adapted.parameters() if tensor.requires_grad)
     ours, run = mb.model(str(tmp_path)), {"adapter": "lora"}
     lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
-    for settings in re.findall('--set "([^"]*)"', lines):
-        run |= dict(setting.split("=") for setting in settings.split(", "))
+    for quoted, one in re.findall(r'--set (?:"([^"]*)"|(\S+))', lines):
+        run |= dict(setting.split("=") for setting in (quoted or one).split(", "))
     assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * trained
-    assert (len(run) > 1) == (kind != "MixtralForCausalLM")
+    assert (len(run) > 1) == (kind not in REACHED)
