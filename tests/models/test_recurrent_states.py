@@ -3,7 +3,6 @@ tokens.
 """
 
 import itertools
-import logging
 
 import pytest
 import torch
@@ -90,9 +89,8 @@ def test_a_state_knows_no_length(name):
 @pytest.mark.parametrize(
     ("name", "make"), [("Mamba", mamba), ("Falcon Mamba", mamba), ("Mamba-2", mamba2)]
 )
-def test_transformers_keeps_as_much(name, make, dtype, caplog):
+def test_transformers_keeps_as_much(name, make, dtype):
     """In float32, whatever the dtype of the weights."""
-    caplog.set_level(logging.ERROR, "transformers")  # it warns of slow paths
     a = MODELS[name]
     run = RunConfig(batch=2, length=8, dtype=dtype, state_dtype="float32")
     kept = make(a).eval().to(getattr(torch, dtype))(TOKENS, use_cache=True).cache_params
@@ -105,8 +103,7 @@ def test_transformers_keeps_as_much(name, make, dtype, caplog):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_transformers_keeps_as_much_of_rwkv(dtype, caplog):
-    caplog.set_level(logging.ERROR, "transformers")
+def test_transformers_keeps_as_much_of_rwkv(dtype):
     a = MODELS["RWKV-4"]
     theirs = rwkv(a).eval().to(getattr(torch, dtype))
     n_bytes = sum(state.nbytes for state in theirs(TOKENS, use_cache=True).state)

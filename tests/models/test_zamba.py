@@ -1,7 +1,5 @@
 """Zamba and Zamba2 against the classes of transformers, with the same weights."""
 
-import logging
-
 import pytest
 import torch
 from helpers.inference import measured_inference, predicted_inference
@@ -33,12 +31,6 @@ MIXERS = {
     },
 }  # fmt: skip
 ATTENTION = {"q": "query", "k": "key", "v": "value", "o": "output"}
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    """transformers warns of slow paths."""
-    caplog.set_level(logging.ERROR, "transformers")
 
 
 def theirs(name: str):

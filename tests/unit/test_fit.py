@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import signal
+import unittest
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -25,6 +26,7 @@ from modelbudget.catalogue.accelerators import (
     all_accelerators,
     named_or_sized,
 )
+from modelbudget.common import store
 from modelbudget.common.errors import InputError
 from modelbudget.compare.largest_measured import measure_solutions
 from modelbudget.families.decoder import Decoder
@@ -431,19 +433,24 @@ fit: [batch]
 """
 
 
-def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
+def logged_by_store():
+    """Record what the cache logs in a block."""
+    return unittest.TestCase().assertLogs(store.__name__, logging.INFO)
+
+
+def test_a_solution_is_measured_once(sweep, tmp_path):
     """For five devices the last batch that fits and the first that does not, in training and in
     use. A changed sweep measures what is new of them.
     """
-    caplog.set_level(logging.INFO)
     devices = accelerators(ROOT / "configs" / "accelerators.yaml")
 
     def solved(text: str) -> tuple[pl.DataFrame, list[str]]:
-        caplog.clear()
         expanded = sweep(text)
         found = list(cells(*solvable(expanded), devices))
-        table = fit_table(found, *measure_solutions(found, expanded.sweep.measure, 1, tmp_path))
-        return table, re.findall(r"\d+ measured before, \d+ to measure", caplog.text)
+        with logged_by_store() as log:
+            measured = measure_solutions(found, expanded.sweep.measure, 1, tmp_path)
+        work = re.findall(r"\d+ measured before, \d+ to measure", "\n".join(log.output))
+        return fit_table(found, *measured), work
 
     table, work = solved(FITTED)
     assert work == ["0 measured before, 10 to measure"] * 2
@@ -457,9 +464,8 @@ def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
     assert both.filter(point="000001").select(same).equals(table.select(same))
 
 
-def test_a_point_that_does_not_fit_is_measured_once(sweep, tmp_path, caplog):
+def test_a_point_that_does_not_fit_is_measured_once(sweep, tmp_path):
     """With all quantities of its sweep, which that measures anyway."""
-    caplog.set_level(logging.INFO)
     expanded = sweep(
         FITTED.replace(", cache_bytes", "").replace("n_layer: 1", "batch: 1, n_layer: 1")
     )
@@ -467,8 +473,10 @@ def test_a_point_that_does_not_fit_is_measured_once(sweep, tmp_path, caplog):
     measure_new(points, expanded.sweep.measure, 1, tmp_path)
     device = Accelerator(name="1 kB", bytes=1000, source="a test")
     solved = list(cells(*solvable(expanded), [device]))
-    table = fit_table(solved, *measure_solutions(solved, expanded.sweep.measure, 1, tmp_path))
-    assert "1 measured before, 0 to measure" in caplog.text
+    with logged_by_store() as log:
+        measured = measure_solutions(solved, expanded.sweep.measure, 1, tmp_path)
+    assert "1 measured before, 0 to measure" in "\n".join(log.output)
+    table = fit_table(solved, *measured)
     assert table.select("value", "confirmed").rows() == [(0, True)]
     assert table["measured_beyond"].equals(table["bytes_beyond"])
 
