@@ -183,9 +183,7 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         # `validate_outputs`: sums and casts, while the gradients and what was saved are live. By
         # index, since zip and enumerate hold the last element.
         for i, edge in enumerate(node.edges):
-            if edge is None:
-                outputs[i] = None
-            elif outputs[i] is not None:
+            if outputs[i] is not None and edge is not None:
                 if outputs[i].shape is not edge[2]:
                     outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
                 if outputs[i].dtype != edge[3]:

@@ -24,7 +24,8 @@ from modelbudget.operations.tape import Tensor, contiguous_strides, empty, view_
 def add(x: Tensor, y: Tensor | float) -> Tensor:
     if not isinstance(y, Tensor):
         return with_node("add", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
-    return with_node("add", empty_elementwise(promoted(x, y), x, y), [x, y], lambda _, g: (g, g))
+    z = empty_elementwise(promoted(x, y), x, y)
+    return with_node("add", z, [x, y], by_input({0: lambda _, g: g, 1: lambda _, g: g}))
 
 
 @operation
