@@ -84,7 +84,7 @@ def lines_of_run(
     """Yield what a reader must know of a run of our modules; `class_`: the model's class."""
     if "gradient_bytes" in breakdowns:
         yield from _of_adapter(run, breakdowns)
-    yield from _of_adapted_matrices(a, run, class_)
+    yield from lines_of_adapted_matrices(a, run, class_)
     yield from lines_of_optimizer(run, breakdowns)
     if "flops_decode" in breakdowns:
         yield from _of_latents(breakdowns["flops_decode"])
@@ -133,7 +133,7 @@ OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
 """Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
 
 
-def _of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | None) -> Iterator[str]:
+def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | None) -> Iterator[str]:
     """Say where PEFT adapts other matrices of a model's class, and which settings count those."""
     if run.adapter not in OF_LAYERS or class_ not in translations():
         return

@@ -22,7 +22,7 @@ from modelbudget.api.changes import Change, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
-from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.api.lines_of_run import line_of_settings, lines_of_adapted_matrices
 from modelbudget.api.traced_batch import largest_batch
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, has_buckets
@@ -87,6 +87,7 @@ class Trained(Frames):
     trainer: Trainer
     run: RunConfig
     parts: tuple[Part, ...]
+    notes: tuple[str, ...]
     accelerator: Accelerator | None = None
     margins: Margins | None = None
     largest_batch: int | None = None
@@ -122,6 +123,7 @@ class Trained(Frames):
             "changes": [change._asdict() for change in self.changes],
             "together": self.together and self.together._asdict(),
             "note": LOSS,
+            "notes": list(self.notes),
         }
 
     def rows(self) -> list[dict[str, Any]]:
@@ -166,10 +168,11 @@ def trainer(
     models = _Models(model, name, reference, reward, answer, engine)
     run = models.run_of(settings_on(room, model, given, training=True) if room else given)
     parts = tuple(models.parts(run))
+    notes = tuple(lines_of_adapted_matrices(model.architecture, run, model.base.transformers))
     if device is None or room is None:
-        return Trained(model.label, models.trainer, run, parts)
+        return Trained(model.label, models.trainer, run, parts, notes)
     margins = device.margins_on(room)
-    trained = Trained(model.label, models.trainer, run, parts, room, margins)
+    trained = Trained(model.label, models.trainer, run, parts, notes, room, margins)
     step = _Step(models, room)
     helpful, together = [], None
     if trained.grade != "fits":

@@ -192,6 +192,7 @@ class Trainer(Printed):
     changes: list[OfChange]
     together: OfChange | None
     note: str
+    notes: list[str] = Field(description="what PEFT adapts otherwise of the policy's class")
 
 
 class TensorOfFile(Strict):

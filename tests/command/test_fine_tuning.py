@@ -132,6 +132,12 @@ def test_no_change_together_is_one_that_the_others_do_without(name, card, run):
         assert model.fit(card, {**run, **fields}, training=True).needed > room, left_out
 
 
+def test_a_trainer_says_where_peft_adapts_other_matrices():
+    """The answer of --train had the line, that of the same adapter in a trainer did not."""
+    answer = mb.model("phi-4").trainer("dpo", {"adapter": "lora", "length": 64})
+    assert [note for note in answer.notes if "projections=packed, gate_and_up=packed" in note]
+
+
 @pytest.mark.parametrize(
     ("name", "adapter", "card", "text"),
     [

@@ -11,7 +11,8 @@ from modelbudget.common.number_format import count, si_bytes
 def show(trained: Trained, printed: Output) -> None:
     """Print the parts, as a table or as data."""
     of_less = [of_changes(trained)] if trained.changes else []
-    printed.show(trained.as_dict(), trained.rows(), [of_trainer(trained), *of_less], [LOSS])
+    tables = [of_trainer(trained), *of_less]
+    printed.show(trained.as_dict(), trained.rows(), tables, [LOSS, *trained.notes])
 
 
 def of_trainer(trained: Trained) -> Table:
