@@ -28,14 +28,6 @@ function drawTree(figure) {
     }
   }
 
-  // Hide labels that do not fit; the line above the tree has the full text.
-  function fit() {
-    if (!tree.checkVisibility()) return; // in a closed section: it opens with another size
-    const labels = [...tree.querySelectorAll("b, .amount")];
-    const cut = labels.map((label) => label.scrollWidth > label.clientWidth);
-    labels.forEach((label, i) => label.classList.toggle("cut", cut[i]));
-  }
-
   function describe(part) {
     description.textContent = textOf(part);
   }
@@ -59,7 +51,6 @@ function drawTree(figure) {
   tree.addEventListener("click", ({ target }) => {
     const part = target.closest("li");
     zoom(part.classList.contains("zoomed") && part !== root ? parent(part) : part);
-    fit();
   });
   tree.addEventListener("keydown", (event) => {
     const to = moves[event.key]?.(event.target.closest("li"));
@@ -78,8 +69,6 @@ function drawTree(figure) {
     description.hidden = !drawn;
     toggle.textContent = drawn ? "show as list" : "show as chart";
   });
-
-  new ResizeObserver(fit).observe(tree); // also at first, once the page is laid out
 
   button(root).tabIndex = 0;
   tree.classList.add("icicle");

@@ -2,10 +2,8 @@
 "use strict";
 
 story.entries["what-they-do"] = (section, { picture }) => {
-  const [WIDE, HIGH] = [1200, 630];
-  section.querySelector(".files").addEventListener("click", async ({ target }) => {
-    const kind = target.dataset.picture;
-    if (kind === "svg") story.save(story.svg(picture), "what-parameters-do.svg");
-    if (kind === "png") story.save(await story.png(picture, WIDE, HIGH), "what-parameters-do.png");
-  });
+  section.querySelector(".stacks").after(story.files("Save the picture ", "picture", "what-parameters-do", {
+    svg: () => story.svg(picture),
+    png: () => story.png(picture, 1200, 630),
+  }));
 };
