@@ -939,6 +939,16 @@ def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(open
     assert "modelbudget bloom-3b predicts or measures it" in answer
 
 
+def test_where_nothing_is_known_the_page_names_no_least(opened):
+    """Efficient attention in 16 bits, of which the page has no formulas."""
+    settings = "A.dtype=bfloat16&A.attention_kernel=efficient"
+    tab = opened(f"#what-if?A=llama-3-8b&B=llama-3-8b&{settings}&device=H100")
+    answer = tab.inner_text("#fit-answer")
+    assert "at least" not in answer
+    assert "it has one with dtype: float32 or with attention_kernel: flash" in answer
+    assert tab.messages == []
+
+
 SHARED = (1, 2, 4, 8, 16)
 
 

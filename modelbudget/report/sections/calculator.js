@@ -45,7 +45,7 @@
   const PASTED = "config.json";
   const translate = configReader(data);
   const all = (selector) => [...root.querySelectorAll(selector)];
-  const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
+  const asked = Object.fromEntries(all("select[name]").map((select) => [select.name, select])); // of both models
   const LINK = root.querySelector("#calculator-link").textContent;
 
   const evaluate = evaluator(data.graph, nodes);
@@ -81,10 +81,6 @@
   }
 
   let isRefused = false; // what is pasted is no model, so that there is no answer
-  let by = "parameters"; // the quantity in the table
-  const conventions = data.conventions.map(([name]) => name);
-  const COUNT = "without_embeddings";
-  let convention = COUNT;
 
   function ownFields(model) {
     return { ...data.defaults, ...data.models[model].fields };
@@ -138,10 +134,7 @@
         if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(`${side}.${name}`, values[name]);
       }
     }
-    if (by !== "parameters") settings.set("by", by);
-    if (convention !== COUNT) settings.set("count", convention);
-    settings.set("device", data.devices[fit.device.selectedIndex][0]);
-    settings.set("for", fit.purpose.value);
+    for (const [name, { value }] of Object.entries(asked)) settings.set(name, value);
     return `${HOME}?${settings}`;
   }
 
@@ -150,9 +143,7 @@
     isRefused = false;
     const settings = new URLSearchParams(address.slice(HOME.length + 1));
     readFile(settings);
-    const device = data.devices.findIndex(([name]) => name === settings.get("device"));
-    if (device >= 0) fit.device.selectedIndex = device;
-    if ([...fit.purpose.options].some(({ value }) => value === settings.get("for"))) fit.purpose.value = settings.get("for");
+    for (const [name, select] of Object.entries(asked)) if (hasOption(select, settings.get(name))) select.value = settings.get(name);
     for (const side of SIDES) {
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
@@ -167,8 +158,6 @@
       chosen[side] = stateOf(model, changes);
       for (const [name, value] of Object.entries(changes)) change(side, name, value); // drops what is none
     }
-    by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
-    convention = conventions.includes(settings.get("count")) ? settings.get("count") : COUNT;
     return true;
   }
 
@@ -200,12 +189,12 @@
     data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
     data.kinds[PASTED] = kind;
     for (const select of all("[data-model]")) {
-      if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));
+      if (!hasOption(select, PASTED)) select.prepend(new Option("your config.json", PASTED));
     }
   }
 
   const derivedFields = new Set(data.config.derived.map(([name]) => name));
-  const splits = all("[data-by] option").map(({ value }) => value);
+  const hasOption = (select, wanted) => [...select.options].some(({ value }) => value === wanted);
   const exchangeable = data.exchanged_field;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
@@ -304,7 +293,7 @@
     for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
     const { model, changes } = chosen[side];
     const select = root.querySelector(`[data-side="${side}"][data-model]`);
-    if (![...select.options].some((one) => one.value === model)) select.prepend(new Option(data.models[model].label, model));
+    if (!hasOption(select, model)) select.prepend(new Option(data.models[model].label, model));
     select.value = model;
     for (const control of all(`[data-side="${side}"][data-field]`)) {
       const { type, dataset: { field: name } } = control;
@@ -381,6 +370,7 @@
   }
 
   function showTable(answers) {
+    const by = asked.by.value;
     const parts = SIDES.map((side) => new Map(answers[side].budgets?.[by]?.parts));
     const rows = [];
     for (const name of groups.keys()) {
@@ -394,11 +384,10 @@
     };
     sum("all parameters", ({ budgets }) => budgets.parameters.whole);
     if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("active parameters per token", ({ active }) => active);
-    const place = conventions.indexOf(convention);
-    const [, unit, rule] = data.conventions[place];
+    const place = data.conventions.findIndex(([name]) => name === asked.count.value);
+    const [convention, unit, rule] = data.conventions[place];
     sum(`${unit} by the convention ${convention}`, ({ counts }) => counts[place]);
-    const select = root.querySelector("[data-convention]");
-    [select.value, select.title] = [convention, rule];
+    asked.count.title = rule;
     for (const [quantity, title] of data.quantities) {
       sum(title, ({ budgets }) => budgets[quantity]?.whole);
       for (const side of SIDES) {
@@ -406,7 +395,6 @@
       }
     }
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
-    root.querySelector("[data-by]").value = by;
   }
 
   function row(head, [a, b]) {
@@ -576,8 +564,8 @@
   function showFit() {
     const place = root.querySelector("#fit-answer");
     const { budgets, ofClass, reasons, values } = compute(chosen.A);
-    const quantity = fit.purpose.value;
-    const [name, room] = data.devices[fit.device.selectedIndex];
+    const quantity = asked.for.value;
+    const [name, room] = data.devices[asked.device.selectedIndex];
     const ofReplica = devicesOf(values) / values[DEVICES];
     root.querySelector("#fit-replica").textContent = ofReplica > 1 ? `× ${exact(ofReplica)} ` : "";
     place.replaceChildren(...reasons.slice(0, 1).map((reason) => element("p", reason, "reason")));
@@ -592,7 +580,8 @@
       const verdict = least > room ? "Does not fit" : "May fit";
       const line = element("p", `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`, least > room ? "reason" : "");
       line.title = `${exact(least)} bytes`;
-      place.append(line, element("p", `The page has no formula for the peak itself${lacking(chosen.A, quantity)}.`));
+      if (known.length > 0) place.append(line);
+      place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(chosen.A, quantity)}.`));
       return;
     }
     const theirs = ofClass[quantity]?.whole;
@@ -671,8 +660,6 @@
     if (field === exchangeable) exchange(side, target.value);
     else if (field) change(side, field, valueIn(target));
     else if (model !== undefined) chosen[side] = stateOf(target.value, ofChoices(chosen[side]));
-    else if (target.matches("[data-by]")) by = target.value;
-    else if (target.matches("[data-convention]")) convention = target.value;
     showAndKeep();
   });
   root.querySelector("[data-others]").addEventListener("toggle", ({ target }) => {
