@@ -17,7 +17,7 @@ from modelbudget.architecture.run_values import MASKS
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.page_functions import Function, mistake
+from modelbudget.report.page_functions import Function, mistakes
 from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
 
 Settings = dict[str, Any]
@@ -127,20 +127,19 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
     ]
 
 
-def kernels() -> list[tuple[str, list[Function]]]:
+def kernels() -> list[tuple[str, Function]]:
     """Return the attention kernels in torch's order, and why the default is another one.
 
-    The reasons are functions as those of `rules`, which have more of them.
+    The reasons are messages as those of `rules`, which have more of them.
     """
     refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
-    return [(name, list(map(mistake, refused.get(name, ())))) for name in OPTIONS[KERNEL]]
+    return [(name, mistakes(refused.get(name, ()))) for name in OPTIONS[KERNEL]]
 
 
-def rules() -> list[dict]:
-    """Return every constraint of a decoder and its run, as `mistake` and `fields`.
+def rules() -> dict:
+    """Return the function of the messages of every constraint of a decoder and its run.
 
-    `mistake` is a function whose value is the message, or empty if the constraint holds; `fields`
-    are the fields that it reads.
+    With it, `fields` has the fields that each of them reads.
     """
     # A class is hashable even where its instances seem not to be.
     checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
@@ -162,5 +161,5 @@ def rules() -> list[dict]:
         for rule in record.model_fields[name].metadata
         if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
     ]
-    mistakes = map(mistake, [*upper_bounds, *absent, by_math, *constraints])
-    return [{"mistake": function, "fields": function.names} for function in mistakes]
+    every = [*upper_bounds, *absent, by_math, *constraints]
+    return {"mistakes": mistakes(every), "fields": [sorted(one.names) for one in every]}

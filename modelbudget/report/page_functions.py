@@ -3,7 +3,7 @@
 A page whose policy forbids to evaluate texts has them as a script, whose hash the policy has.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from modelbudget.architecture.constraint import Constraint
@@ -39,10 +39,11 @@ def of_expression(text: str | Expression) -> Function:
     return Function(tuple(sorted(expression.names)), text)
 
 
-def mistake(constraint: Constraint) -> Function:
-    """Return the function of a constraint's message, which is empty where the constraint holds."""
-    text = vega_constraints.mistake(constraint, SWITCHES)
-    return Function(tuple(sorted(constraint.names)), text)
+def mistakes(constraints: Sequence[Constraint]) -> Function:
+    """Return the function of the messages of constraints, each empty where its constraint holds."""
+    names = {name for constraint in constraints for name in constraint.names}
+    texts = (vega_constraints.mistake(constraint, SWITCHES) for constraint in constraints)
+    return Function(tuple(sorted(names)), f"[{','.join(texts)}]")
 
 
 def script(functions: Iterable[Function]) -> str:

@@ -50,7 +50,7 @@
 
   const evaluate = evaluator(data.graph, nodes);
   await pause();
-  const broken = (values) => data.rules.map(({ fields, mistake }) => ({ fields, reason: FUNCTIONS[mistake](values) })).filter(({ reason }) => reason);
+  const broken = (values) => FUNCTIONS[data.rules.mistakes](values).map((reason, i) => ({ fields: data.rules.fields[i], reason })).filter(({ reason }) => reason);
 
   // All settings of a run. One device has nothing to share; a choice may bring other settings.
   function settingsOf(values) {
@@ -76,7 +76,7 @@
       state.kernel = kernel;
       const settings = settingsOf(valuesOf(state));
       const isBroken = broken(settings).some(({ fields }) => fields.includes(KERNEL));
-      if (!isBroken && !mistakes.some((mistake) => FUNCTIONS[mistake](settings))) return;
+      if (!isBroken && !FUNCTIONS[mistakes](settings).some(Boolean)) return;
     }
   }
 
