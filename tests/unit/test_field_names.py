@@ -59,7 +59,7 @@ def test_optimizers_of_trainer_are_ours(name, ours):
         ("learning-rate", "no setting: nothing in bytes or FLOPs of a step depends on it"),
         ("use_dora", "no setting: write adapter=dora"),
         ("fp8", "no setting: training in FP8 is not described"),
-        ("selective_ac_option", "did you mean recompute?"),
+        ("selective_ac_option", "unknown field; did you mean recompute?"),
         ("bf16", "no setting: write autocast=bfloat16"),
         ("flash_attn", "unknown field; did you mean attention_kernel?"),
         ("deepspeed_stage", "unknown field; did you mean zero?"),
