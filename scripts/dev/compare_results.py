@@ -17,8 +17,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 RENAMED = ROOT / "scripts" / "dev" / "renamed.yaml"
-CACHES = ("measurements", "reference_counts", "witnesses")
-"""Folders whose files are named by digests of the code: not results."""
+CACHES = ("measurements", "reference_counts", "reference_traces", "witnesses")
+"""Folders whose files are named by digests of the code, `witnesses` in old commits: no results."""
 KEYS = ("point", "architecture", "run")
 """Columns that identify points, models and run settings."""
 MEASURED = ("measured", "value", "difference", "percent", "agrees", "method", "failure")

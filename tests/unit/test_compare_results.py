@@ -7,6 +7,8 @@ from pathlib import Path
 import polars as pl
 from helpers.project import ROOT
 
+from modelbudget.common.paths import MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES
+
 
 def results(folder: Path, **parameters: int) -> Path:
     """Results of a sweep with one point for each label, in this order."""
@@ -45,3 +47,12 @@ def test_a_changed_number_shows_as_a_row_gone_and_a_new_one(tmp_path):
     assert "zoo/comparison.parquet: 1 rows are gone, 1 are new, of 2" in text
     assert "('palm', 'head', 'parameters', 3)" in text
     assert "points.parquet" not in text
+
+
+def test_caches_are_no_results(tmp_path):
+    """Their files are named by digests of the code, which every commit changes."""
+    old, new = (results(tmp_path / name, gpt=1) for name in ("old", "new"))
+    for cache in (MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES):
+        (old / cache.name).mkdir()
+        pl.DataFrame({"key": ["a"]}).write_parquet(old / cache.name / "digest.parquet")
+    assert compared(old, new) == "2 files, 0 differences\n"
