@@ -217,7 +217,7 @@ def answer(
     if to_trace:
         values, lost = _traced(traced, to_trace)
         missing |= lost
-    breakdowns = _predicted(of_class, by_formula) | values
+    breakdowns = {q: _predicted(of_class, q) for q in by_formula} | values
     ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
     notes = *_notes(of_class, values, missing), *lines_of_optimizer(of_class.run, ordered)
     return Answer(of_class.run, ordered, missing, notes)
@@ -244,21 +244,12 @@ def _not_by_formula(of_class: OfClass, quantity: str) -> str | None:
 
 def by_formula(of_class: OfClass, quantity: str) -> Breakdown | None:
     """Return a quantity of a class by formula; None where no formula was compared with it."""
-    return (
-        None if _not_by_formula(of_class, quantity) else _predicted(of_class, [quantity])[quantity]
-    )
+    return None if _not_by_formula(of_class, quantity) else _predicted(of_class, quantity)
 
 
-def _predicted(of_class: OfClass, quantities) -> dict[str, Breakdown]:
-    return {
-        q: of_terms(
-            of_class.model.label,
-            q,
-            prediction_or_reason.predicted(q, of_class.architecture, of_class.run)
-            | _of_class_alone(of_class, q),
-        )
-        for q in quantities
-    }
+def _predicted(of_class: OfClass, quantity: str) -> Breakdown:
+    terms = prediction_or_reason.predicted(quantity, of_class.architecture, of_class.run)
+    return of_terms(of_class.model.label, quantity, terms | _of_class_alone(of_class, quantity))
 
 
 def _of_class_alone(of_class: OfClass, quantity: str) -> dict[str, Term]:

@@ -31,9 +31,7 @@ def as_dict(predicted: Predictions) -> dict:
         "label": predicted.model.label,
         "family": architecture.name(),
         "implementation": predicted.whose,
-        "source": "; ".join(
-            dict.fromkeys(breakdown.source for breakdown in predicted.breakdowns.values())
-        ),
+        "source": "; ".join(dict.fromkeys(of.source for of in predicted.breakdowns.values())),
         "architecture": architecture.model_dump(),
         "run": run.model_dump(),
         "quantities": {
@@ -56,12 +54,11 @@ def of_components(predicted: Predictions) -> Table:
         return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
     parameters = predicted["parameters"]
     flops = predicted.breakdowns.get("flops_forward")
+    parts = {part.name: part for part in parameters.components}
     of_flops = {part.name: part for part in flops.components} if flops else {}
-    names = [part.name for part in parameters.components]
-    known = {part.name: part for part in parameters.components}
     rows, shares = [], []
-    for name in [*names, *(name for name in of_flops if name not in known)]:
-        part, work = known.get(name), of_flops.get(name)
+    for name in dict.fromkeys((*parts, *of_flops)):
+        part, work = parts.get(name), of_flops.get(name)
         row = [name, "", count(part.value) if part else ""]
         if part and part.instances > 1:
             row[1] = f"{count(part.instances)} × {count(part.each)}"
@@ -79,22 +76,16 @@ def of_components(predicted: Predictions) -> Table:
 
 def of_totals(several: list[Predictions]) -> Table:
     """Return the totals of one model or of several, one column each."""
-    wanted = list(
-        dict.fromkeys(
-            q for predictions in several for q in (*predictions.breakdowns, *predictions.missing)
-        )
-    )
+    wanted = {q for of_model in several for q in (*of_model.breakdowns, *of_model.missing)}
     rows = [
-        (capitalized(UNITS[quantity]), *(_total(predictions, quantity) for predictions in several))
-        for quantity in (q for q in QUANTITIES if q in wanted)
+        (capitalized(UNITS[quantity]), *(_total(of_model, quantity) for of_model in several))
+        for quantity in QUANTITIES
+        if quantity in wanted
     ]
     names = [predictions.model.label for predictions in several] if len(several) > 1 else ["value"]
     whose = ", ".join(dict.fromkeys(predictions.whose for predictions in several))
-    of_device = (
-        "; bytes and FLOPs of one device"
-        if any(division(predictions.run) for predictions in several)
-        else ""
-    )
+    is_shared = any(division(predictions.run) for predictions in several)
+    of_device = "; bytes and FLOPs of one device" if is_shared else ""
     return Table(f"Totals, for the implementation {whose}{of_device}", ("quantity", *names), rows)
 
 
