@@ -83,7 +83,8 @@ from modelbudget.components.weight_formats import (
     misfit,
     names_of_nothing,
 )
-from modelbudget.memory import optimizer_states, pipeline_stages
+from modelbudget.devices import pipeline_timelines
+from modelbudget.memory import optimizer_states
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -184,7 +185,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return of_tensors(a, lambda tensor: tensor.numbers)
 
     @classmethod
-    @pipeline_stages.by_stage
+    @pipeline_timelines.by_stage
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         a = share(a, r)
@@ -284,7 +285,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return result
 
     @classmethod
-    @pipeline_stages.by_stage
+    @pipeline_timelines.by_stage
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         a = share(a, r)
         if is_sharded(r):
@@ -313,11 +314,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Count the parameters of a device's stage and share that get a gradient."""
         if not is_pipelined(r):
             return total(cls.trained_parameters(share(a, r)))
-        layers, _ = pipeline_stages.stage(a, r)
-        return total(pipeline_stages.without_ends(r, cls.trained_parameters(share(layers, r))))
+        layers, _ = pipeline_timelines.stage(a, r)
+        return total(pipeline_timelines.without_ends(r, cls.trained_parameters(share(layers, r))))
 
     @classmethod
-    @pipeline_stages.by_stage
+    @pipeline_timelines.by_stage
     def _states_of_each(cls, a: Fields, r: Run) -> Terms:
         if not optimizer_named(r.optimizer).follows_numbers:
             return optimizer_states.states_by_sizes(a, r, lambda value: of_tensors(a, value))
@@ -340,22 +341,22 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            of_stage, alone = pipeline_stages.stage(a, r)
-            of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stages.microbatch(alone))
-            return pipeline_stages.activations(r, of_microbatch)
+            of_stage, alone = pipeline_timelines.stage(a, r)
+            of_microbatch = Decoder.activation_bytes(of_stage, pipeline_timelines.microbatch(alone))
+            return pipeline_timelines.activations(r, of_microbatch)
         a = share(a, r)
         ends = around_layers(a, embedding_step.saved(a, r), norm.saved(a, of_states(r)))
         return ends | saved_by_layers(a, r)
 
     @staticmethod
-    @pipeline_stages.by_stage
+    @pipeline_timelines.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
         return flops_of(a, r, 1, lambda component: component.flops(a, r))
 
     @staticmethod
-    @pipeline_stages.by_stage
+    @pipeline_timelines.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what full checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)

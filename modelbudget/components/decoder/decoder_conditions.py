@@ -12,7 +12,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components import layer, multi_token_prediction
 from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layer import BEFORE
-from modelbudget.memory import shards
+from modelbudget.devices import shards
 
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 SHARDED = (*OF_TENSORS, "peak_training_bytes")

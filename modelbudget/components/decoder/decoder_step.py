@@ -42,15 +42,13 @@ from modelbudget.components.attention.attention_layout import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.device_share import share
 from modelbudget.components.layer import BEFORE
-from modelbudget.memory import (
-    fsdp,
-    optimizer_states,
-    parameter_tensors,
-    pipeline_stages,
-    sharded_stage,
+from modelbudget.devices import (
+    fsdp_timelines,
+    pipeline_timelines,
+    sharded_pipeline_timelines,
     shards,
-    timeline,
 )
+from modelbudget.memory import optimizer_states, parameter_tensors, timeline
 from modelbudget.memory.parameter_tensors import Neighbours, Tensor
 from modelbudget.memory.timeline import Allocation, Model, change, times
 
@@ -64,7 +62,7 @@ def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
     of_norms = [tensor for end in norms for tensor in norm.tensors(a, *end)]
     ends = [embedding.tensors(a), [*of_norms, *embedding.head_tensors(a)]]
     if is_pipelined(r):
-        ends = [[x for x in tensors if pipeline_stages.has(r, x.name)] for tensors in ends]
+        ends = [[x for x in tensors if pipeline_timelines.has(r, x.name)] for tensors in ends]
     return ends
 
 
@@ -83,7 +81,9 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     return parameter_tensors.neighbours_of_model(before, layers, behind, a.n_layer)
 
 
-def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.Layer]:
+def gathered_together(
+    a: Fields, r: Run, is_held=1
+) -> tuple[fsdp_timelines.Layer, fsdp_timelines.Layer]:
     """Return the parameters of one layer, and those outside of layers.
 
     `is_held` 0: autograd does not hold the gradient of the norm that reads the layer's input. Of a
@@ -92,23 +92,23 @@ def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.La
     # Untied: the gradient of a tied matrix is that of the head, too.
     token = bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
     if is_pipelined(r):
-        token = token * pipeline_stages.is_first(r)
+        token = token * pipeline_timelines.is_first(r)
     summed = tensor_parallel.summed_in_rest(a, r, token)
     outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
-    rest = fsdp.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
+    rest = fsdp_timelines.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
     return _layer_gathered(a, r, is_held), [rest]
 
 
-def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
+def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp_timelines.Layer:
     """Return the groups of one layer, of which routed experts that devices divide are the last."""
     (group,) = layer_groups(a)
     size, tensors = bytes_of(r.dtype), layer.tensors(a, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
     summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
     if not has_part_of_experts(r):
-        return [fsdp.group(r, tensors, replicas(r), size, summed, is_kept)]
+        return [fsdp_timelines.group(r, tensors, replicas(r), size, summed, is_kept)]
 
-    def group_of(is_there, is_there_routed, n) -> fsdp.Group:
+    def group_of(is_there, is_there_routed, n) -> fsdp_timelines.Group:
         """Return the group of some tensors: 1 for those that are there, 0 for others."""
         of_group = [
             tensor._replace(
@@ -116,7 +116,7 @@ def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
             )
             for tensor in tensors
         ]
-        return fsdp.group(
+        return fsdp_timelines.group(
             r,
             of_group,
             n,
@@ -131,29 +131,29 @@ def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
 
 
 def sharded_stage_of(
-    a: Fields, r: Run, stage: pipeline_stages.Stage, model: Model
-) -> sharded_stage.ShardedStage:
+    a: Fields, r: Run, stage: pipeline_timelines.Stage, model: Model
+) -> sharded_pipeline_timelines.ShardedStage:
     """Return a stage with its shards. `model`: the timelines of one microbatch."""
-    of_microbatch, is_last = pipeline_stages.microbatch(r), pipeline_stages.is_last(r)
+    of_microbatch, is_last = pipeline_timelines.microbatch(r), pipeline_timelines.is_last(r)
     ends = ends_of_shards(a, of_microbatch)
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
     in_layer = int(r.recompute != "full") * change(last.forward)
     output = loss.number(r) + stage.logits if is_last else model.states
-    return sharded_stage.ShardedStage(
+    return sharded_pipeline_timelines.ShardedStage(
         stage,
         *gathered_together(a, r, is_held=0),
-        times(pipeline_stages.is_first(r), ends.embedding),
+        times(pipeline_timelines.is_first(r), ends.embedding),
         -after - in_layer,
         output,
     )
 
 
-def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
+def ends_of_shards(a: Fields, r: Run) -> fsdp_timelines.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer_step.read_by_all(a, r))
-    return fsdp.Ends(
+    return fsdp_timelines.Ends(
         [*embedding_step.forward(a, r), shared], loss.backward(r, n_rows), loss.logits(r, n_rows)
     )
 
@@ -193,7 +193,7 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
         if not sharded:
             return timeline.forward_backward(model, r, saved + n_bytes)
         groups = gathered_together(a, r)
-        return fsdp.forward_backward(
+        return fsdp_timelines.forward_backward(
             model, *groups, ends_of_shards(a, r), r, start + n_bytes, saved + n_bytes
         )
 
@@ -212,10 +212,10 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     """Return the largest number of bytes live at once in one stage, for the same phases."""
     layers, stage, trained = _stage(family, a, r)
     gradients = (1 - accumulates(r)) * reduced_number(r) * trained
-    resident = total(family.parameter_bytes(a, r)) + pipeline_stages.texts(r)
-    resident = resident + pipeline_stages.received(r, stage.states)
+    resident = total(family.parameter_bytes(a, r)) + pipeline_timelines.texts(r)
+    resident = resident + pipeline_timelines.received(r, stage.states)
     resident = resident + model_frequencies(layers, r)
-    of_stage = pipeline_stages.without_ends(r, family.trained_parameters(layers))
+    of_stage = pipeline_timelines.without_ends(r, family.trained_parameters(layers))
     part, of_device, tensors = None, total(of_stage), neighbours(layers, r)
     if has_part_of_states(r):
         part = of_device = optimizer_states.of_part(r, trained)
@@ -224,13 +224,14 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     if is_sharded(r):
         of_shards, _ = _sharded_stage(layers, r, stage)
         trained, of_device = (
-            total(pipeline_stages.without_ends(r, of(layers, r))) for of in (in_shards, in_own_rows)
+            total(pipeline_timelines.without_ends(r, of(layers, r)))
+            for of in (in_shards, in_own_rows)
         )
 
     def forward_backward(states):
         if of_shards is None:
-            return largest(*pipeline_stages.passes(stage, r, resident + states, gradients))
-        return sharded_stage.peak(of_shards, r, resident + states, gradients)
+            return largest(*pipeline_timelines.passes(stage, r, resident + states, gradients))
+        return sharded_pipeline_timelines.peak(of_shards, r, resident + states, gradients)
 
     return optimizer_states.phases(
         stored(r),
@@ -253,7 +254,9 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
         gradients = reduced_number(r) * trained
         sharded, model = _sharded_stage(layers, r, stage)
         (last,) = model.layers
-        return sharded_stage.forward_of_layers_is_lower(sharded, r, last.forward, gradients)
+        return sharded_pipeline_timelines.forward_of_layers_is_lower(
+            sharded, r, last.forward, gradients
+        )
     a = share(a, r)
     saved = (
         total(family.activation_bytes(a, r))
@@ -261,22 +264,22 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
         + layer_step.held(a, r)
     )
     parts = *gathered_together(a, r), ends_of_shards(a, r)
-    return fsdp.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
+    return fsdp_timelines.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
 
 
 @once
 def _stage(family: Any, a: Fields, r: Run):
     """Return a device's layers, their stage, and the bytes of whole gradients of its model."""
-    layers, alone = pipeline_stages.stage(a, r)
+    layers, alone = pipeline_timelines.stage(a, r)
     layers = share(layers, r)
     stage = pipeline_stage.stage(layers, alone, timelines, family.activation_bytes)
     trained = family.trained_parameters(layers)
     if is_divided(r) and not accumulates(r):
         trained = tensor_parallel.with_whole_embedding(layers, r, trained)
-    return layers, stage, total(pipeline_stages.without_ends(r, trained))
+    return layers, stage, total(pipeline_timelines.without_ends(r, trained))
 
 
-def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stages.Stage):
+def _sharded_stage(layers: Fields, r: Run, stage: pipeline_timelines.Stage):
     """Return a device's stage with its shards, and the timelines of one microbatch.
 
     `layers`, `stage`: as of `_stage`.

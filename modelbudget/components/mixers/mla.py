@@ -1,5 +1,7 @@
 """Multi-head latent attention (MLA), DeepSeek-AI 2024."""
 
+from typing import Any
+
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -258,7 +260,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
+def _query_backward(a: Fields, r: Run, queries, saved_input: tuple[Any, Any]) -> Timeline:
     """Return the timeline from the gradient of the queries to that of the states, added up.
 
     Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
