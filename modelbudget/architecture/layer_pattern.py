@@ -26,10 +26,14 @@ def names_among(*allowed: str, also: Mapping[str, str] = MappingProxyType({}), a
     """
 
     def check(text: str) -> str:
-        chosen = [also.get(name, name) for name in text.replace(",", " ").split()]
-        wrong = [name for name in chosen if name not in allowed]
+        names = text.replace(",", " ").split()
+        chosen = [also.get(name, name) for name in names]
+        wrong = [name for name in names if also.get(name, name) not in allowed]
         if wrong or not chosen:
-            hints = "".join(did_you_mean(name, allowed) for name in wrong)
+            hints = "".join(
+                did_you_mean(name, allowed) or f"; unknown: {name}" * (len(names) > 1)
+                for name in wrong
+            )
             raise ValueError(
                 f"must be names separated by spaces{are}; allowed: {', '.join(allowed)}{hints}"
             )

@@ -130,6 +130,8 @@ def test_modules_have_the_names_that_a_config_of_peft_has():
     assert (run.adapter_targets, run.modules_to_save) == ("query gate", "embedding head")
     with pytest.raises(ValueError, match="separated by spaces; allowed: none, embedding, head"):
         RunConfig.model_validate({"adapter": "lora", "modules_to_save": "wte"})
+    with pytest.raises(ValueError, match="all-but-experts; unknown: foo"):
+        RunConfig.model_validate({"adapter": "lora", "adapter_targets": "q_proj,foo"})
 
 
 PEFT_TABLE = [
