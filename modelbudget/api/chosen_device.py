@@ -42,8 +42,8 @@ class ChosenDevice(NamedTuple):
             whose = f"{file}: " if file is not None else ""
             raise InputError([f"{option} {self.name}: {whose}{error}"]) from None
 
-    def beside(self, model: ChosenModel, fields: Mapping[str, Any]) -> Accelerator:
-        """Return the accelerator, with parts of the model's file that are no language model on it.
+    def accelerator_with(self, model: ChosenModel, fields: Mapping[str, Any]) -> Accelerator:
+        """Return the accelerator on which a model's parts that are no language model take room.
 
         Their weights have the dtype of the run with these fields.
         """

@@ -148,7 +148,9 @@ def _cache_tokens(reading: Reading) -> Line:
         if keys is None:
             return reading.line(name, text, "read", n_bytes)
         difference, page = keys.n_bytes - n_bytes // 2, SGLANG_PAGE * each // 2
-        is_exact = -keys.rounding <= difference <= keys.rounding + page
+        if keys.rounding < difference <= keys.rounding + page:
+            return reading.line(name, text, "bounded", n_bytes)
+        is_exact = abs(difference) <= keys.rounding
         return reading.compared(name, text, is_exact, n_bytes, abs(difference))
     pages, room = _pages(context), context.of("cache room")
     if room is None:

@@ -151,7 +151,7 @@ def fit(
     from modelbudget.api.chosen_model import fields_of
 
     fields = fields_of(settings)
-    device = chosen.beside(model, fields)
+    device = chosen.accelerator_with(model, fields)
     fitting = _Fitting(model, device, chosen.margins_on(device), fields, chosen.devices, training)
     if why := fitting.not_solved(chosen.devices):
         return fitting.by_trace(why, predicted)

@@ -163,7 +163,7 @@ def trainer(
     elif name == "dpo" or device is None:
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
     given = {"implementation": OURS, **fields_of(settings)}
-    room = device and device.beside(model, fields_of(settings))
+    room = device and device.accelerator_with(model, fields_of(settings))
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     models = _Models(model, name, reference, reward, answer, engine)
     run = models.run_of(settings_on(room, model, given, training=True) if room else given)

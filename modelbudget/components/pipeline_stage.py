@@ -1,4 +1,4 @@
-"""One stage of a decoder's pipeline, from its own formulas, for `memory/pipeline_timelines.py`.
+"""One stage of a decoder's pipeline, from its own formulas, for `devices/pipeline_timelines.py`.
 
 Of each microbatch torch holds more than the same layers without a pipeline do: the output, until
 the end of its backward pass, and buffers of what is received, which stay.
