@@ -129,6 +129,19 @@ def test_rows_that_vllm_has_for_a_position(read_file, config, rows):
     assert read_file(whole).run.get("rope_rows", 1) == rows
 
 
+@pytest.mark.parametrize(
+    "rope",
+    ["linear", [1], 3, True, {"full_attention": 3}, {"full_attention": None},
+     *({"rope_type": "linear", "factor": factor} for factor in ("x", None, -4, 1e30))],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_a_scaling_that_is_none_has_one_row(read_file, key, rope):
+    """Each of them ended in a traceback of `--serve` and of `modelbudget config.json`."""
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], key: rope}
+    assert "rope_rows" not in read_file(TEXT | config).run
+
+
 def test_settings_of_the_whole_are_those_of_its_language_model(read_file):
     of_modules = {"modules_to_not_convert": ["visual", "lm_head"]}
     awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"} | of_modules
