@@ -36,11 +36,17 @@ def test_keys_that_mean_a_field_in_every_class_are_its_names():
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("gradient_accumulation_steps", "n_microbatch"), ("per_device_train_batch_size", "batch"),
-     ("cutoff_len", "length"), ("fsdp", "zero"), ("use_liger_kernel", "loss_kernel")],
+     ("cutoff_len", "length"), ("fsdp", "zero"), ("use_liger_kernel", "loss_kernel"),
+     ("max_length", "length"), ("max_seq_length", "length"), ("strategy", "zero"),
+     ("layers_to_transform", "trained_from_layer"), ("r", "adapter_rank"),
+     ("train_micro_batch_size_per_gpu", "batch"), ("accumulate_grad_batches", "n_microbatch"),
+     ("enable_activation_checkpointing", "recompute"), ("num_output_chunks", "loss_chunks"),
+     ("galore_rank", "optimizer_rank"), ("use_distributed_optimizer", "zero")],
 )  # fmt: skip
 def test_keys_of_trainers_are_names_of_settings(name, ours):
-    """Typed after --set, each had no suggestion, or fused, of other letters alone."""
-    assert did_you_mean(name, RunConfig.model_fields) == f"; did you mean {ours}?"
+    """Typed after --set, each had no suggestion, or one of a model's field or of other letters."""
+    fields = (*families()["decoder"].model_fields, *RunConfig.model_fields)
+    assert did_you_mean(name, fields) == f"; did you mean {ours}?"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,14 @@ def test_optimizers_of_trainer_are_ours(name, ours):
         ("bf16", "no setting: write autocast=bfloat16"),
         ("flash_attn", "unknown field; did you mean attention_kernel?"),
         ("deepspeed_stage", "unknown field; did you mean zero?"),
+        ("quantize_base", "no setting: write weights=bnb-4bit-double"),
+        ("use_galore", "no setting: write --optimizer galore"),
+        ("precompute_ref_log_probs", "no setting: write --reference none"),
+        ("vllm_gpu_memory_utilization", "no setting: write --engine-share"),
+        ("contiguous_gradients", "no setting: buffers of DeepSpeed are not described"),
+        ("per_device_eval_batch_size", "no setting: evaluation between steps is not described"),
+        ("liger_rms_norm", "no setting: of Liger's kernels that of head and loss is described"),
+        ("enable_activation_offloading", "no setting: of offload to the host"),
     ],
 )
 def test_names_of_trainers_without_a_setting_have_an_answer(name, answer):
