@@ -181,6 +181,7 @@ class ServedCache(Record):
     utilisation: Annotated[int, Field(ge=1, le=100)] = 92
     batched_tokens: Count = 8192
     sampled_requests: Count = 256
+    sampling_kernel: Literal["fused", "sort"] = "fused"
     shared_prefix: Size = 0
     served_adapters: Size = 0
     drafted_tokens: Size = 0

@@ -29,6 +29,7 @@ from modelbudget.predict.engine_weights import (
     totals,
     weight_bytes,
 )
+from modelbudget.predict.sampling import sampling_bytes
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.layers_by_cache import LayerCache
 
@@ -246,18 +247,10 @@ def _forward(a: Architecture, run: RunConfig) -> Term:
     except ValueError as error:
         return Term(name, of_samples, "bounded", f"{NOT_KNOWN}: {error}", of_samples)
     is_forward = most > of_samples
-    note = "our modules" if is_forward else f"sampling for {run.sampled_requests:,} requests"
+    by_sort = ", sorted by torch" * (run.sampling_kernel == "sort")
+    of_sampling = f"sampling for {run.sampled_requests:,} requests{by_sort}"
+    note = "our modules" if is_forward else of_sampling
     return Term(name, max(most, of_samples), "bounded", note, max(least, of_samples))
-
-
-def sampling_bytes(a: Any, run: RunConfig) -> int:
-    """Return the bytes of vLLM's sampling, which follows the forward pass when that has ended.
-
-    Of each request the logits of the whole vocabulary in the dtype and in float32, probabilities
-    and noise (v1/sample/sampler.py and, with Triton, ops/topk_topp_sampler.py). Versions that sort
-    logits in torch take more.
-    """
-    return (bytes_of(run.dtype) + 3 * 4) * run.sampled_requests * a.n_vocab
 
 
 def compute_buffer(a: Any, run: RunConfig) -> Term:

@@ -13,6 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.predict.engine_weights import rank_of
 from modelbudget.predict.prediction_or_reason import predicted
+from modelbudget.predict.sampling import sort_bytes
 from modelbudget.predict.serve import NOT_KNOWN, compute_buffer, forward_bytes
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192, "sampled_requests": 1}
@@ -324,17 +325,41 @@ def test_sampling_may_need_more_than_the_forward_pass_by_hand():
 
 
 @pytest.mark.parametrize(
+    ("n_row", "n_vocab", "printed"),
+    [(256, 131_072, 1280), (48, 32_768, 78.50), (4, 32_768, 6.79), (1, 32_768, 1.52)],
+)
+def test_what_torchs_sort_takes_is_what_vllm_measured(n_row, n_vocab, printed):
+    """MiB of its pull requests 32558 (1.25 GB), 33538 and 42191: of logits in float32, and of a
+    copy of them, which torch filters by top-k and top-p. Histograms of the sort are up to 0.5 MiB.
+    """
+    numbers = n_row * n_vocab
+    assert 0 <= printed - numbers * (2 * 4 + sort_bytes(n_row)) / 2**20 <= 0.5
+
+
+def test_sampling_by_a_sort_holds_logits_twice_by_hand():
+    model = mb.model("qwen-2.5-7b")
+    settings = {"length": 128, "batched_tokens": 64, "sampled_requests": 256}
+    (forward,) = (term for term in
+                  model.serve("h100", settings | {"sampling_kernel": "sort"}).of_device.terms
+                  if term.name.startswith("forward"))  # fmt: skip
+    assert forward.n_bytes == 256 * 152_064 * (2 + 4 + 4 + 8 + 8 + 4 + 8)
+    assert forward.note == "sampling for 256 requests, sorted by torch"
+
+
+@pytest.mark.parametrize(
     ("model", "device", "devices", "settings", "printed"),
     [("Qwen/Qwen3.5-0.8B", "h100", 1, {"utilisation": 92}, 67.08),
      ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "l40s", 2,
       {"utilisation": 95, "batched_tokens": 2048, "expert_parallel": 2}, 25.91),
      ("opt-2.7b", "23.5GiB", 4,
-      {"utilisation": 80, "batched_tokens": 2048, "dtype": "float16"}, 17.24)],
+      {"utilisation": 80, "batched_tokens": 2048, "dtype": "float16"}, 17.24),
+     ("ibm-granite/granite-4.0-micro", "l40s", 1,
+      {"utilisation": 90, "weights": "fp8-tensor", "sampling_kernel": "sort"}, 35.34)],
 )  # fmt: skip
 def test_room_for_the_cache_is_what_vllm_logs_but_for_the_reserve(
     model, device, devices, settings, printed
 ):
-    """GiB of three rows of tests/golden/server_logs.csv."""
+    """GiB of rows of tests/golden/server_logs.csv."""
     served = mb.model(model).serve(device, {"length": 2048} | settings, devices).of_device
     (reserve,) = (term.n_bytes for term in served.terms if term.name == "reserve")
     assert served.cache_bytes <= printed * 2**30 <= served.most_cache_bytes + reserve
