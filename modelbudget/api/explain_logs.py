@@ -17,6 +17,7 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
+    kernel_padding_bytes,
     rotary_bytes,
     scales_bytes,
     weight_bytes,
@@ -101,6 +102,7 @@ def _weights(reading: Reading) -> Line:
         parts.append(("further rows of it", (run.rope_rows - 1) * table))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
             context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
+    parts.append(("padding of experts for kernels", kernel_padding_bytes(a, run)))
     parts.append(("if norms of all heads are whole", whole_norm_bytes(a, run)))
     rounding = "rounding of torch's allocator", allocator_bytes(a, run)
     return reading.judged_within("weights", terms, parts, rounding)

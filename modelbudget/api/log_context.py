@@ -31,8 +31,9 @@ class LogContext:
             if name in self.log.settings:
                 of_log[name] = self.log.settings[name]
         base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
-        if "weights" in self.log.settings and "weights" not in base:
-            of_log["weights"] = self.log.settings["weights"]
+        weights = self.log.settings.get("weights") or model.base.released_weights
+        if weights and "weights" not in base:
+            of_log["weights"] = weights
         if "dtype" not in base:
             of_log["dtype"] = "bfloat16"
             self.asks_dtype = True

@@ -15,7 +15,7 @@ from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import ATTEND, PLAIN
 from modelbudget.components.multi_head import MultiHeadFields
-from modelbudget.components.weight_formats import converts, format_of
+from modelbudget.components.weight_formats import converts, format_of, matrix_bytes
 from modelbudget.memory.caching_allocator import layout
 from modelbudget.predict.prediction_or_reason import predicted
 
@@ -32,6 +32,13 @@ DIVIDED = (
 """Sizes of which each device has a part: columns of one matrix, rows of the next."""
 PACKED = {"query": "qkv", "key": "qkv", "value": "qkv", "gate": "gate_up", "up": "gate_up"}
 """Matrices that vLLM has as rows of one."""
+EXPERT_MULTIPLES = {"mxfp4": (64, 128)}
+"""Of formats of experts, multiples to which Triton's kernel in vLLM rounds the channels of an
+expert, and Marlin's, which rounds those of the model too (fused_moe/oracle/mxfp4.py).
+"""
+MODEL_MULTIPLE = 256
+DOWN = "down"
+"""The matrix of an expert whose inputs are its channels."""
 ALONE = {
     "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
@@ -79,8 +86,7 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
             divided = f"{tensor_parallel} devices do not divide it"
             raise ValueError(f"{name} = {n}: {divided}; {allowed}")
         shares[name] = max(n // tensor_parallel, 1)
-    rows = ceil_div(fields.n_vocab, fields.vocab_multiple) * fields.vocab_multiple
-    rows = ceil_div(rows, VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+    rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
     shares["n_vocab"] = ceil_div(rows, tensor_parallel)
     return a.model_copy(update=shares)
 
@@ -94,9 +100,48 @@ def weight_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes of a device's weights; the router is whole on each. Raises ValueError."""
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
     _check_groups(a, rank, run)
-    by_component = totals("parameter_bytes", rank, run.model_copy(update=ALONE))
+    stored = _with_padded_experts(rank, run)
+    by_component = totals("parameter_bytes", stored, run.model_copy(update=ALONE))
     copies = run.expert_parallel
     return sum(n * (copies if name.endswith("router") else 1) for name, n in by_component.items())
+
+
+def _expert_multiples(run: RunConfig) -> tuple[int, int]:
+    """Return the multiples of an expert's channels at the least and the most; 1 of most formats."""
+    word = run.weights if run.expert_weights == "weights" else run.expert_weights
+    return EXPERT_MULTIPLES.get(word, (1, 1)) if run.cache_layout == "paged" else (1, 1)
+
+
+def _with_padded_experts(rank: Any, run: RunConfig) -> Architecture:
+    """Return a device's share of a model with the channels that each expert has at the least."""
+    least, most = _expert_multiples(run)
+    return rank.model_copy(update={"d_expert": _rounded(rank.d_expert, least)} if most > 1 else {})
+
+
+def kernel_padding_bytes(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes by which Marlin pads experts besides `weight_bytes`, the most on Hopper.
+
+    Which kernel a device has is not known. Raises ValueError.
+    """
+    _, of_expert = _expert_multiples(run)
+    if of_expert == 1:
+        return 0
+    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    padded = 0
+    for matrix, n_layer in matrices_of(_with_padded_experts(rank, run)):
+        if not matrix.routed or not converts(run, matrix.routed, matrix.path):
+            continue
+        multiples = MODEL_MULTIPLE, of_expert
+        of_input, of_output = reversed(multiples) if matrix.name == DOWN else multiples
+        larger = matrix._replace(
+            d_in=_rounded(matrix.d_in, of_input), d_out=_rounded(matrix.d_out, of_output)
+        )
+        padded += n_layer * matrix.n * (matrix_bytes(larger, run) - matrix_bytes(matrix, run))
+    return padded
+
+
+def _rounded(n: int, multiple: int) -> int:
+    return ceil_div(n, multiple) * multiple
 
 
 def whole_norm_bytes(a: Any, run: RunConfig) -> int:

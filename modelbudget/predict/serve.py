@@ -22,6 +22,7 @@ from modelbudget.predict.engine_weights import (
     adapter_bytes,
     allocator_bytes,
     head_norm_bytes,
+    kernel_padding_bytes,
     largest_matrix,
     rank_of,
     rotary_bytes,
@@ -195,6 +196,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
     if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
         terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
+    if padding := kernel_padding_bytes(a, run):
+        terms.append(Term("padding of experts", padding, "bounded", "for vLLM's kernels", 0))
     if of_heads := head_norm_bytes(a, run):
         note = "heads gathered, as in vLLM's OLMo 2"
         terms.append(Term("norms over all heads", of_heads, "bounded", note, 0))

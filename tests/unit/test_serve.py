@@ -354,7 +354,9 @@ def test_sampling_by_a_sort_holds_logits_twice_by_hand():
      ("opt-2.7b", "23.5GiB", 4,
       {"utilisation": 80, "batched_tokens": 2048, "dtype": "float16"}, 17.24),
      ("ibm-granite/granite-4.0-micro", "l40s", 1,
-      {"utilisation": 90, "weights": "fp8-tensor", "sampling_kernel": "sort"}, 35.34)],
+      {"utilisation": 90, "weights": "fp8-tensor", "sampling_kernel": "sort"}, 35.34),
+     ("gpt-oss-120b", "h100", 1,
+      {"utilisation": 95, "batched_tokens": 1024, "sampling_kernel": "sort"}, 1.71)],
 )  # fmt: skip
 def test_room_for_the_cache_is_what_vllm_logs_but_for_the_reserve(
     model, device, devices, settings, printed
@@ -380,6 +382,23 @@ def test_models_whose_experts_were_released_in_4_bits_by_hand():
     assert whole / 8 < terms(served)["weights"] < 1.05 * whole / 8
     assert served.requests > 0
     assert "weights: int4-group, as released" in served.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("devices", "d_expert", "padded"), [(1, 2880, 2944), (2, 1472, 1536), (4, 768, 768)]
+)
+def test_kernels_of_vllm_pad_experts_by_hand(devices, d_expert, padded):
+    """gpt-oss 120B: 128 experts of 36 layers, three matrices of 2,880 × 2,880 numbers in 4 bits
+    with a scale for 32. Of a half and a quarter, 1,440 and 720 channels, Triton's have multiples of
+    64, and Marlin's of 128, and 3,072 in place of 2,880 of the model. 4 devices were refused.
+    """
+    served = mb.model("gpt-oss-120b").serve("h100", {"length": 128}, devices).of_device
+    (padding,) = (term for term in served.terms if term.name == "padding of experts")
+    more = 36 * 128 * 3 * (3072 * padded - 2880 * d_expert) * 17 // 32
+    biases = 36 * 128 * 4 * (2 * (padded - d_expert) + 3072 - 2880)
+    assert (padding.n_bytes, padding.least) == (more + biases, 0)
+    experts = 36 * 128 * (3 * 2880 * d_expert * 17 // 32 + 4 * (2 * d_expert + 2880))
+    assert experts < served.terms[0].n_bytes < experts + 4_400_000_000 // devices
 
 
 def test_torchs_allocator_rounds_weights_up_by_hand():
