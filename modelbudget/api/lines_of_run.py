@@ -27,6 +27,7 @@ from modelbudget.huggingface.peft_classes import peft_classes
 from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
+from modelbudget.predict.by_program import trained_parameters
 
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
@@ -83,7 +84,7 @@ def lines_of_run(
 ) -> Iterator[str]:
     """Yield what a reader must know of a run of our modules; `class_`: the model's class."""
     if "gradient_bytes" in breakdowns:
-        yield from _of_adapter(run, breakdowns)
+        yield from _of_adapter(a, run)
     yield from lines_of_adapted_matrices(a, run, class_)
     yield from lines_of_optimizer(run, breakdowns)
     if "flops_decode" in breakdowns:
@@ -104,15 +105,15 @@ def lines_of_run(
         yield from _of_weights(a, run, breakdowns, class_)
 
 
-def _of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> Iterator[str]:
-    """Say how many parameters of an adapter are trained."""
-    if run.adapter == "none" or run.modules_to_save != "none":
+def _of_adapter(a: Architecture, run: RunConfig) -> Iterator[str]:
+    """Say how many parameters are trained with an adapter."""
+    if run.adapter == "none":
         return
-    dtype = adapter_dtype_of(run)
-    where = " on each device" if is_sharded(run) else ""
+    has_others = run.trained != "default" or run.modules_to_save != "none"
+    in_dtype = "" if has_others else f" in {adapter_dtype_of(run)}"
     yield (
-        f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained"
-        f"{where} (adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})"
+        f"adapter {run.adapter}: {trained_parameters(a, run):,} parameters{in_dtype} are trained "
+        f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})"
     )
     if run.prepare_for_kbit_training:
         yield (

@@ -68,6 +68,12 @@ PLAIN = OF_WEIGHTS | {"autocast": "none", "zero": 0, "expert_kernel": "scattered
 """Settings on which no product depends: FLOPs are those of a run without them where a run with them
 has no program."""
 
+ON_ONE_DEVICE = {
+    "data_parallel": 1, "zero": 0, "gradient_buckets": "none", "pipeline_parallel": 1,
+    "pipeline_schedule": "none", "pipeline_rank": "first",
+}  # fmt: skip
+"""Settings of devices that divide or repeat a model with an adapter."""
+
 
 def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     """Return the terms of a quantity of one model; None if a part or setting has no program."""
@@ -144,6 +150,17 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
             raise
         of_plain = _read(use, run_program(use, a, run.model_copy(update=PLAIN)))
         return known | {name: of_plain[name] for name in OF_PRODUCTS if name in of_plain}
+
+
+@lru_cache(maxsize=64)
+def trained_parameters(a: Architecture, run: RunConfig) -> int:
+    """Count the parameters of a model, and of its adapter, that a run trains, on all devices.
+
+    Raises NoProgramError.
+    """
+    program, whole = type(a).program(), run.model_copy(update=ON_ONE_DEVICE)
+    step = _of_depth(lambda a: declared(program, a, whole), a, whole)
+    return sum(step.trained.values())
 
 
 @lru_cache(maxsize=64)

@@ -58,6 +58,7 @@ class TrainingStep(OfPhases):
     parameter_bytes: Counter[str] = field(default_factory=Counter)
     gradient_bytes: Counter[str] = field(default_factory=Counter)
     optimizer_bytes: Counter[str] = field(default_factory=Counter)
+    trained: Counter[str] = field(default_factory=Counter)
     saved: Counter[str] = field(default_factory=Counter)
     flops_forward: Counter[str] = field(default_factory=Counter)
     flops_backward: Counter[str] = field(default_factory=Counter)
@@ -151,13 +152,17 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
 
 
 def declared(program, a, run: RunConfig) -> TrainingStep:
-    """Return parameters, gradients and states of a program that is not run: each has a gradient."""
+    """Return parameters, gradients and states of a program that is not run: each has a gradient.
+
+    The numbers of trained parameters are known of this alone.
+    """
     check_devices(a, run)
     with running_on(tape_of(run)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
         optimizer = OptimizerStep(a, stored(run), trained, None)
         for p in trained:
+            step.trained[p.name] += p.numel() * p.storage.times
             p.grad = empty(p.shape, p.dtype)
         step.gradient_bytes = gradients_of(trained, accumulates=False)
         optimizer.run()

@@ -5,6 +5,7 @@ import pytest
 import modelbudget as mb
 from modelbudget.api.changes import StepOfModel, candidates, changes
 from modelbudget.api.chosen_device import ChosenDevice
+from modelbudget.api.command.budget_table import of_totals
 from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
 
@@ -254,3 +255,46 @@ def test_experts_that_a_format_leaves_out_are_named(run, dtype):
     predictions = mb.model("mixtral-8x7b").predictions(["parameter_bytes"], run)
     lines = [line for line in predictions.notes if "experts are in" in line]
     assert [f"experts are in {dtype}:" in line for line in lines] == [True] * (dtype is not None)
+
+
+SHOWN = ("parameters", "gradient_bytes", "peak_training_bytes")
+
+
+def test_totals_count_what_is_trained_with_an_adapter_and_next_to_it():
+    """The line of the adapter counted norms in the dtype as half, and none next to a copy."""
+    adapter = 32 * 2 * 8 * 2 * 4096
+    norms, head = 65 * 4096, 32_000 * 4096
+    of_query_and_value = {"adapter": "lora", "adapter_targets": "query value"}
+    for others, trained in [
+        ({}, adapter),
+        ({"trained": "norms"}, adapter + norms),
+        ({"modules_to_save": "head"}, adapter + head),
+        ({"zero": 3, "data_parallel": 2, "adapter_dtype": "dtype"}, adapter),
+    ]:
+        found = mb.model("llama-7b").predictions(SHOWN, of_query_and_value | others)
+        rows = dict(of_totals([found]).rows)
+        assert rows["Trained parameters"].endswith(f"({trained:,})")
+        assert any(f"adapter lora: {trained:,} parameters" in note for note in found.notes)
+    found = mb.model("llama-7b").predictions(SHOWN, {"trained": "norms"})
+    assert dict(of_totals([found]).rows)["Trained parameters"] == f"266K ({norms:,})"
+
+
+def test_totals_have_the_peak_of_each_phase():
+    """Half a peak was in no other line: casts of all gradients, and foreach's temporary numbers.
+
+    With a master copy 16 bytes a parameter are there when the backward pass ends, and 24 in the
+    step.
+    """
+    model, run = mb.model("llama-7b"), {"master_weights": True, "length": 1}
+    rows = dict(of_totals([model.predictions(SHOWN, run)]).rows)
+    n_parameters = model.parameters().total
+    peaks = [
+        int(rows[title].split("(")[1].strip(")").replace(",", "")) / n_parameters
+        for title in ("  in the forward and backward pass", "  in the optimizer's step")
+    ]
+    assert peaks == pytest.approx([16, 24], rel=0.001)
+    eight_bit = model.predictions(SHOWN, {"optimizer": "adamw-8bit"})  # of an unknown step
+    assert not any(title.startswith(" ") for title, _ in of_totals([eight_bit]).rows)
+    compared = of_totals([model.predictions(SHOWN, run), eight_bit])
+    (row,) = [row for row in compared.rows if row[0] == "  in the optimizer's step"]
+    assert row[1:] == (rows[row[0]], "")

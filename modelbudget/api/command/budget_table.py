@@ -1,5 +1,7 @@
 """Predicted quantities of models as tables, as plain values and in notes."""
 
+from itertools import chain
+
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
@@ -10,9 +12,17 @@ from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
 )
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import division
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
+from modelbudget.predict.by_program import trained_parameters
 from modelbudget.sweeps.fields_in_words import UNITS
+
+PHASES = {
+    "forward_backward": "  in the forward and backward pass",
+    "optimizer": "  in the optimizer's step",
+}
+"""The phases of training steps by the ends of their names, and the titles of their peaks."""
 
 
 def quantities(train: bool, inference: bool) -> list[str]:
@@ -77,11 +87,16 @@ def of_components(predicted: Predictions) -> Table:
 def of_totals(several: list[Predictions]) -> Table:
     """Return the totals of one model or of several, one column each."""
     wanted = {q for of_model in several for q in (*of_model.breakdowns, *of_model.missing)}
-    rows = [
-        (capitalized(UNITS[quantity]), *(_total(of_model, quantity) for of_model in several))
-        for quantity in QUANTITIES
-        if quantity in wanted
-    ]
+    rows = []
+    for quantity in QUANTITIES:
+        if quantity in wanted:
+            totals = (_total(of_model, quantity) for of_model in several)
+            parts = [_parts(of_model, quantity) for of_model in several]
+            rows.append((capitalized(UNITS[quantity]), *totals))
+            rows += [
+                (title, *(of_model.get(title, "") for of_model in parts))
+                for title in dict.fromkeys(chain.from_iterable(parts))
+            ]
     names = [predictions.model.label for predictions in several] if len(several) > 1 else ["value"]
     whose = ", ".join(dict.fromkeys(predictions.whose for predictions in several))
     is_shared = any(division(predictions.run) for predictions in several)
@@ -92,11 +107,32 @@ def of_totals(several: list[Predictions]) -> Table:
 def _total(predicted: Predictions, quantity: str) -> str:
     if quantity in predicted.missing:
         return "none"
-    value, source = predicted[quantity].total, predicted[quantity].source
+    how = "" if predicted[quantity].source == FORMULA else ", traced"
+    return _amount(predicted[quantity].total, quantity) + how
+
+
+def _parts(predicted: Predictions, quantity: str) -> dict[str, str]:
+    """Return what is shown below a total: the parameters that are trained, and peaks by phase."""
+    if quantity == "parameters" and "gradient_bytes" in predicted.breakdowns:
+        architecture, run = predicted.model.with_run(predicted.run)
+        if is_partial(run):
+            return {"Trained parameters": _amount(trained_parameters(architecture, run), quantity)}
+    if quantity == "peak_training_bytes" and quantity in predicted.breakdowns:
+        steps = [(part.name, part.value) for part in predicted[quantity].components]
+        peaks = {
+            title: max((value for name, value in steps if name.endswith(phase)), default=0)
+            for phase, title in PHASES.items()
+        }
+        if all(peaks.values()):
+            return {title: _amount(peak, quantity) for title, peak in peaks.items()}
+    return {}
+
+
+def _amount(value: int, quantity: str) -> str:
+    """Format a value for people, and exactly."""
     text = {"bytes": si_bytes, "FLOPs": si_flops}.get(UNITS[quantity].split()[0], short)
-    how = "" if source == FORMULA else ", traced"
     rounded, whole = text(value), count(value)
-    return f"{rounded if whole in rounded else f'{rounded} ({whole})'}{how}"
+    return rounded if whole in rounded else f"{rounded} ({whole})"
 
 
 def notes(*several: Predictions) -> list[str]:
