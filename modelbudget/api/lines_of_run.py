@@ -4,11 +4,15 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from modelbudget.api.breakdown import Breakdown
-from modelbudget.architecture.adapter_methods import OF_LAYERS, adapter_dtype_of, reaches_experts
+from modelbudget.architecture.adapter_methods import (
+    ALL_LINEAR,
+    OF_LAYERS,
+    adapter_dtype_of,
+    method_of,
+)
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.optimizers import ON_HOST, kernel_of, optimizer_named
-from modelbudget.architecture.run_adapter import ALL_BUT_EXPERTS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     gradient_number,
@@ -146,11 +150,22 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
             f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
             f'adapts as one: --set "{settings}"'
         )
-    has_stacks = _is_moe(a) and model_type not in of_peft.experts_reached
-    if has_stacks and reaches_experts(run):
+    given = run.adapter_targets.split()
+    targets = of_peft.targets_of(model_type, given)
+    if _is_moe(a) and method_of(run.adapter).of_experts and targets != given:
         yield (
-            f"adapter {run.adapter}: PEFT's all-linear reaches no stacked experts of {class_}: "
-            f"--set adapter_targets={ALL_BUT_EXPERTS}"
+            f"adapter {run.adapter}: of {class_} PEFT adapts other layers by these targets: "
+            f'--set "adapter_targets={" ".join(targets)}"'
+        )
+    if ALL_LINEAR in given and model_type in of_peft.routers_refused:
+        yield (
+            f"adapter {run.adapter}: PEFT's all-linear adapts the router of {class_}, too, whose "
+            'forward pass fails then; allowed there: exclude_modules=["router"]'
+        )
+    if ALL_LINEAR in given and model_type in of_peft.mixers_refused:
+        yield (
+            f"adapter {run.adapter}: PEFT refuses out_proj, and so all-linear, of {class_}; "
+            'allowed there: exclude_modules=["out_proj"]; these layers are counted here'
         )
 
 

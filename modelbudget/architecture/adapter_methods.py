@@ -11,6 +11,8 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
 Shapes = dict[str, list[str | int]]
+ALL_LINEAR, ALL_BUT_EXPERTS, EXPERTS, ROUTER = "all-linear", "all-but-experts", "experts", "router"
+"""Targets that are no names of linear layers."""
 
 
 class Method(Strict):
@@ -129,11 +131,14 @@ def why_not_run_of_experts(r, stack, is_stored: bool) -> str | None:
     )
 
 
+def targets_stack(r, target: str) -> bool:
+    """Whether stacked experts, or their router, are a target of a run's adapter."""
+    return r.adapter != "none" and bool({target, ALL_LINEAR} & {*r.adapter_targets.split()})
+
+
 def reaches_experts(r) -> bool:
     """Whether a run has an adapter of stacked experts, of which gate and up are one stack then."""
-    if r.adapter == "none" or "all-linear" not in r.adapter_targets.split():
-        return False
-    return method_of(r.adapter).of_experts
+    return targets_stack(r, EXPERTS) and method_of(r.adapter).of_experts
 
 
 def adapter_dtype_of(r) -> str:

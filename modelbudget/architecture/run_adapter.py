@@ -1,18 +1,26 @@
 """What a run trains: all parameters, some of them, or an adapter of frozen ones."""
 
+from collections.abc import Collection
 from typing import ClassVar, Literal
 
-from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, reaches_experts
+from modelbudget.architecture.adapter_methods import (
+    ALL_BUT_EXPERTS,
+    ALL_LINEAR,
+    EXPERTS,
+    OF_LAYERS,
+    OF_MODEL,
+    ROUTER,
+    reaches_experts,
+)
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.layer_pattern import names_among
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
 
-ALL_LINEAR, ALL_BUT_EXPERTS = "all-linear", "all-but-experts"
 TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
-    ALL_BUT_EXPERTS,
+    EXPERTS, ROUTER, ALL_BUT_EXPERTS,
 )  # fmt: skip
 NAMES_OF_CLASSES = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
@@ -20,8 +28,13 @@ NAMES_OF_CLASSES = {
     "embed_tokens": "embedding", "lm_head": "head",
 }  # fmt: skip
 """Modules of classes with the names of Llama or Phi 3, as in configs of PEFT."""
-OF_EXPERTS = ("gate", "up", "down", "gate_up")
+OF_MLP = ("gate", "up", "down", "gate_up")
 """Layers of an MLP that stacked experts have, too."""
+WITHOUT_QUERIES = (
+    "gated_deltanet", "lightning_attention", "mamba", "mamba2", "rg_lru", "selective_scan",
+    "short_convolution",
+)  # fmt: skip
+"""Mixers whose last layer is not that of attention: classes name it `out_proj` or `linear_out`."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
 SAVED = ("none", "embedding", "head", "norms")
@@ -83,11 +96,24 @@ def is_target(r, component: str, layer: int | None, has_experts: bool) -> bool:
     """
     if layer is not None and layer < r.trained_from_layer:
         return False
-    name, targets = component.rpartition(".")[2], {*r.adapter_targets.split()}
-    if {name, ALL_BUT_EXPERTS} & targets:
+    targets = r.adapter_targets.split()
+    if ALL_LINEAR in targets and has_experts and reaches_experts(r):
+        return not _is_of_mlp(component) or is_named(targets, component)
+    return ALL_LINEAR in targets or is_named(targets, component)
+
+
+def is_named(targets: Collection[str], component: str) -> bool:
+    """Whether targets other than all-linear name a linear layer, by its component."""
+    *parts, name = component.split(".")
+    if ALL_BUT_EXPERTS in targets:
         return True
-    of_mlp = name in OF_EXPERTS and is_part("mlp", component)
-    return ALL_LINEAR in targets and not (of_mlp and has_experts and reaches_experts(r))
+    if name == "output" and {*WITHOUT_QUERIES} & {*parts}:
+        return False
+    return name in targets and (name not in OF_MLP or _is_of_mlp(component))
+
+
+def _is_of_mlp(component: str) -> bool:
+    return component.rpartition(".")[2] in OF_MLP and is_part("mlp", component)
 
 
 def trains(r, component: str, layer: int | None, is_bias: bool) -> bool:

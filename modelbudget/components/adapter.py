@@ -12,10 +12,13 @@ from typing import Any
 
 from modelbudget.architecture import run_adapter
 from modelbudget.architecture.adapter_methods import (
+    EXPERTS,
     OF_MODEL,
+    ROUTER,
     adapter_dtype_of,
     method_of,
     settings_of,
+    targets_stack,
     why_not_of_experts,
     why_not_over_stored,
     why_not_run,
@@ -23,7 +26,6 @@ from modelbudget.architecture.adapter_methods import (
 )
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
-from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.components import adapter_products
 from modelbudget.operations.elementwise import add, dropout, mul, to
 from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
@@ -86,7 +88,7 @@ class Adapters:
     """What a run trains: tensors of a method around the layers that it names, parts of a model."""
 
     def __init__(self, r: Run):
-        self.r, self.targets = r, r.adapter_targets.split()
+        self.r = r
         self.method = None if r.adapter == "none" else method_of(r.adapter)
         self.dtype = adapter_dtype_of(r)
         self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
@@ -132,12 +134,10 @@ class Adapters:
     def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
         """Declare what stacked experts, or their router, get; gate and up are one stack of both."""
         layer = Active.tape.layer or 0
-        if (
-            self.method is None
-            or ALL_LINEAR not in self.targets
-            or layer < self.r.trained_from_layer
-        ):
+        target = ROUTER if name == "router" else EXPERTS
+        if not targets_stack(self.r, target) or layer < self.r.trained_from_layer:
             return None
+        assert self.method is not None
         if why := why_not_of_experts(self.r):
             raise NotComputedError(why)
         if not self.method.of_experts:

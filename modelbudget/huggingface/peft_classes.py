@@ -2,20 +2,38 @@
 
 from functools import cache
 
+from modelbudget.architecture.adapter_methods import ALL_BUT_EXPERTS, ALL_LINEAR, EXPERTS
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
+OF_EXPERTS = ("gate", "up", "down")
+"""Targets that PEFT moves to stacked experts which it reaches, if all of them are given."""
+
 
 class PeftClasses(Strict):
-    """Model types whose matrices PEFT adapts several in one, and those whose experts it reaches."""
+    """Model types of which PEFT adapts several matrices as one, or other layers than of ours."""
 
     packed: dict[str, list[str]]
     experts_reached: list[str]
+    all_linear: dict[str, list[str]]
+    routers_refused: list[str]
+    mixers_refused: list[str]
 
     def settings_of(self, model_type: str) -> dict[str, str]:
         """Return the settings with which our modules have the matrices of a class."""
         texts = (text for text, types in self.packed.items() if model_type in types)
         return dict(setting.split("=") for text in texts for setting in text.split(", "))
+
+    def targets_of(self, model_type: str, targets: list[str]) -> list[str]:
+        """Return the targets that PEFT has of a class with experts where `targets` are given."""
+        is_reached = model_type in self.experts_reached
+        if ALL_LINEAR in targets:
+            default = ALL_LINEAR if is_reached else ALL_BUT_EXPERTS
+            texts = (text for text, types in self.all_linear.items() if model_type in types)
+            return next(texts, default).split()
+        if is_reached and {*OF_EXPERTS} <= {*targets}:
+            return [*(name for name in targets if name not in OF_EXPERTS), EXPERTS]
+        return targets
 
 
 @cache

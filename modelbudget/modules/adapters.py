@@ -8,17 +8,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.adapter_methods import (
+    EXPERTS,
     OF_MODEL,
+    ROUTER,
     Method,
     adapter_dtype_of,
     method_of,
     settings_of,
+    targets_stack,
     why_not_of_experts,
     why_not_over_stored,
     why_not_run,
     why_not_run_of_experts,
 )  # fmt: skip
-from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, is_target, trains
+from modelbudget.architecture.run_adapter import copies, is_partial, is_target, trains
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules import adapter_products
@@ -162,7 +165,7 @@ def _adapt_model(model: nn.Module, run: RunConfig) -> None:
 
 
 def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
-    method, targets = method_of(run.adapter), run.adapter_targets.split()
+    method = method_of(run.adapter)
     has_experts = any(isinstance(part, MoE) for part in model.modules())
 
     def takes(path: str, part: nn.Module) -> bool:
@@ -171,13 +174,19 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         is_linear = isinstance(part, nn.Linear | Stored)
         return is_linear and is_target(run, path, layer_of(path), has_experts)
 
+    def has_stack(path: str, part: nn.Module) -> bool:
+        is_late = (layer_of(path) or 0) >= run.trained_from_layer
+        is_target = targets_stack(run, EXPERTS) or targets_stack(run, ROUTER)
+        return isinstance(part, MoE) and is_late and is_target
+
     layers: dict[str, Any] = {p: part for p, part in model.named_modules() if takes(p, part)}
-    if not layers:
+    stacks: dict[str, Any] = {p: part for p, part in model.named_modules() if has_stack(p, part)}
+    if not (layers or stacks):
         raise ValueError(f"adapter_targets = {run.adapter_targets!r}: no linear layer of that name")
     widths = {path: _widths(part) for path, part in layers.items()}
     values = settings_of(run) | {
-        "most_in": max(d_in for d_in, _ in widths.values()),
-        "most_out": max(d_out for _, d_out in widths.values()),
+        "most_in": max((d_in for d_in, _ in widths.values()), default=0),
+        "most_out": max((d_out for _, d_out in widths.values()), default=0),
     }
     adapted = []
     is_over_stored = any(isinstance(part, Stored) for part in layers.values())
@@ -197,13 +206,11 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         for adapter in adapted:
             adapter.shared[name] = model.get_parameter(name)
-    for path, part in model.named_modules():
-        is_late = (layer_of(path) or 0) >= run.trained_from_layer
-        if ALL_LINEAR in targets and is_late and isinstance(part, MoE):
-            if why := why_not_of_experts(run):
-                raise ValueError(why)
-            if method.of_experts:
-                _adapt_experts(part, run)
+    for moe in stacks.values():
+        if why := why_not_of_experts(run):
+            raise ValueError(why)
+        if method.of_experts:
+            _adapt_stacks(moe, run)
 
 
 def _widths(part: Any) -> tuple[int, int]:
@@ -215,14 +222,14 @@ def _refuse(why: str, *_: Any) -> None:
     raise ValueError(why)
 
 
-def _adapt_experts(moe: Any, run: RunConfig) -> None:
+def _adapt_stacks(moe: Any, run: RunConfig) -> None:
     """Add what PEFT adds to stacked experts and their router: gate and up are one stack there."""
-    name = "up" if moe.gate_up is None else "gate_up"
-    for part, parts in (
-        (moe.router, 1),
-        (getattr(moe, name), 1 + (name == "gate_up")),
-        (moe.down, 1),
-    ):
+    up, n_up = (moe.up, 1) if moe.gate_up is None else (moe.gate_up, 2)
+    for target, part, parts in (
+        (ROUTER, moe.router, 1), (EXPERTS, up, n_up), (EXPERTS, moe.down, 1)
+    ):  # fmt: skip
+        if not targets_stack(run, target):
+            continue
         is_stored = isinstance(part, Stored)
         *stack, d_out, d_in = part.shape if is_stored else part.weight.shape
         if why := why_not_run_of_experts(run, stack, is_stored):

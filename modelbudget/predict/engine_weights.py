@@ -8,7 +8,7 @@ from typing import Any
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_adapter import ALL_BUT_EXPERTS, ALL_LINEAR
+from modelbudget.architecture.run_adapter import ALL_LINEAR, is_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import FORMATS
@@ -243,7 +243,7 @@ def adapted_channels(
     return sum(
         of_target.get(matrix.name, n_layer) * matrix.n * (matrix.d_in + matrix.d_out)
         for matrix, n_layer in matrices_of(a)
-        if not matrix.routed and {ALL_LINEAR, ALL_BUT_EXPERTS, matrix.name} & {*targets}
+        if not matrix.routed and (ALL_LINEAR in targets or is_named(targets, matrix.path))
     )
 
 

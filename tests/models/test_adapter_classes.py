@@ -258,12 +258,20 @@ REACHED = {
 }  # fmt: skip
 """Classes whose stacked experts all-linear reaches, with dense layers or shared experts."""
 OTHERWISE = REACHED | {
+    "AfmoeForCausalLM": EXPERTS | {"moe_intermediate_size": 24, "num_dense_layers": 1},
     "BloomForCausalLM": {"n_layer": 2, "n_head": 4},
+    "DbrxForCausalLM": {
+        "d_model": 32, "n_layers": 2, "n_heads": 4,
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "FalconForCausalLM": {"new_decoder_architecture": False},
     "GPTNeoXForCausalLM": {},
     "Glm4ForCausalLM": {"head_dim": 8},
     "GptOssForCausalLM": EXPERTS | {"head_dim": 8},
+    "MoshiForCausalLM": {"ffn_dim": 40, "head_dim": 8},
     "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
+    "OpenAIGPTLMHeadModel": {"n_embd": 32, "n_layer": 2, "n_head": 4},
     "Phi3ForCausalLM": {},
     "Qwen2MoeForCausalLM": {
         "num_experts": 4,
@@ -271,8 +279,13 @@ OTHERWISE = REACHED | {
         "moe_intermediate_size": 24,
         "shared_expert_intermediate_size": 56,
     },
-}
-UNKNOWN_KEYS = {"FalconForCausalLM": ("intermediate_size", "num_key_value_heads")}
+}  # fmt: skip
+UNKNOWN_KEYS = {
+    "DbrxForCausalLM": ("hidden_size", "intermediate_size", "num_attention_heads",
+                        "num_hidden_layers", "num_key_value_heads"),
+    "FalconForCausalLM": ("intermediate_size", "num_key_value_heads"),
+    "MoshiForCausalLM": ("intermediate_size",),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -282,16 +295,53 @@ def test_settings_that_an_answer_names_count_what_peft_adapts(kind, tmp_path):
     keys = OF_CLASSES | OTHERWISE[kind]
     if kind in UNKNOWN_KEYS:
         keys = {name: value for name, value in keys.items() if name not in UNKNOWN_KEYS[kind]}
+    settings = compared_with_peft(tmp_path, kind, keys, "all-linear")
+    assert bool(settings) == (kind not in REACHED)
+
+
+HYBRIDS = {
+    "BambaForCausalLM": {
+        "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+    },
+    "JambaForCausalLM": {
+        "num_hidden_layers": 5, "num_experts": 4, "num_experts_per_tok": 2, "mamba_dt_rank": 4,
+    },
+    "RecurrentGemmaForCausalLM": {"num_hidden_layers": 3, "lru_width": 24, "head_dim": 8},
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "kind", [kind for kind in HYBRIDS | REACHED if kind != "MixtralForCausalLM"]
+)
+def test_seven_names_that_recipes_have_count_what_peft_adapts(kind, tmp_path):
+    """Mixers have other names for their last layers; gate, up and down may be stacked experts.
+
+    Those of Mixtral are w1, w3 and w2.
+    """
+    keys = OF_CLASSES | (HYBRIDS | REACHED)[kind]
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    settings = compared_with_peft(tmp_path, kind, keys, names)
+    assert bool(settings) == (kind in REACHED)
+
+
+def compared_with_peft(folder, kind, keys, targets) -> dict:
+    """Compare trained parameters of a class; return the settings that an answer names."""
     made = getattr(transformers, kind).config_class(**keys)
     made.architectures = [kind]
-    made.save_pretrained(tmp_path)
+    made.save_pretrained(folder)
     with torch.device("meta"):
         model = getattr(transformers, kind)(made)
-    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets))
     trained = sum(tensor.numel() for tensor in adapted.parameters() if tensor.requires_grad)
-    ours, run = mb.model(str(tmp_path)), {"adapter": "lora"}
+    given = targets if isinstance(targets, str) else " ".join(targets)
+    ours, run = mb.model(str(folder)), {"adapter": "lora", "adapter_targets": given}
     lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
-    for quoted, one in re.findall(r'--set (?:"([^"]*)"|(\S+))', lines):
-        run |= dict(setting.split("=") for setting in (quoted or one).split(", "))
+    settings = dict(
+        setting.split("=")
+        for quoted in re.findall(r'--set "([^"]*)"', lines)
+        for setting in quoted.split(", ")
+    )
+    run |= settings
     assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * trained
-    assert (len(run) > 1) == (kind not in REACHED)
+    return settings

@@ -46,7 +46,8 @@ def with_adapters(draw) -> tuple[Decoder, RunConfig]:
         "adapter_rank": draw(st.integers(1, 8)),
         "adapter_block": draw(st.sampled_from([2, 4, 8])),
         "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
-        "adapter_dropout": draw(st.booleans()) and not ("moe" in a.mlps and "all" in targets),
+        "adapter_dropout": draw(st.booleans())
+        and not ("moe" in a.mlps and {"all-linear", "experts", "router"} & {*targets.split()}),
     }
     return a, run.model_copy(update=adapter | gpu | ALONE)
 
