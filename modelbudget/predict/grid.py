@@ -389,10 +389,10 @@ class Grid:
             chosen[axis] = self.axes[axis][index]
         return dict(reversed(chosen.items()))
 
-    def formulas(self, namespace, values: dict, quantities: Sequence[str]) -> list[tuple]:
+    def formulas(self, namespace, values: dict, quantities: Sequence[str]) -> dict[str, tuple]:
         """Return the terms of each quantity and where they hold, in one reading of the fields."""
         a, r = (namespace(schema, values) for schema in (self.base.family, RunConfig))
-        return [formula(self.base.family, quantity, a, r) for quantity in quantities]
+        return {quantity: formula(self.base.family, quantity, a, r) for quantity in quantities}
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
         """Yield all fields for each choice of categorical fields; varying numbers as bounds."""

@@ -32,9 +32,9 @@ def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
 
 def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple]:
     """Yield each quantity that `expand.check_totals` compares with the largest integer."""
-    quantities = list(dict.fromkeys(["parameter_bytes", *grid.sweep.measure.quantities]))
+    quantities = ["parameter_bytes", *grid.sweep.measure.quantities]
     formulas = grid.formulas(namespace, values, quantities)
-    return ((quantity, *formula) for quantity, formula in zip(quantities, formulas, strict=True))
+    return ((quantity, *formula) for quantity, formula in formulas.items())
 
 
 def _add_overflows(grid: Grid, mistakes: Mistakes) -> None:

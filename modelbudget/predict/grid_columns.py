@@ -46,9 +46,7 @@ def totals(
     `values`: every field in these rows; `within`: how the names of components begin that count.
     """
     formulas = []
-    for quantity, (terms, holds) in zip(
-        quantities, grid.formulas(namespace, values, quantities), strict=True
-    ):
+    for quantity, (terms, holds) in grid.formulas(namespace, values, quantities).items():
         inside = {name: term for name, term in terms.items() if name.startswith(within)}
         formulas.append((of_model(quantity, inside), holds))
     return columns(grid, chunk, values, formulas)

@@ -293,7 +293,7 @@ def groups(grid: Grid, devices: Sequence[int]) -> Iterator[Group]:
 def _check_size(grid: Grid, fields: dict[str, Any]) -> None:
     """Raise ValueError if the devices that share the first layout need more than MOST_BYTES."""
     first = {n: v[0] if isinstance(v, pl.Series) else v for n, v in fields.items()}
-    ((terms, _),) = grid.formulas(lambda _, values: SimpleNamespace(**values), first, [PEAK])
+    terms, _ = grid.formulas(lambda _, values: SimpleNamespace(**values), first, [PEAK])[PEAK]
     replicas = 1 if first["zero"] else first["data_parallel"]
     n_bytes = of_model(PEAK, terms) * math.prod(first[name] for name in MESH) // replicas
     if n_bytes > MOST_BYTES:

@@ -99,9 +99,7 @@ def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
         quantity
         for grid in grids
         for values in grid.bounds()
-        for quantity, (_, holds) in zip(
-            quantities, grid.formulas(intervals.namespace, values, quantities), strict=True
-        )
+        for quantity, (_, holds) in grid.formulas(intervals.namespace, values, quantities).items()
         if intervals.most(holds)
     }
     return without_program([name for name in quantities if name not in covered], grids)
@@ -131,9 +129,8 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
 def rows_of(grid: Grid, groups: list[str], chunk: Chunk) -> pl.DataFrame:
     """Return base, axes and predictions in the rows of a chunk."""
     values, wanted, formulas = grid.values(chunk), grid.sweep.measure.quantities, {}
-    for quantity, (terms, holds) in zip(
-        wanted, grid.formulas(grid_columns.namespace, values, wanted), strict=True
-    ):
+    of_row = grid.formulas(grid_columns.namespace, values, wanted)
+    for quantity, (terms, holds) in of_row.items():
         formulas[quantity] = of_model(quantity, terms), holds
         if quantity == "parameters":
             sums = by_group(terms)
@@ -164,7 +161,7 @@ def groups_of(predicted: Predicted) -> list[str]:
         group
         for grid in predicted.grids
         for values in grid.bounds()
-        for terms, _ in grid.formulas(intervals.namespace, values, ["parameters"])
+        for terms, _ in grid.formulas(intervals.namespace, values, ["parameters"]).values()
         for group, value in by_group(terms).items()
         if intervals.most(value)
     }
