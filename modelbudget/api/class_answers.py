@@ -17,7 +17,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.components import components_of_class
 from modelbudget.huggingface.known_difference import KnownDifference, known_difference
-from modelbudget.measurement.reference.class_run import LIMIT, class_run
+from modelbudget.measurement.reference.class_run import LIMIT, ClassRun, class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
@@ -273,10 +273,10 @@ def _traced(
 
         outcome = measure_models([(of_class.architecture, run)], quantities)[0]
     else:
-        from modelbudget.measurement.reference.class_trace import Wanted, trace_all
+        from modelbudget.measurement.reference.class_trace import begin_traces
 
-        wanted = Wanted(of_class.class_name, of_class.config, [(run, frozenset(quantities))])
-        outcome = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
+        wanted = ClassRun(of_class.class_name, of_class.config, run, frozenset(quantities))
+        (outcome,) = begin_traces([wanted], 1, TIMEOUT_S, 0)()
         if isinstance(outcome, Failure):
             return {}, dict.fromkeys(
                 quantities, f"{of_class.class_name} was not traced: {for_readers(outcome.reason)}"

@@ -26,7 +26,7 @@ from modelbudget.measurement.reference.cached_classes import (
     traced_table,
     witness_table,
 )
-from modelbudget.measurement.reference.class_run import class_run, whole_class
+from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.expand import Point
@@ -310,13 +310,13 @@ def _count(point: ClassOfPoint) -> Witness:
 
 
 def _trace(point: ClassOfPoint, settings: Measure) -> pl.DataFrame:
-    from modelbudget.measurement.reference.class_trace import Wanted, trace_all
+    from modelbudget.measurement.reference.class_trace import begin_traces
 
     name, quantities = point.class_name, settings.of_reference()
     try:
-        runs = [(class_run(name, point.run), quantities)]
-        wanted = Wanted(name, point.keys_of_config(), runs)
+        run = class_run(name, point.run)
+        wanted = ClassRun(name, point.keys_of_config(), run, quantities)
     except ValueError as error:
         return refused_table(name, dict.fromkeys(sorted(quantities), str(error)))
-    ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
+    (outcome,) = begin_traces([wanted], 1, settings.timeout_s, 0)()
     return traced_table(name, quantities, outcome)

@@ -24,7 +24,8 @@ from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.measurement.reference.class_counts import witnesses
-from modelbudget.measurement.reference.class_trace import Wanted, trace_all
+from modelbudget.measurement.reference.class_run import ClassRun
+from modelbudget.measurement.reference.class_trace import begin_traces
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
@@ -147,27 +148,24 @@ def traced(bases: list[Base], configs: dict[str, dict]) -> Iterator[Vector]:
         frozenset(q for q, (_, run) in QUANTITIES.items() if run is INFERENCE),
     ]
     wanted = [
-        Wanted(
-            str(base.transformers),
-            keys_of(configs[base.name]),
-            list(zip(runs, of_run, strict=True)),
-        )
+        (base, ClassRun(str(base.transformers), keys_of(configs[base.name]), run, quantities))
         for base in bases
+        for run, quantities in zip(runs, of_run, strict=True)
     ]
-    for base, outcomes in zip(bases, trace_all(wanted, 1, 600, 0), strict=True):
-        for outcome in outcomes:
-            if isinstance(outcome, Failure):
-                print(f"{base.name}: {outcome.reason}")
-                continue
-            for quantity, why in outcome.missing.items():
-                print(f"{base.name}: {quantity}: {why}")
-            source = f"{outcome.class_name}, traced on {outcome.method} with {outcome.replaced}"
-            for quantity, parts in sorted(outcome.values.items()):
-                unit, run = QUANTITIES[quantity]
-                values = [value for phase, value in parts.items() if phase != "setup"]
-                value = max(values) if quantity.startswith("peak") else sum(values)
-                yield vector(f"{base.name}-{quantity}", base, quantity, value, unit, run=run,
-                             witness=[{"how": "trace", "source": source}])  # fmt: skip
+    outcomes = begin_traces([of_class for _, of_class in wanted], 1, 600, 0)()
+    for (base, _), outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            print(f"{base.name}: {outcome.reason}")
+            continue
+        for quantity, why in outcome.missing.items():
+            print(f"{base.name}: {quantity}: {why}")
+        source = f"{outcome.class_name}, traced on {outcome.method} with {outcome.replaced}"
+        for quantity, parts in sorted(outcome.values.items()):
+            unit, run = QUANTITIES[quantity]
+            values = [value for phase, value in parts.items() if phase != "setup"]
+            value = max(values) if quantity.startswith("peak") else sum(values)
+            yield vector(f"{base.name}-{quantity}", base, quantity, value, unit, run=run,
+                         witness=[{"how": "trace", "source": source}])  # fmt: skip
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -45,7 +45,7 @@ def result(sweep, tmp_path):
 def traced(expanded, tmp_path) -> SweepResult:
     points, measure = points_table(expanded.points), expanded.sweep.measure
     needed = cached_classes.needed(classes_of(points), measure)
-    cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
+    cached_classes.begin_new(needed.runs, [measure], 1, tmp_path)()
     traces = cached_classes.reference_table(needed, {}, tmp_path)
     found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
     predicted = predict(points, measure.quantities)

@@ -33,7 +33,7 @@ def traced(sweep, tmp_path):
     expanded = sweep(SWEEP)
     points, measure = points_table(expanded.points), expanded.sweep.measure
     needed = cached_classes.needed(classes_of(points), measure)
-    failed = cached_classes.trace_new(needed.runs, [measure], 1, tmp_path)
+    failed = cached_classes.begin_new(needed.runs, [measure], 1, tmp_path)()
     assert not failed
     return points, measure, needed, cached_classes.reference_table(needed, failed, tmp_path)
 
@@ -55,8 +55,8 @@ def joined(traced, sweep):
 
 def test_a_second_run_traces_nothing(traced, tmp_path, monkeypatch):
     _, measure, needed, table = traced
-    monkeypatch.setattr(class_trace, "trace_all", None)
-    assert cached_classes.trace_new(needed.runs, [measure], 1, tmp_path) == {}
+    monkeypatch.setattr(class_trace, "begin_traces", None)
+    assert cached_classes.begin_new(needed.runs, [measure], 1, tmp_path)() == {}
     assert cached_classes.reference_table(needed, {}, tmp_path).equals(table)
 
 
@@ -76,12 +76,12 @@ def test_a_process_that_dies_is_a_failure_that_is_tried_again(traced, tmp_path, 
     monkeypatch.setattr(class_trace, "_trace", lambda *_: os._exit(3))
     needed = cached_classes.needed(classes_of(points), measure)
     folder = tmp_path / "empty"
-    failed = cached_classes.trace_new(needed.runs, [measure], 1, folder)
+    failed = cached_classes.begin_new(needed.runs, [measure], 1, folder)()
     assert failed.keys() == needed.runs.keys()
     found = cached_classes.reference_table(needed, failed, folder)
     assert "its process ended with exit status 3" in set(found["refusal"])
     monkeypatch.undo()
-    assert cached_classes.trace_new(needed.runs, [measure], 1, folder) == {}
+    assert cached_classes.begin_new(needed.runs, [measure], 1, folder)() == {}
     assert cached_classes.reference_table(needed, {}, folder).equals(table)
 
 
@@ -138,11 +138,12 @@ def test_longer_sequences_are_not_tried_after_too_many_operations(monkeypatch):
     tried = []
     trace = class_trace._trace
     monkeypatch.setattr(
-        class_trace, "_trace", lambda w, run, q, n: tried.append(q) or trace(w, run, q, n)
+        class_trace, "_trace", lambda one, n: tried.append(one.quantities) or trace(one, n)
     )
     quantities = frozenset({"cache_bytes", "parameters"})
-    runs = [(RunConfig(length=length), quantities) for length in (8, 400, 800)]
-    found = class_trace._trace_runs(class_trace.Wanted("MambaForCausalLM", config, runs), 0)
+    lengths = [RunConfig(length=length) for length in (8, 400, 800)]
+    runs = [cached_classes.ClassRun("MambaForCausalLM", config, run, quantities) for run in lengths]
+    found = class_trace._trace_runs(runs, 0)
     assert tried == [quantities, quantities, {"parameters"}]
     assert "cache_bytes" in found[0].values
     for one in found[1:]:

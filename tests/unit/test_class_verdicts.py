@@ -9,10 +9,10 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.measurement.reference.cached_classes import (
+    begin_new,
     count_all,
     needed,
     reference_table,
-    trace_new,
 )
 from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.predict.predict import predict
@@ -60,7 +60,7 @@ def two(sweep, tmp_path):
     expanded = sweep(SWEEP)
     measure = expanded.sweep.measure
     wanted = needed(classes_of(points_table(expanded.points)), measure)
-    failed = trace_new(wanted.runs, [measure], 1, tmp_path)
+    failed = begin_new(wanted.runs, [measure], 1, tmp_path)()
     return expanded, reference_table(wanted, failed, tmp_path)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +18,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
 from modelbudget.common.fingerprint import measured_by
 from modelbudget.common.workers import Failure, for_readers
-from modelbudget.measurement.reference.class_run import class_run, whole_class
+from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
 from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:
@@ -74,15 +73,6 @@ def refused_table(class_name: str, reasons: Mapping[str, str]) -> pl.DataFrame:
 log = logging.getLogger(__name__)
 
 
-class ClassRun(NamedTuple):
-    """One class in one run, with the quantities to trace."""
-
-    class_name: str
-    config: dict[str, Any]
-    run: RunConfig
-    quantities: frozenset[str]
-
-
 class Needed(NamedTuple):
     """What the points of a sweep need of classes.
 
@@ -123,52 +113,36 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
     return Needed(runs, _keys(keys), pl.concat(refused))
 
 
-def trace_new(
-    runs: Mapping[str, ClassRun], settings: Sequence[Measure], n_workers: int, folder: Path
-) -> dict[str, str]:
-    """Trace what is not in the cache, and add it; return the reasons of failures by key.
-
-    A class that refuses a run is in the cache, with its reason. Processes that crash or exceed
-    their time or memory are failures, which the next call tries again.
-    """
-    return begin_new(runs, settings, n_workers, folder)()
-
-
 def begin_new(
     runs: Mapping[str, ClassRun], settings: Sequence[Measure], n_workers: int, folder: Path
 ) -> Callable[[], dict[str, str]]:
-    """Begin to trace as `trace_new` does, in other processes; return what waits for the reasons."""
+    """Begin to trace what is not in the cache, in other processes; return what waits for them.
+
+    This adds the traces to the cache, and returns the reasons of failures by key. A class that
+    refuses a run is in the cache, with its reason. Processes that crash or exceed their time or
+    memory are failures, which the next call tries again.
+    """
     missing = store.missing(folder, runs)
     if not missing:
         return dict
     from modelbudget.measurement.process.device import room
-    from modelbudget.measurement.reference.class_trace import OBJECTS_BYTES, Wanted, begin_traces
+    from modelbudget.measurement.reference.class_trace import OBJECTS_BYTES, begin_traces
 
-    groups = _by_class(missing)
-    wanted = [
-        Wanted(
-            missing[keys[0]].class_name,
-            missing[keys[0]].config,
-            [(missing[key].run, missing[key].quantities) for key in keys],
-        )
-        for keys in groups
-    ]
     timeout_s = max(of_sweep.timeout_s for of_sweep in settings)
     rooms = [room(of_sweep) for of_sweep in settings]
     n_workers = min(n_workers, rooms[0].free // OBJECTS_BYTES)
-    traces = begin_traces(wanted, n_workers, timeout_s, min(of_sweep.cpu for of_sweep in rooms))
+    cpu_bytes = min(of_sweep.cpu for of_sweep in rooms)
+    traces = begin_traces(list(missing.values()), n_workers, timeout_s, cpu_bytes)
 
     def finished() -> dict[str, str]:
         tables, failed = [], {}
-        for keys, outcomes in zip(groups, traces(), strict=True):
-            for key, outcome in zip(keys, outcomes, strict=True):
-                if isinstance(outcome, Failure):
-                    failed[key] = outcome.reason
-                    log.error("not traced: %s: %s", missing[key], outcome.reason)
-                else:
-                    run_of_class = missing[key]
-                    table = traced_table(run_of_class.class_name, run_of_class.quantities, outcome)
-                    tables.append(table.with_columns(key=pl.lit(key)))
+        for (key, of_class), outcome in zip(missing.items(), traces(), strict=True):
+            if isinstance(outcome, Failure):
+                failed[key] = outcome.reason
+                log.error("not traced: %s: %s", of_class, outcome.reason)
+            else:
+                table = traced_table(of_class.class_name, of_class.quantities, outcome)
+                tables.append(table.with_columns(key=pl.lit(key)))
         if tables:
             store.save(folder, pl.concat(tables))
         return failed
@@ -196,7 +170,7 @@ def traces_of(
     """
     wanted = needed(classes, settings)
     untried = {key: run for key, run in wanted.runs.items() if key not in failed}
-    reasons = {**failed, **trace_new(untried, [settings], n_workers, folder)}
+    reasons = {**failed, **begin_new(untried, [settings], n_workers, folder)()}
     is_failed = bool(reasons.keys() & wanted.runs.keys())
     return Traces(reference_table(wanted, reasons, folder), is_failed)
 
@@ -263,16 +237,6 @@ def _count_new(
     is_failed = pl.Series([witness.failed for witness in counted_classes], dtype=pl.Boolean)
     store.save(folder, counted.filter(~is_failed))
     return counted.filter(is_failed)
-
-
-def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
-    """Group keys by class and config, in ascending length."""
-
-    def place(key: str) -> str:
-        return f"{runs[key].class_name} {runs[key].config}"
-
-    ordered = sorted(runs, key=lambda key: (place(key), runs[key].run.length))
-    return [list(keys) for _, keys in groupby(ordered, place)]
 
 
 def _keys(rows: Iterable[tuple[str, str, str]]) -> pl.DataFrame:

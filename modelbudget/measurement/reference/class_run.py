@@ -1,5 +1,7 @@
 """Run settings that affect a class of `transformers`. Imports no torch."""
 
+from typing import Any, NamedTuple
+
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 
@@ -14,6 +16,15 @@ OF_CODE = (
 """Settings of our own modules; a class computes as its code says."""
 LIMIT = 100_000
 """Operations of one phase of a trace. A step of 128 layers has fewer, a loop over tokens more."""
+
+
+class ClassRun(NamedTuple):
+    """One class in one run, with the quantities to trace."""
+
+    class_name: str
+    config: dict[str, Any]
+    run: RunConfig
+    quantities: frozenset[str]
 
 
 def class_run(class_name: str, run: RunConfig) -> RunConfig:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 from torch import nn
@@ -18,7 +19,7 @@ from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.process.device import use_one_core
-from modelbudget.measurement.reference.class_run import LIMIT
+from modelbudget.measurement.reference.class_run import LIMIT, ClassRun
 from modelbudget.measurement.step.transformers_step import REPLACED
 from modelbudget.measurement.trace.module_trace import TooManyOperationsError, import_compiler
 from modelbudget.modules.initialise import uninitialised
@@ -95,63 +96,62 @@ OBJECTS_BYTES = 2**32
 """Bytes that a process may take in addition to the tensors of a CPU."""
 
 
-class Wanted(NamedTuple):
-    """One class in several runs, shortest sequence first, with the quantities of each."""
-
-    class_name: str
-    config: dict[str, Any]
-    runs: list[tuple[RunConfig, frozenset[str]]]
-
-
-def trace_all(
-    wanted: Sequence[Wanted], n_workers: int, timeout_s: float, cpu_bytes: int
-) -> list[list[Traced | Failure]]:
-    """Trace each class in each of its runs; results are in the order of the runs.
-
-    Runs with `backend: cpu` whose tensors fit `cpu_bytes` are repeated on the CPU. If a process
-    crashes or takes longer than `timeout_s`, each run of its class is repeated alone.
-    """
-    return begin_traces(wanted, n_workers, timeout_s, cpu_bytes)()
-
-
 def begin_traces(
-    wanted: Sequence[Wanted], n_workers: int, timeout_s: float, cpu_bytes: int
-) -> Callable[[], list[list[Traced | Failure]]]:
-    """Begin to trace as `trace_all` does, in other processes; return what waits for the results.
+    runs: Sequence[ClassRun], n_workers: int, timeout_s: float, cpu_bytes: int
+) -> Callable[[], list[Traced | Failure]]:
+    """Begin to trace classes in other processes; return what waits for the traces, in this order.
 
-    These processes import transformers, while this one does something else.
+    These processes import transformers, while this one does something else. One traces all runs of
+    a class, those with `backend: cpu` whose tensors fit `cpu_bytes` again on the CPU. If it crashes
+    or takes longer than `timeout_s`, each of these runs is repeated alone.
     """
     import_compiler()  # before they are forked
     bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
     work = partial(_trace_runs, cpu_bytes=cpu_bytes)
 
-    def started(tasks: Sequence[Wanted]) -> Iterator[tuple[int, Any]]:
+    def started(groups: Sequence[list[int]]) -> Iterator[tuple[int, Any]]:
+        tasks = [[runs[i] for i in group] for group in groups]
         workers = max(1, min(n_workers, os.cpu_count() or 1, len(tasks)))
         return spread(work, tasks, workers, timeout_s, bound)
 
-    outcomes = started(wanted)
+    groups = _by_class(runs)
+    outcomes = started(groups)
 
-    def finished() -> list[list[Traced | Failure]]:
-        traces = dict(progress(outcomes, len(wanted)))
-        failed = [i for i, outcome in traces.items() if isinstance(outcome, Failure)]
-        alone = [wanted[i]._replace(runs=[run]) for i in failed for run in wanted[i].runs]
-        repeated = dict(progress(started(alone), len(alone))) if alone else {}
-        results = iter(repeated[i] for i in range(len(alone)))
-        for i in failed:
-            each = [next(results) for _ in wanted[i].runs]
-            traces[i] = [class_ if isinstance(class_, Failure) else class_[0] for class_ in each]
-        return [traces[i] for i in range(len(wanted))]
+    def finished() -> list[Traced | Failure]:
+        traces: dict[int, Traced | Failure] = {}
+        alone: list[list[int]] = []
+        for number, outcome in progress(outcomes, len(groups)):
+            if isinstance(outcome, Failure):
+                alone += [[i] for i in groups[number]]
+            else:
+                traces |= zip(groups[number], outcome, strict=True)
+        if alone:
+            for number, outcome in progress(started(alone), len(alone)):
+                (i,) = alone[number]
+                traces[i] = outcome if isinstance(outcome, Failure) else outcome[0]
+        return [traces[i] for i in range(len(runs))]
 
     return finished
 
 
-def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
+def _by_class(runs: Sequence[ClassRun]) -> list[list[int]]:
+    """Group the numbers of runs by class and config, in ascending length."""
+
+    def place(i: int) -> str:
+        return f"{runs[i].class_name} {runs[i].config}"
+
+    ordered = sorted(range(len(runs)), key=lambda i: (place(i), runs[i].run.length))
+    return [list(numbers) for _, numbers in groupby(ordered, place)]
+
+
+def _trace_runs(runs: list[ClassRun], cpu_bytes: int) -> list[Traced]:
     """Trace a class in all its runs. If one has too many operations, so have longer sequences."""
     use_one_core()
     traces: list[Traced] = []
     too_many: dict[str, str] = {}
-    for run, quantities in wanted.runs:
-        traced = _trace(wanted, run, quantities - too_many.keys(), cpu_bytes)
+    for of_class in runs:
+        quantities = of_class.quantities
+        traced = _trace(of_class._replace(quantities=quantities - too_many.keys()), cpu_bytes)
         lost = {quantity: too_many[quantity] for quantity in quantities & too_many.keys()}
         traces.append(traced._replace(missing=traced.missing | lost))
         loops = TooManyOperationsError.__name__
@@ -159,17 +159,19 @@ def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
     return traces
 
 
-def _trace(wanted: Wanted, run: RunConfig, quantities: frozenset[str], cpu_bytes: int) -> Traced:
+def _trace(of_class: ClassRun, cpu_bytes: int) -> Traced:
     """Trace a class in a run on meta, or on a CPU if that is the backend and there is room."""
-    class_name, config = wanted.class_name, wanted.config
+    quantities = of_class.quantities
     try:
         with uninitialised():
-            traced = trace_class(class_name, config, run, quantities, limit=LIMIT)
+            traced = trace_class(*of_class, limit=LIMIT)
         needed = [peak for name, values in traced.values.items() if name.startswith("peak")
                   for peak in values.values()]  # fmt: skip
-        if run.backend == "cpu" and needed and max(needed) <= cpu_bytes:
-            cpu = trace_class(class_name, config, run, quantities - traced.missing.keys(), "cpu")
+        if of_class.run.backend == "cpu" and needed and max(needed) <= cpu_bytes:
+            on_cpu = of_class._replace(quantities=quantities - traced.missing.keys())
+            cpu = trace_class(*on_cpu, "cpu")
             return cpu._replace(missing=traced.missing | cpu.missing)
     except ValueError as error:
-        return Traced(class_name, None, None, "meta", {}, dict.fromkeys(quantities, str(error)))
+        refused_all = dict.fromkeys(quantities, str(error))
+        return Traced(of_class.class_name, None, None, "meta", {}, refused_all)
     return traced
