@@ -8,7 +8,7 @@ from pathlib import Path
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
-from modelbudget.predict.layouts import of_sweep
+from modelbudget.predict.layout_search import of_sweep
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 from modelbudget.sweeps.sweep_json import check_planned

@@ -16,7 +16,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.predict.fitting_layouts import numbers_of_devices, pareto, smallest
 from modelbudget.predict.largest_that_fits import needed
-from modelbudget.predict.layouts import LAYOUT, layouts
+from modelbudget.predict.layout_search import LAYOUT, layouts
 from modelbudget.sweeps.derive import resolved
 
 BASE, MOST, ROOM = "llama-3-70b", 1024, 80 * 10**9

@@ -23,8 +23,8 @@ OF_EACH = 4
 class Layouts(NamedTuple):
     """All layouts of `devices`, and of the powers of two below, that model and run allow.
 
-    `table`: one row for each, the simplest first, with the columns of `predict.layouts`, fits (at
-    least tightly), grade (as of `Fit`) and margin (bytes that are left). A batch is that of one
+    `table`: one row for each, the simplest first, with the columns of `predict.layout_search`, fits
+    (at least tightly), grade (as of `Fit`) and margin (bytes that are left). A batch is that of one
     data-parallel replica.
     """
 
@@ -43,9 +43,7 @@ class Layouts(NamedTuple):
     @property
     def smallest(self) -> int | None:
         """The smallest number of devices with a layout that fits, if tightly; None if none does."""
-        from modelbudget.predict.fitting_layouts import smallest
-
-        return smallest(self.table, self.accelerator.bytes)
+        return min(self.fewest.values(), default=None)
 
     @property
     def fewest(self) -> dict[Grade, int]:
@@ -70,7 +68,7 @@ class Layouts(NamedTuple):
         microbatches that need least.
         """
         from modelbudget.predict.fitting_layouts import largest
-        from modelbudget.predict.layouts import MESH, SOLVED
+        from modelbudget.predict.layout_search import MESH, SOLVED
 
         with_margins = self.of_all.filter(grade="fits")
         fitting = self.of_all.filter("fits") if with_margins.is_empty() else with_margins
@@ -90,7 +88,7 @@ class Layouts(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each layout; those that are offered have their largest sizes."""
-        from modelbudget.predict.layouts import LAYOUT, SOLVED
+        from modelbudget.predict.layout_search import LAYOUT, SOLVED
 
         names, sizes = ("devices", *LAYOUT), [f"largest_{field}" for field in SOLVED]
         solved = {tuple(row[x] for x in names): row for row in self.offered}
@@ -114,7 +112,7 @@ def layouts(
     import polars as pl
 
     from modelbudget.predict.fitting_layouts import grade, numbers_of_devices
-    from modelbudget.predict.layouts import layouts
+    from modelbudget.predict.layout_search import layouts
 
     try:
         table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))
@@ -131,7 +129,7 @@ def layouts(
 
 def _is_compared(model: ChosenModel, chosen: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether a layout is of our modules, or was compared with the class that the run names."""
-    from modelbudget.predict.layouts import LAYOUT, PEAK
+    from modelbudget.predict.layout_search import LAYOUT, PEAK
 
     if {**model.chosen, **chosen}.get("implementation") != TRANSFORMERS:
         return True

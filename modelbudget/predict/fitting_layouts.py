@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.catalogue.named_models import Base
 from modelbudget.predict.largest_that_fits import Model, Solution, at, needed, solve
-from modelbudget.predict.layouts import LAYOUT, RANK, RANKS
+from modelbudget.predict.layout_search import LAYOUT, RANK, RANKS
 from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.sweep_file import Value
 

@@ -63,7 +63,9 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
                     _check_devices(checked, devices)
                 sweeps.append(_planned(checked))
                 if checked.sweep.layouts:
-                    _check_layouts(checked)
+                    from modelbudget.predict import layout_search
+
+                    layout_search.check(checked)
     if not sweeps and not mistakes:
         mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
     if here:
@@ -188,12 +190,6 @@ def _planned(checked: CheckedSweep):
 
         return planned(checked)
     return expanded(checked)
-
-
-def _check_layouts(checked: CheckedSweep) -> None:
-    from modelbudget.predict import layouts
-
-    layouts.check(checked)
 
 
 def check_models(catalogue: Catalogue) -> None:

@@ -20,7 +20,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel import rank as distributed
 from modelbudget.measurement.trace.backend import kernels
 from modelbudget.modules.initialise import initialise
-from modelbudget.predict.layouts import LAYOUT, layouts
+from modelbudget.predict.layout_search import LAYOUT, layouts
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 

@@ -16,7 +16,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict.fitting_layouts import numbers_of_devices, pareto, smallest
-from modelbudget.predict.layouts import LAYOUT, check, divisors, layouts, of_sweep
+from modelbudget.predict.layout_search import LAYOUT, check, divisors, layouts, of_sweep
 from modelbudget.predict.prediction_or_reason import NO_FORMULA
 from modelbudget.report.fit_tables import layouts_section
 from modelbudget.sweeps.expand import expanded
@@ -52,7 +52,10 @@ def test_a_layout_without_a_closed_formula_has_the_peak_of_its_program():
 
 def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model, monkeypatch):
     """One by one, through the records: each combination is allowed or refused."""
-    n_run = "modelbudget.predict.layouts.FEW_RUNS", "modelbudget.predict.layouts.MOST_RUNS"
+    n_run = (
+        "modelbudget.predict.layout_search.FEW_RUNS",
+        "modelbudget.predict.layout_search.MOST_RUNS",
+    )
     found = layouts(model.base, model.chosen | {"context_parallel": 1}, DEVICES)
     for name in n_run:
         monkeypatch.setattr(name, 10_000)
@@ -101,7 +104,7 @@ def test_the_second_stage_holds_most_between_the_ends(model):
 
 def test_layouts_that_are_not_computed_are_counted_apart(model, monkeypatch, capsys):
     """Only this sees a search that knows no layout, and says that none fits."""
-    monkeypatch.setattr("modelbudget.predict.layouts.MOST_RUNS", 0)
+    monkeypatch.setattr("modelbudget.predict.layout_search.MOST_RUNS", 0)
     stages = {"pipeline_schedule": "interleaved_1f1b", "pipeline_parallel": 2, "virtual_stages": 2}
     found = model.fit("h100-80gb", stages, devices=2).layouts
     n = found.of_all.height
@@ -131,7 +134,7 @@ def test_stages_with_an_adapter_are_among_those_found(model, monkeypatch):
     chosen = {"adapter": "lora", "adapter_dtype": "dtype", "length": 4}
     found = layouts(model.base, model.chosen | chosen, [2])
     for name in ("FEW_RUNS", "MOST_RUNS"):
-        monkeypatch.setattr(f"modelbudget.predict.layouts.{name}", 10_000)
+        monkeypatch.setattr(f"modelbudget.predict.layout_search.{name}", 10_000)
     every = layouts(model.base, model.chosen | chosen, [2])
     assert every["bytes"].null_count() == 0 < found["bytes"].null_count()
     assert every["bytes"].min() == found["bytes"].min()
