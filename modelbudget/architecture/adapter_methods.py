@@ -86,6 +86,11 @@ def why_not_run(r) -> str | None:
     return f"adapter: {r.adapter}: only its parameters are known"
 
 
+def why_not_of_model(r) -> str:
+    """Return why a family that is no decoder has no virtual tokens."""
+    return f"adapter: {r.adapter}: its virtual tokens are known of decoders alone"
+
+
 def why_not_over_stored(r) -> str | None:
     """Return why a run cannot be computed around quantised layers; None if it can."""
     forward, bitsandbytes = method_of(r.adapter).forward, r.weights.startswith("bnb-")

@@ -20,14 +20,21 @@ from modelbudget.architecture.run_rules import rules
 TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
+    "input", "selection", "step", "receptance",
     EXPERTS, ROUTER, ALL_BUT_EXPERTS,
 )  # fmt: skip
 NAMES_OF_CLASSES = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
     "up_proj": "up", "down_proj": "down", "qkv_proj": "query_key_value", "gate_up_proj": "gate_up",
     "embed_tokens": "embedding", "lm_head": "head",
+    "q": "query", "k": "key", "v": "value", "o": "output", "wi_0": "gate", "wi_1": "up", "wi": "up",
+    "wo": "down", "fc1": "up", "fc2": "down",
+    "in_proj": "input", "x_proj": "selection", "dt_proj": "step",
 }  # fmt: skip
-"""Modules of classes with the names of Llama or Phi 3, as in configs of PEFT."""
+"""Modules of classes with the names of Llama, Phi 3, T5, BART or Mamba, as in configs of PEFT.
+
+Not `out_proj`, which is the last layer of attention in some and of another mixer in others.
+"""
 OF_MLP = ("gate", "up", "down", "gate_up")
 """Layers of an MLP that stacked experts have, too."""
 WITHOUT_QUERIES = (
@@ -43,6 +50,8 @@ OF_ADAPTER = (
     "adapter_dtype", "adapter_dropout",
 )  # fmt: skip
 """Fields that say nothing of a run without an adapter; rank and targets do of served ones."""
+OF_FROZEN = ("adapter", "trained", "trained_from_layer")
+"""Switches of a run of families whose programs say what is frozen."""
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 

@@ -20,10 +20,12 @@ from modelbudget.architecture.adapter_methods import (
     settings_of,
     targets_stack,
     why_not_of_experts,
+    why_not_of_model,
     why_not_over_stored,
     why_not_run,
     why_not_run_of_experts,
 )
+from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.components import adapter_products
@@ -99,8 +101,13 @@ class Adapters:
 
     def begin(self, a: Fields) -> None:
         """Count the layers with experts, before parts are made."""
-        n_layer = instances(a.mlps, a.n_layer - a.n_dense_layer) if hasattr(a, "mlps") else {}
-        self.model_has_experts = n_layer.get("moe", 0) > 0
+        if hasattr(a, "mlps"):
+            has_stacks = hasattr(a, "n_encoder_layer")
+            n_layer = (
+                highest(a.n_encoder_layer, a.n_decoder_layer) if has_stacks
+                else a.n_layer - a.n_dense_layer
+            )  # fmt: skip
+            self.model_has_experts = instances(a.mlps, n_layer).get("moe", 0) > 0
 
     def trains(self, component: str, is_bias: bool) -> bool:
         return run_adapter.trains(self.r, component, Active.tape.layer, is_bias)
@@ -165,9 +172,11 @@ class Adapters:
         for name in self.method.shared:
             self.shared[name] = self._declare(name, self.sizes, is_trained=False)
         if self.r.adapter in OF_MODEL:
+            names = ("d_model", "d_emb", "n_layer", "n_kv_head", "d_head")
+            if not all(hasattr(a, name) for name in (*names, "mixers")):
+                raise NotComputedError(why_not_of_model(self.r))
             if {"mla"} & {*a.mixers.split()} and self.r.adapter == "prefix":
                 raise NotComputedError("adapter: prefix: of latent attention")
-            names = ("d_model", "d_emb", "n_layer", "n_kv_head", "d_head")
             sizes = self.sizes | {name: getattr(a, name) for name in names}
             sizes["n_layer"] += sum(times - 1 for times in Active.tape.times.values())
             if why := self.method.why_not(sizes):

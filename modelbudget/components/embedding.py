@@ -190,9 +190,7 @@ def program(a: Fields, r: Run):
             return add(bias, causal_bias(length, x.dtype, n_key=n_key))
         return None
 
-    # A tied head keeps the frozen table, if a copy of it is trained.
-    token = token_table.weight
-    forward.token, forward.bias = Active.tape.originals.get(token.name, token), bias
+    forward.token, forward.bias = token_table.weight, bias
     return forward
 
 
@@ -249,6 +247,8 @@ def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
         product = stored_product(weight_format, weight)
     else:
         has_copy = a.tied and adapter is not None and adapter.copies("head")
+        # A tied head keeps the frozen table, if a copy of it is trained.
+        token = Active.tape.originals.get(token.name, token) if a.tied else token
         weight = token if a.tied else parameter("weight", *shape, dtype=dtype)
         if has_copy:
             weight = parameter("weight", *shape, is_adapter=True, dtype=dtype)

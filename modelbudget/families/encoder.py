@@ -6,6 +6,7 @@ from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields
@@ -31,7 +32,7 @@ class Encoder(
     """
 
     reads_all_at_once: ClassVar[bool] = True
-    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute",)
+    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute", *OF_FROZEN)
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     n_layer: Depth

@@ -52,7 +52,12 @@ class EncoderDecoder(
     final_norm: bool = False
 
     has_cache: ClassVar[bool] = True
-    switches_of_run: ClassVar[tuple[str, ...]] = ("recompute", "target_length")
+    switches_of_run: ClassVar[tuple[str, ...]] = (
+        "recompute",
+        "target_length",
+        "adapter",
+        "trained",
+    )
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     constraints: ClassVar[tuple[Check, ...]] = (*constraints_of("mlps", feed_forward()),)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, layer, norm
 from modelbudget.components.attention.attention_fields import AttentionFields
@@ -25,6 +26,7 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
 
+    switches_of_run: ClassVar[tuple[str, ...]] = OF_FROZEN
     has_cache: ClassVar[bool] = True
     LOOPS_OVER_TOKENS: ClassVar[bool] = True
 

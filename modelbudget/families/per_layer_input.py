@@ -9,6 +9,7 @@ from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
+from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import (
     altup,
@@ -78,6 +79,7 @@ class PerLayerInput(
     that has the same mixer.
     """
 
+    switches_of_run: ClassVar[tuple[str, ...]] = OF_FROZEN
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, norm, rwkv_mixers
 from modelbudget.components.contract import Values
@@ -19,6 +20,7 @@ from modelbudget.operations.part import make_part
 class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
+    switches_of_run: ClassVar[tuple[str, ...]] = OF_FROZEN
     has_cache: ClassVar[bool] = True
     LOOPS_OVER_TOKENS: ClassVar[bool] = True
 

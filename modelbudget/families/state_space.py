@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mamba2_block, mamba_block, norm
 from modelbudget.components.contract import Values
@@ -20,7 +21,7 @@ from modelbudget.operations.part import make_part
 class _StateSpace(NormFields, HeadFields, VocabularyFields):
     """Every layer is a norm and a mixer; there is no attention and no MLP."""
 
-    switches_of_run: ClassVar[tuple[str, ...]] = ("state_dtype",)
+    switches_of_run: ClassVar[tuple[str, ...]] = ("state_dtype", *OF_FROZEN)
     has_cache: ClassVar[bool] = True
     LOOPS_OVER_TOKENS: ClassVar[bool] = True
     mixer: ClassVar[ModuleType]

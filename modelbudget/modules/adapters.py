@@ -1,5 +1,6 @@
 """Adapters around linear layers, with the operations of PEFT's, and parts that are trained."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from modelbudget.architecture.adapter_methods import (
     settings_of,
     targets_stack,
     why_not_of_experts,
+    why_not_of_model,
     why_not_over_stored,
     why_not_run,
     why_not_run_of_experts,
@@ -25,6 +27,7 @@ from modelbudget.architecture.run_adapter import copies, is_partial, is_target, 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules import adapter_products
+from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
@@ -115,8 +118,9 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
 
 
 def layer_of(path: str) -> int | None:
-    """Return the number of the layer of a path: of layer.3.mlp.up.weight 3."""
-    return next((int(name) for name in path.split(".") if name.isdecimal()), None)
+    """Return the number of the layer of a path: of layer.3.mlp.up.weight 3, of mtp.0 none."""
+    number = re.search(r"(?:^|\.)layer\.(\d+)", path)
+    return int(number[1]) if number else None
 
 
 def _copy(model: nn.Module, run: RunConfig) -> None:
@@ -145,6 +149,8 @@ def _copy(model: nn.Module, run: RunConfig) -> None:
 def _adapt_model(model: nn.Module, run: RunConfig) -> None:
     method = method_of(run.adapter)
     decoder: Any = model
+    if not isinstance(model, DecoderModel):
+        raise ValueError(why_not_of_model(run))
     n_layer, d_emb = len(decoder.layer), decoder.embedding.token.weight.shape[1]
     projection = decoder.embedding.projection
     d_model = d_emb if projection is None else _widths(projection)[1]

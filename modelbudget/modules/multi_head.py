@@ -24,7 +24,8 @@ class MultiHead(nn.Module):
         self.key = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias and a.key_bias)
         self.value = nn.Linear(a.d_model, a.n_head * a.d_value, bias=bias)
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=bias)
-        self.n_head, self.d_head, self.rotary = a.n_head, a.d_head, rotary
+        self.n_head, self.d_head, self.d_value = a.n_head, a.d_head, a.d_value
+        self.rotary = rotary
         self.scale = a.d_head**-0.5 if scaled else 1.0
 
     def forward(self, x, source=None, causal=False, mask=None):
@@ -61,7 +62,7 @@ class CachedMultiHead(MultiHead):
     """Tokens that a cache keeps; 0: as many as it is made for."""
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
-        widths = [(self.n_head, self.d_head), (self.n_head, self.value.out_features // self.n_head)]
+        widths = [(self.n_head, self.d_head), (self.n_head, self.d_value)]
         return Cache(widths, batch, self.n_kept or length, like)
 
     def forward(self, x, source=None, causal=False, mask=None):

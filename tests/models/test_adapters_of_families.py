@@ -1,0 +1,105 @@
+"""Adapters of families that are not decoders: programs against traces, counts against PEFT."""
+
+import peft
+import pytest
+import torch
+from helpers.other_families import READ_TOKENS, trained
+from helpers.tiers import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_adapters import METHODS, adapters, check_step
+from test_per_layer_input import KINDS, SIZES
+
+import modelbudget as mb
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.per_layer_input import PerLayerInput
+from modelbudget.huggingface.offline import transformers
+
+OF_ONE_BLOCK = ("c3a", "oft")
+"""Methods whose products of one block torch computes as others, in layers of few channels."""
+
+
+@pytest.mark.parametrize(
+    "family", [family for family in READ_TOKENS if "adapter" in family.switches_of_run]
+)
+@settings(max_examples=examples(10), deadline=None)
+@given(st.data())
+def test_every_allocation_of_another_family_is_the_traces(family, data):
+    """Catches a tied head that reads the copy of a table, and a stack with experts at one end."""
+    a, run = data.draw(trained(family))
+    methods = [name for name in METHODS if name not in OF_ONE_BLOCK]
+    check_step(a, run.model_copy(update=data.draw(adapters(a, run, methods))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=examples(4), deadline=None)
+@given(st.data())
+def test_every_allocation_with_inputs_of_each_layer_is_the_traces(kind, data):
+    a, run = PerLayerInput(**SIZES | KINDS[kind]), RunConfig(batch=2, length=9, dtype="bfloat16")
+    check_step(a, run.model_copy(update=data.draw(adapters(a, run))))
+
+
+SMALL = {
+    "vocab_size": 32, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "pad_token_id": 0,
+}  # fmt: skip
+STACKS = {
+    "vocab_size": 32, "d_model": 32, "pad_token_id": 0, "decoder_start_token_id": 0,
+    "encoder_layers": 2, "encoder_ffn_dim": 40, "encoder_attention_heads": 4,
+    "decoder_layers": 3, "decoder_ffn_dim": 40, "decoder_attention_heads": 4,
+}  # fmt: skip
+T5 = {
+    "vocab_size": 32, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+GEMMA = SMALL | {
+    "num_key_value_heads": 2, "head_dim": 8, "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 32, "num_kv_shared_layers": 0,
+    "layer_types": ["sliding_attention", "full_attention"],
+}  # fmt: skip
+MAMBA = {"vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 2}
+QUERY_VALUE = ["q_proj", "v_proj"]
+CLASSES = {
+    # Class: its config, and targets that its users give PEFT, mostly PEFT's own defaults.
+    "BertForMaskedLM": (SMALL, ["query", "value"]),
+    "RobertaForMaskedLM": (SMALL, ["query", "value"]),
+    "XLMRobertaForMaskedLM": (SMALL, ["query", "key", "value"]),
+    "ElectraForMaskedLM": (SMALL, ["query", "value"]),
+    "T5ForConditionalGeneration": (T5, ["q", "v"]),
+    "MT5ForConditionalGeneration": (T5, ["q", "k", "v", "o", "wi_0", "wi_1", "wo"]),
+    "BartForConditionalGeneration": (STACKS, QUERY_VALUE),
+    "MarianMTModel": (STACKS, ["q_proj", "k_proj", "v_proj", "fc1", "fc2"]),
+    "MambaForCausalLM": (MAMBA, ["in_proj", "x_proj", "dt_proj"]),
+    "Mamba2ForCausalLM": (
+        MAMBA | {"num_heads": 8, "head_dim": 8, "n_groups": 2, "state_size": 8}, ["in_proj"]
+    ),
+    "RwkvForCausalLM": (
+        MAMBA | {"attention_hidden_size": 32, "intermediate_size": 64},
+        ["key", "value", "receptance", "output"],
+    ),
+    "Gemma3nForCausalLM": (
+        GEMMA | {"laurel_rank": 4, "activation_sparsity_pattern": [0.0, 0.0]}, QUERY_VALUE
+    ),
+    "Gemma4ForCausalLM": (GEMMA | {"global_head_dim": 16}, QUERY_VALUE),
+}  # fmt: skip
+NOT_ALL_LINEAR = ("MambaForCausalLM", "Mamba2ForCausalLM")
+"""Classes of which PEFT refuses out_proj (tuners/tuners_utils.py)."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", CLASSES)
+def test_peft_trains_as_many_parameters_of_the_class(kind, tmp_path):
+    """By PEFT's names of targets, and by all-linear."""
+    keys, names = CLASSES[kind]
+    made = getattr(transformers, kind).config_class(**keys)
+    made.architectures = [kind]
+    made.save_pretrained(tmp_path)
+    ours = mb.model(str(tmp_path))
+    for targets in [names] if kind in NOT_ALL_LINEAR else [names, "all-linear"]:
+        with torch.device("meta"):
+            model = getattr(transformers, kind)(made)
+        model = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets))
+        n_trained = sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad)
+        given = targets if targets == "all-linear" else " ".join(targets)
+        run = {"adapter": "lora", "adapter_targets": given}
+        assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * n_trained
