@@ -147,7 +147,7 @@ class HowComputed(Record):
     activation_kernel: Literal["fused", "written_out", "written_out_factored", "fused_gate"] = (
         "fused"
     )
-    projections: Literal["separate", "packed", "copied", "sliced"] = "separate"
+    projections: Literal["separate", "packed", "copied", "sliced", "gated_query"] = "separate"
     gate_and_up: Literal["separate", "packed"] = "separate"
     expert_kernel: Literal["scattered", "gathered"] = "scattered"
     rope_tables: Literal["layer", "model", "complex"] = "layer"

@@ -3,6 +3,7 @@
 Everything here iterates over the parts that a model's patterns name (`contract.py`).
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import create_model
@@ -13,7 +14,7 @@ from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.terms import Term, Terms, join, merged, part
 from modelbudget.components import contract, norm
-from modelbudget.components.attention.attention_fields import PACKED, AttentionFields
+from modelbudget.components.attention.attention_fields import GATED_QUERY, PACKED, AttentionFields
 from modelbudget.components.contract import Part, Values, tensors_of
 from modelbudget.components.feed_forward import feed_forward, mlp, moe
 from modelbudget.components.feed_forward.mlp import MLPFields
@@ -127,21 +128,22 @@ def in_layers(a: Fields, values: dict[str, Values], one_norm=0, second_norm=None
     return terms | part("layer", shared_norm(a, one_norm), a.n_layer)
 
 
-def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the packed matrices by component: the name of each, and its projections."""
-    joined = {}
-    if r.projections != "separate":
-        joined["attention"] = "query_key_value", PACKED
+def joins(r: Run) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the packed matrices: the component, the name of the matrix in it, its projections."""
+    if r.projections == "gated_query":
+        yield "attention", "query", GATED_QUERY
+    elif r.projections != "separate":
+        yield "attention", "query_key_value", PACKED
     if mlp.is_packed(r):
-        joined["mlp"] = "gate_up", ("gate", "up")
+        yield "mlp", "gate_up", ("gate", "up")
+        yield "moe", "shared.gate_up", ("shared.gate", "shared.up")
     if moe.is_packed(r):
-        joined["moe"] = "gate_up", ("gate", "up")
-    return joined
+        yield "moe", "gate_up", ("gate", "up")
 
 
 def packed(r: Run, terms: Terms) -> Terms:
     """Return the terms with packed projections as one term."""
-    for component, (name, projections) in joins(r).items():
+    for component, name, projections in joins(r):
         names = [f"layer.{component}.{projection}" for projection in projections]
         of_parts = [terms[path] for path in names if path in terms]
         if of_parts:
@@ -163,7 +165,9 @@ def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
     """Return the matrices of a part, those that are one in this run as one."""
     component = component_name(name)
     of_part = [m._replace(part=component) for m in all_parts()[name].matrices(a)]
-    for joined, names in filter(None, [joins(r).get(component)]):
+    for place, joined, names in joins(r):
+        if place != component:
+            continue
         parts = [matrix for matrix in of_part if matrix.name in names]
         rows = sum(matrix.d_out * positive(matrix.n) for matrix in parts)
         of_part = [matrix for matrix in of_part if matrix.name not in names]

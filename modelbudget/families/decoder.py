@@ -135,7 +135,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
-        if layer.joins(r) and quantity != "cache_bytes":
+        if [*layer.joins(r)] and quantity != "cache_bytes":
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = 1

@@ -269,10 +269,14 @@ OTHERWISE = REACHED | {
     "GPTNeoXForCausalLM": {},
     "Glm4ForCausalLM": {"head_dim": 8},
     "GptOssForCausalLM": EXPERTS | {"head_dim": 8},
+    "GraniteMoeSharedForCausalLM": {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 56,
+    },
     "MoshiForCausalLM": {"ffn_dim": 40, "head_dim": 8},
     "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
     "OpenAIGPTLMHeadModel": {"n_embd": 32, "n_layer": 2, "n_head": 4},
     "Phi3ForCausalLM": {},
+    "Qwen3_5ForCausalLM": {"num_hidden_layers": 4, "head_dim": 8},
     "Qwen2MoeForCausalLM": {
         "num_experts": 4,
         "num_experts_per_tok": 2,

@@ -81,6 +81,23 @@ def test_a_checkpoint_keeps_sums_over_devices(name, sequence):
     assert not first_difference(allocations(a, run), traced_of_rank(a, run))
 
 
+@pytest.mark.parametrize(
+    ("fields", "setting"),
+    [
+        ({"attention_gate": True}, {"projections": "gated_query"}),
+        (
+            {"mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 16},
+            {"gate_and_up": "packed"},
+        ),
+    ],
+    ids=["gated queries", "shared experts"],
+)
+def test_a_device_has_rows_of_each_part_of_a_packed_matrix(fields, setting):
+    a = Decoder(**SMALL | SHAPES["Llama"] | fields)
+    run = RunConfig(batch=2, length=8, tensor_parallel=2, **setting)
+    assert not first_difference(allocations(a, run), traced_of_rank(a, run))
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=SLOW) for n in range(6, 60))])
 def test_random_shares_by_program(seed):
     """Norms of heads, sinks, gates, experts with shards, shifted labels, and all of it at once."""

@@ -80,8 +80,23 @@ def with_a_mask_of_fused_kernels(a, run):
     return fields, setting | {"dtype": dtype, "length": 5 + run.length, "loss_chunks": 1}
 
 
+def with_gated_queries(a, run):
+    mixers = words(a.mixers, mla="attention", channel_rnn="attention")
+    fields = {"attention_gate": True, "gate_per_head": a.tied, "mixers": mixers}
+    return fields, {"projections": "gated_query"}
+
+
+def with_packed_shared_experts(a, run):
+    sizes = {"n_expert": 4, "n_expert_per_token": 2, "d_expert": 6, "d_shared": 5}
+    fields = {"mlps": "moe mlp", "gated": True, "shared_gate": a.tied, "inner_norm": False}
+    kernels = {"gate_and_up": "packed", "activation_kernel": "fused"}
+    return fields | sizes, kernels
+
+
 CHANGES = [
     with_complex_rope,
+    with_gated_queries,
+    with_packed_shared_experts,
     with_xielu,
     with_further_tokens,
     with_fused_gradients,
@@ -108,6 +123,7 @@ def test_every_allocation_of_a_program_is_the_traces(change, drawn):
         ({"position": "rotary"}, {"rope_tables": "complex", "dtype": "bfloat16"}),
         ({"activation": "xielu"}, {}),
         ({"n_mtp_layer": 2, "position": "rotary"}, {}),
+        ({"attention_gate": True, "qk_norm": "shared"}, {"projections": "gated_query"}),
         ({"norm": "rmsnorm"}, CPU | {"attention_kernel": "flash"}),
         ({"norm": "rmsnorm"}, CPU | MATH | {"dropout": True}),
     ],

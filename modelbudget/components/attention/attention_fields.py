@@ -26,7 +26,8 @@ class AttentionFields(NormFields):
 
 
 PACKED = ("query", "key", "value")
-"""Components that are one with `projections: packed`."""
+GATED_QUERY = ("query", "gate")
+"""Components that are one with `projections: packed` and with `projections: gated_query`."""
 
 
 PLAIN = ("attention", "sliding_attention", "nope_attention")

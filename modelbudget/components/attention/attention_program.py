@@ -37,15 +37,18 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
     position = getattr(a, "position", "none")
     make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
     d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
-    is_packed, is_relative = r.projections != "separate", position == "relative"
+    has_gated_query = r.projections == "gated_query"
+    is_packed = r.projections not in ("separate", "gated_query")
+    is_relative = position == "relative"
     if is_relative:
         content_bias = parameter("content_bias", a.n_head, 1, a.d_head)
         position_bias = parameter("position_bias", a.n_head, 1, a.d_head)
     sinks = parameter("sinks", a.n_head) if a.sinks else None
+    d_gate = a.n_head if a.gate_per_head else d_query
     if not is_packed:
-        query = make_product("query", a.d_model, d_query, a.query_bias)
-    if a.attention_gate:
-        d_gate = a.n_head if a.gate_per_head else d_query
+        d_with_gate = d_query + has_gated_query * d_gate
+        query = make_product("query", a.d_model, d_with_gate, a.query_bias)
+    if a.attention_gate and not has_gated_query:
         gate = make_product("gate", a.d_model, d_gate, a.query_bias)
     if not is_packed:
         key = make_product("key", a.d_model, d_key, a.key_bias)
@@ -70,7 +73,7 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
         raise NoProgramError(f"position: {position} in inference")
 
     def forward(x, bias=None, rotation=None):
-        q, k, v = project(x)
+        q, k, v, of_gate = project(x)
         if rotation is not None and table is not None:
             (places,) = rotation
             q, k = rope.rotate_complex((q, k), take_rows(table, places))
@@ -93,22 +96,31 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
             k, v, bias = with_sinks(q, k, v, bias)
         # No name for the core's result: it is freed where flatten copies it.
         result = flatten(transpose(core(q, k, v, bias), 1, 2), 2)
-        if a.attention_gate:
+        if of_gate is not None:
+            result = gated(result, sigmoid(of_gate))
+        elif a.attention_gate:
             result = gated(result, sigmoid(gate(x)))
         if inner_norm is not None:
             result = inner_norm(result)
         return output(result)
 
     def project(x):
-        """Return queries, keys and values, each (batch, heads, length, d_head)."""
+        """Return queries, keys and values, each (batch, heads, length, d_head), and the gate.
+
+        None for a gate that has a matrix of its own, or that there is not.
+        """
         if not is_packed:
-            q = by_head(query(x), a.n_head, query_norm)
+            if not has_gated_query:
+                q, of_gate = by_head(query(x), a.n_head, query_norm), None
+            else:
+                q, of_gate = split(query(x), (d_query, d_gate))
+                q = by_head(q, a.n_head, query_norm)
             k = by_head(key(x), a.n_kv_head, key_norm)
-            return q, k, by_head(value(x), a.n_kv_head)
+            return q, k, by_head(value(x), a.n_kv_head), of_gate
         q, k, v = parts_of(query_key_value(x))
         q = by_head(q, a.n_head, query_norm)
         k = by_head(k, a.n_kv_head, key_norm)
-        return q, k, by_head(v, a.n_kv_head)
+        return q, k, by_head(v, a.n_kv_head), None
 
     def by_head(x, n_head, head_norm=None):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""

@@ -216,9 +216,8 @@ def cache(a: Fields, r: Run) -> Values:
 def program(a: Fields, r: Run, d_ff=None):
     """States (…, d_model) to states (…, d_model) through d_ff hidden units."""
     make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
-    is_of_layer = d_ff is None  # those of shared experts are not packed
     d_ff = a.d_ff if d_ff is None else d_ff
-    packed = is_of_layer and r.gate_and_up == "packed" and a.gated
+    packed = is_packed(r) and a.gated
     if packed:
         gate_up = make_product("gate_up", a.d_model, 2 * d_ff, a.up_bias)
     elif a.gated:

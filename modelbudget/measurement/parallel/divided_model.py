@@ -206,7 +206,7 @@ def _divide_experts(moe: MoE, mesh: DeviceMesh) -> dict[str, Any]:
         return y.redistribute(placements=[Replicate()]).to_local()
 
     moe.read, moe.sum_terms = read, sum_terms
-    columns = {f"moe.shared.{name}": ColwiseParallel() for name in ("gate", "up")}
+    columns = {f"moe.shared.{name}": ColwiseParallel() for name in ("gate", "up", "gate_up")}
     whole = PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Replicate())
     return columns | {
         "moe.shared": whole,
@@ -273,12 +273,14 @@ def _sum_key_gradient(mesh: DeviceMesh, widths: tuple[int, int], _down, _inputs,
 
 def _divide_packed(layer: Layer, devices: int) -> None:
     """Order the rows of packed matrices so that each device has a part of each."""
-    attention, mlp = cast(Any, getattr(layer, "attention", None)), getattr(layer, "mlp", None)
-    if getattr(attention, "query_key_value", None) is not None:
-        _group(attention.query_key_value, attention.widths, devices)
+    attention = cast(Any, getattr(layer, "attention", None))
+    if getattr(attention, "widths", None) is not None:
+        packed = attention.query_key_value
+        _group(attention.query if packed is None else packed, attention.widths, devices)
         attention.widths = [width // devices for width in attention.widths]
-    if isinstance(mlp, MLP) and mlp.gate_up is not None:
-        _group(mlp.gate_up, [mlp.gate_up.out_features // 2] * 2, devices)
+    for mlp in layer.modules():
+        if isinstance(mlp, MLP) and mlp.gate_up is not None:
+            _group(mlp.gate_up, [mlp.gate_up.out_features // 2] * 2, devices)
 
 
 def _group(packed: nn.Linear, widths: list[int], devices: int) -> None:

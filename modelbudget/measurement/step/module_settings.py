@@ -50,8 +50,7 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.rope_by_head = run.rope_layout == "head"
             module.casts_rope_back = run.rope_dtype == "float32"
             module.tabulate(run.length if run.rope_tables == "complex" else 0)
-            projections = run.projections
-            module.pack(projections != "separate", projections == "sliced", projections == "copied")
+            module.pack(run.projections)
         elif isinstance(module, StackLayer):
             module.attention.n_kept = run.target_length
         elif isinstance(module, ScaledDotProductAttention):
@@ -60,9 +59,8 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.gather(run.expert_kernel == "gathered", reaches_experts(run))
         elif isinstance(module, Layer):
             module.saves_mask = run.mask_argument == "saved"
-            mlp = getattr(module, "mlp", None)
-            if isinstance(mlp, MLP):
-                mlp.pack(run.gate_and_up == "packed")
-                mlp.fuses_gate = run.activation_kernel == "fused_gate"
+        elif isinstance(module, MLP):
+            module.pack(run.gate_and_up == "packed")
+            module.fuses_gate = run.activation_kernel == "fused_gate"
         elif isinstance(module, KeepsStates) and module.follows_run:
             module.exact_state = run.state_dtype == "float32"

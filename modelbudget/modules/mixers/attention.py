@@ -40,6 +40,7 @@ class Attention(KeepsKeys):
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.norm = make_norm(a, d_query) if a.inner_norm else None
         self.query_key_value: Any = None
+        self.widths: Any = None  # of the parts of a packed matrix
         self.sliced = self.copied = self.rope_by_head = self.casts_rope_back = False
         self.register_buffer("rope_table", None, persistent=False)
         self.core = ScaledDotProductAttention()
@@ -68,31 +69,42 @@ class Attention(KeepsKeys):
         elif self.rope_table is None:
             self.rope_table = complex_table(length, self.d_rotary, self.output.weight)
 
-    def pack(self, packed: bool, sliced: bool, copied: bool) -> None:
-        """Make one matrix of those of query, key and value, once and for all if `packed`.
+    def pack(self, projections: str) -> None:
+        """Make one matrix of those that the setting names, once and for all unless `separate`.
 
-        `sliced`: slice its result instead of splitting it; `copied`: copy the parts. Raises
-        ValueError if not all of them have a bias and not none.
+        Query, key and value, whose result is split (`packed`), sliced, or split and copied; or
+        query and gate. Raises ValueError if not all of them have a bias and not none.
         """
-        self.sliced, self.copied = sliced, copied
-        if not packed or self.query_key_value is not None:
+        self.sliced, self.copied = projections == "sliced", projections == "copied"
+        if projections == "separate" or self.widths is not None:
             return
-        parts = [self.query, self.key, self.value]
+        with_gate = projections == "gated_query"
+        parts = [self.query, self.gate] if with_gate else [self.query, self.key, self.value]
         self.widths = [part.out_features for part in parts]
         joined = joined_linear(parts)
+        if with_gate:
+            self.query, self.gate = joined, None
+            return
         del self.query, self.key, self.value
         self.query_key_value = joined
 
     def project(self, x) -> tuple:
-        """Return queries, keys and values, each (batch, heads, length, d_head)."""
+        """Return queries, keys and values, each (batch, heads, length, d_head), and the gate.
+
+        None for a gate that has a matrix of its own, or that there is not.
+        """
         if self.query_key_value is None:
-            q = self.split(self.query(x), self.n_head, self.query_norm)
+            if self.widths is None:
+                q, gate = self.split(self.query(x), self.n_head, self.query_norm), None
+            else:
+                q, gate = self.query(x).split(self.widths, dim=-1)
+                q = self.split(q, self.n_head, self.query_norm)
             k = self.split(self.key(x), self.n_kv_head, self.key_norm)
-            return q, k, self.split(self.value(x), self.n_kv_head)
+            return q, k, self.split(self.value(x), self.n_kv_head), gate
         q, k, v = self.parts(self.query_key_value(x))
         q = self.split(q, self.n_head, self.query_norm)
         k = self.split(k, self.n_kv_head, self.key_norm)
-        return q, k, self.split(v, self.n_kv_head)
+        return q, k, self.split(v, self.n_kv_head), None
 
     def parts(self, joined) -> tuple:
         """Return queries, keys and values of the joined result (batch, length, sum of widths)."""
@@ -104,7 +116,7 @@ class Attention(KeepsKeys):
         return joined[..., :key], joined[..., key:value], joined[..., value:]
 
     def forward(self, x, bias=None, rotation=None):
-        q, k, v = self.project(x)
+        q, k, v, gate = self.project(x)
         if rotation is not None and self.rope_table is not None:
             q, k = rotate_complex((q, k), self.rope_table[rotation.places])
         elif rotation is not None and self.d_rotary:
@@ -130,6 +142,8 @@ class Attention(KeepsKeys):
         result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
         if self.gate is not None:
             result = self.gated(result, self.gate(x).sigmoid())
+        elif gate is not None:
+            result = self.gated(result, gate.sigmoid())
         if self.norm is not None:
             result = self.norm(result)
         return self.output(result)
