@@ -16,11 +16,15 @@ SIZES_OF_STATE = {
 
 
 def llama_cache(reading: Reading) -> Line:
-    """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
+    """llama.cpp's cache, from sizes that its own log prints, or those of the model.
+
+    Each stream of sequences has cells of its own where they are not unified.
+    """
     context = reading.context
-    n_layer = context.number("cache_layers") or context.number("n_layer")
-    cells = context.number("cells") or context.number("length")
-    widths = [context.number(f"{side}_width") for side in ("k", "v")]
+    n_layer = reading.count("cache_layers") or reading.count("n_layer")
+    cells = reading.count("cells") or reading.count("length")
+    streams = reading.count("streams") or 1
+    widths = [reading.count(f"{side}_width") for side in ("k", "v")]
     if context.pair and not all(widths):
         (first, *_) = layer_caches(*context.pair)
         n = sum(heads * width for heads, width, _ in first.vectors)
@@ -33,7 +37,7 @@ def llama_cache(reading: Reading) -> Line:
     for what, type_name, width in zip(
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
-        word = context.log.settings.get(type_name, "f16")
+        word = reading.setting(type_name) or "f16"
         known = cache_formats().get(LLAMA_TYPES.get(word, word))
         if known is None:
             return reading.asked("cache", f"a known type of the cache, not {word}")
@@ -42,8 +46,9 @@ def llama_cache(reading: Reading) -> Line:
         assert width
         numbers = known.numbers or 1
         of_row = ceil_div(width, numbers) * (ceil_div(numbers * known.bits, 8) + known.scale_bytes)
-        terms.append((f"{what} {word}", n_layer * cells * of_row))
-    return reading.judged(f"cache, {cells:,} cells, {n_layer} layers", *terms)
+        terms.append((f"{what} {word}", streams * n_layer * cells * of_row))
+    of_streams = f"{streams} × " if streams > 1 else ""
+    return reading.judged(f"cache, {of_streams}{cells:,} cells, {n_layer} layers", *terms)
 
 
 def llama_states(reading: Reading) -> Line:

@@ -236,7 +236,7 @@ def _concurrency(reading: Reading) -> Line:
     else:
         what = "a line with the tokens of the cache (GPU KV cache size)"
         return reading.asked("concurrency", what)
-    length = context.number("length")
+    length = reading.count("length")
     if not length:
         return reading.asked("concurrency", LENGTH)
     last_digit = _last_digit(reading.number)

@@ -67,6 +67,15 @@ class Reading(NamedTuple):
     number: Number
 
     @property
+    def setting(self, name: str) -> str | None:
+        """Return a setting of the number's line, else of the log."""
+        return self.number.settings.get(name) or self.context.log.settings.get(name)
+
+    def count(self, name: str) -> int | None:
+        """Return a setting that is a number."""
+        text = self.setting(name)
+        return int(text) if text and text.isdecimal() else None
+
     def printed(self) -> str:
         """The number with its unit, as the log has it."""
         is_count = self.number.unit in ("x", "parameters", "tokens", "blocks")

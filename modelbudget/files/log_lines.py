@@ -1,11 +1,12 @@
 """Numbers and settings in logs, by the patterns of `configs/logs.yaml`. Nothing is executed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import Field
@@ -47,7 +48,10 @@ class PatternsFile(Strict):
 
 
 class Number(NamedTuple):
-    """A number of a file as it is printed, with its line (from 1 on); `name`: as the tool says."""
+    """A number of a file as it is printed, with its line (from 1 on); `name`: as the tool says.
+
+    `settings`: those of the same line, by name.
+    """
 
     tool: str
     quantity: str
@@ -55,6 +59,7 @@ class Number(NamedTuple):
     unit: str
     line: int
     name: str = ""
+    settings: Mapping[str, str] = MappingProxyType({})
 
     @property
     def value(self) -> Decimal:
@@ -118,16 +123,18 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
     groups = {name: text for name, text in match.groupdict().items() if text}
-    for name, text in groups.items():
-        if name.startswith(SETTING):
-            log.settings.setdefault(name.removeprefix(SETTING), text.replace(",", ""))
-    for name, value in pattern.settings.items():
+    settings = pattern.settings | {
+        name.removeprefix(SETTING): text.replace(",", "")
+        for name, text in groups.items()
+        if name.startswith(SETTING)
+    }
+    for name, value in settings.items():
         log.settings.setdefault(name, value)
     if pattern.quantity:
         unit = pattern.unit or groups.get("unit", "bytes").replace("B", "B")
         unit = "bytes" if unit == "B" and not pattern.unit else unit
         number = Number(pattern.tool, pattern.quantity, groups["value"].rstrip(".,"), unit, line,
-                        groups.get("name", pattern.name).strip())  # fmt: skip
+                        groups.get("name", pattern.name).strip(), settings)  # fmt: skip
         try:
             number.value  # noqa: B018
         except InvalidOperation:

@@ -80,6 +80,21 @@ LOGS = {
         "K (f16): 8192.00 MiB, V (f16): 8192.00 MiB\n",
         None, {}, "cache, 262,144 cells, 16 layers: exact",
     ),
+    "ollama issue 16480, of gpt-oss 120B: a cache of windows, each of two requests": (
+        LLAMA.format(36, 512, 512, 262144)
+        + "llama_kv_cache: size = 9216.00 MiB (131072 cells,  18 layers,  2/2 seqs), "
+        "K (f16): 4608.00 MiB, V (f16): 4608.00 MiB\n"
+        "llama_kv_cache: size =   90.00 MiB (  1280 cells,  18 layers,  2/2 seqs), "
+        "K (f16):   45.00 MiB, V (f16):   45.00 MiB\n",
+        None, {},
+        "cache, 2 × 131,072 cells, 18 layers: exact; cache, 2 × 1,280 cells, 18 layers: exact",
+    ),
+    "llama.cpp of March 2025 prints no sequences": (
+        LLAMA.format(32, 1024, 1024, 8192)
+        + "llama_kv_cache_unified: size = 1024.00 MiB (  8192 cells,  32 layers), "
+        "K (f16):  512.00 MiB, V (f16):  512.00 MiB\n",
+        None, {}, "cache, 8,192 cells, 32 layers: exact",
+    ),
     "ollama issue 6160": (
         LLAMA.format(56, 1024, 1024, 49152)
         + "KV self size  = 5712.00 MiB, K (q8_0): 2856.00 MiB, V (q8_0): 2856.00 MiB\n"
