@@ -15,8 +15,10 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
+from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
+    attention_scalar_bytes,
     kernel_padding_bytes,
     rotary_bytes,
     scales_bytes,
@@ -93,6 +95,9 @@ def _weights(reading: Reading) -> Line:
     if scales := scales_bytes(a, run):
         terms.append(("float32 scales", scales))
     parts: list[tuple[str, int]] = []
+    if of_head := draft_head_bytes(a, run):
+        terms.append(("head of EAGLE 3", of_head))
+        parts.append(("RoPE table of the head", rotary_bytes(a, run)))
     if left_out := context.model and context.model.base.left_out:
         is_whole = run.tensor_parallel == 1 and run.weights == "dtype"
         of_images = "what reads images", left_out * bytes_of(run.dtype)
@@ -100,6 +105,7 @@ def _weights(reading: Reading) -> Line:
     if reading.number.tool == "vLLM" and (table := rotary_bytes(a, run)):
         terms.append(("RoPE table", table))
         parts.append(("further rows of it", (run.rope_rows - 1) * table))
+        parts.append(("scalars of attention", attention_scalar_bytes(a)))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
             context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
     parts.append(("padding of experts for kernels", kernel_padding_bytes(a, run)))

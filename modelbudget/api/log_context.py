@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class LogContext:
 
     def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
         of_log = {}
-        for name in ("dtype", "cache_dtype"):
+        for name in ("dtype", "cache_dtype", "draft_head"):
             if name in self.log.settings:
                 of_log[name] = self.log.settings[name]
         base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
@@ -66,7 +67,6 @@ class Reading(NamedTuple):
     context: LogContext
     number: Number
 
-    @property
     def setting(self, name: str) -> str | None:
         """Return a setting of the number's line, else of the log."""
         return self.number.settings.get(name) or self.context.log.settings.get(name)
@@ -76,6 +76,7 @@ class Reading(NamedTuple):
         text = self.setting(name)
         return int(text) if text and text.isdecimal() else None
 
+    @property
     def printed(self) -> str:
         """The number with its unit, as the log has it."""
         is_count = self.number.unit in ("x", "parameters", "tokens", "blocks")
@@ -121,20 +122,31 @@ class Reading(NamedTuple):
         """Return the line of a number that may have further terms.
 
         `parts`: of which it has all or a part; `others`: that it has or not. Of all choices of them
-        the nearest is shown, but where parts bound the number.
+        the nearest is shown, of exact ones that of the fewest terms, but where parts bound the
+        number.
         """
         number = self.number.n_bytes
-        further = [term for term in (*parts, *others) if term[1]]
-        choices = [
-            [*terms, *chosen]
-            for n in range(len(further) + 1)
-            for chosen in combinations(further, n)
-        ]
-        nearest = min(choices, key=lambda choice: abs(number - sum(n for _, n in choice)))
+        with_others = [[*terms, *chosen] for chosen in _subsets(others)]
+        choices = [[*whole, *chosen] for whole in with_others for chosen in _subsets(parts)]
+
+        def distance(choice: list[tuple[str, int]]) -> int:
+            difference = abs(number - sum(n for _, n in choice))
+            return max(difference - self.number.rounding, 0)
+
+        nearest = min(choices, key=lambda choice: (distance(choice), len(choice)))
         line = self.judged(name, *nearest)
-        least = sum(n for _, n in terms)
-        most = least + sum(n for _, n in parts)
-        if line.verdict == "exact" or not least <= number <= most:
+        if line.verdict == "exact":
             return line
-        text = " + ".join(f"{gib(n)} {what}" for what, n in (*terms, *parts) if n)
-        return self.of_itself(name, text, "bounded")
+        of_parts = sum(n for _, n in parts)
+        for whole in with_others:
+            least = sum(n for _, n in whole)
+            if least <= number <= least + of_parts:
+                text = " + ".join(f"{gib(n)} {what}" for what, n in (*whole, *parts) if n)
+                return self.of_itself(name, text, "bounded")
+        return line
+
+
+def _subsets(terms: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], ...]]:
+    """Return the subsets of the terms that are not 0, the smallest first."""
+    some = [term for term in terms if term[1]]
+    return [chosen for n in range(len(some) + 1) for chosen in combinations(some, n)]

@@ -35,6 +35,8 @@ QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
+EAGLE3 = "eagle3"
+"""Name of a draft: a head of EAGLE 3."""
 WITHOUT_MODEL = ("ngram", "suffix")
 """Methods of vLLM's speculative decoding that have no model."""
 
@@ -213,7 +215,7 @@ def _run_of_engine(
 def _with_draft(
     model: ChosenModel, architecture: Architecture, run: RunConfig, draft: str | None
 ) -> tuple[Architecture, RunConfig]:
-    """Return a model that drafts with its own layers for further tokens, or that has none."""
+    """Return a model that drafts with its own layers for further tokens, or a run with a head."""
     from modelbudget.predict.serve import without_mtp
 
     n_layer = getattr(architecture, "n_mtp_layer", 0)
@@ -223,7 +225,8 @@ def _with_draft(
     if draft == MTP:
         tokens = {"drafted_tokens": run.drafted_tokens or n_layer}
         return architecture, run.model_copy(update=tokens)
-    return without_mtp(architecture), run
+    head = {"draft_head": EAGLE3} if draft == EAGLE3 else {}
+    return without_mtp(architecture), run.model_copy(update=head)
 
 
 def _notes(
@@ -302,7 +305,7 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
     from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.predict.serve import Draft, without_mtp
 
-    if name is None or name == MTP:
+    if name in (None, MTP, EAGLE3):
         return None
     if name in WITHOUT_MODEL:
         keeps = "drafts from tokens, with neither weights nor a cache of its own"

@@ -185,6 +185,7 @@ class ServedCache(Record):
     shared_prefix: Size = 0
     served_adapters: Size = 0
     drafted_tokens: Size = 0
+    draft_head: Literal["none", "eagle3"] = "none"
     host_layers: Size = 0
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)

@@ -39,6 +39,10 @@ expert, and Marlin's, which rounds those of the model too (fused_moe/oracle/mxfp
 MODEL_MULTIPLE = 256
 DOWN = "down"
 """The matrix of an expert whose inputs are its channels."""
+SCALARS_OF_ATTENTION, BLOCK = 7, 512
+"""Scales and ranges of queries, keys, values and probabilities of a layer (vLLM's
+attention/layer.py), and the bytes of torch's block for each.
+"""
 ALONE = {
     "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
@@ -276,6 +280,14 @@ def allocator_bytes(a: Any, run: RunConfig) -> int:
     sizes += [run.rope_rows * rotary_bytes(a, run), 0 if rank.tied else embedding]
     blocks = layout(sizes)
     return blocks.allocated - blocks.requested
+
+
+def attention_scalar_bytes(a: Any) -> int:
+    """Return the most that scalars of vLLM's attention take; older versions have fewer or none."""
+    if not {"mixers", "mlps"} <= type(a).model_fields.keys():
+        return 0
+    n_layer = sum(n for name, n in layer.n_layers(a).items() if name in (*ATTEND, "mla"))
+    return SCALARS_OF_ATTENTION * BLOCK * n_layer
 
 
 def scales_bytes(a: Architecture, run: RunConfig) -> int:

@@ -17,6 +17,7 @@ from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.predict.cache_bytes import layer_caches
+from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     ALONE,
     adapter_bytes,
@@ -194,6 +195,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     terms = [Term("weights", n_bytes, "exact", note)]
     if of_mtp:
         terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
+    if of_head := draft_head_bytes(a, run):
+        terms.append(Term("draft head", of_head, "exact", "EAGLE 3, as large a layer"))
     if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
         terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
     if padding := kernel_padding_bytes(a, run):
@@ -231,7 +234,7 @@ def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     rank = rank_of(without_mtp(here), run.tensor_parallel, run.expert_parallel)
     alone = run.model_copy(update={"tensor_parallel": 1, "expert_parallel": 1})
     of_device = layer_caches(rank, alone)
-    if n_ahead := getattr(a, "n_mtp_layer", 0):
+    if n_ahead := getattr(a, "n_mtp_layer", 0) or (run.draft_head != "none"):
         last = vars(own_layers(rank)) | {"n_layer": n_ahead}
         fields = {name: last[name] for name in ("mixers", "mlps", "n_layer", "n_dense_layer")}
         of_device += layer_caches(rank.model_copy(update=fields), alone)

@@ -36,7 +36,7 @@ LOGS = {
         ENGINE.format("x", 2048, 1) + "Model loading took 67.7229 GiB and 30 seconds\n"
         "# GPU blocks: 1381, # CPU\nMaximum concurrency for 2,048 tokens per request: 10.79x",
         "llama-3.1-70b", {"weights": "int8-channel", "n_ctx": 131072},
-        "weights: unexplained, 114,268 bytes; blocks: read; concurrency: exact",
+        "weights: bounded; blocks: read; concurrency: exact",
     ),
     "LMCache issue 1739": (
         ENGINE.format("Qwen/Qwen3-14B", 32768, 1) + "Available KV cache memory: 6.51 GiB\n"
@@ -176,7 +176,7 @@ LOGS = {
         for norms, printed, verdict in (
             ("divided", "12.7756", "exact"),
             ("whole", "12.7759", "exact"),
-            ("twice", "12.7767", "unexplained, 805,866 bytes"),
+            ("twice", "12.7767", "unexplained, 662,506 bytes"),
         )
     },
     "an adapter of unknown rank": (

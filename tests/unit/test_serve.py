@@ -532,6 +532,24 @@ def test_a_head_of_eagle_is_a_layer_that_drafts():
     assert drafted.of_device.block_bytes * 32 == alone.block_bytes * 33
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_head_of_eagle_3_by_hand(devices):
+    """Llama 3.1 8B: three states of 4,096 to one, 32 and 8 heads of 128 that read two, an MLP of
+    14,336, four norms, and 32,000 tokens with an index of 8 bytes each; the projection is whole.
+    """
+    model, settings = mb.model("llama-3.1-8b"), {"length": 4096, "batched_tokens": 1024}
+    drafted = model.serve("h100", settings, devices, draft="eagle3")
+    attention = 2 * 4096 * (4096 + 2 * 1024) + 4096 * 4096
+    divided = attention + 3 * 4096 * 14336 + 32_000 * 4096
+    numbers = 3 * 4096 * 4096 + 4 * 4096 + divided // devices
+    assert terms(drafted)["draft head"] == 2 * numbers + 8 * 32_000
+    alone = model.serve("h100", settings, devices)
+    assert "draft head" not in terms(alone)
+    assert drafted.of_device.block_bytes * 32 == alone.of_device.block_bytes * 33
+    with pytest.raises(InputError, match=r"draft_head = eagle3: .* n_head · d_head = d_model"):
+        mb.model("qwen-3-4b").serve("h100", settings, draft="eagle3")
+
+
 def test_a_draft_has_the_vocabulary_of_its_model():
     """vLLM 0.30 refuses Qwen2.5 0.5B (151,936) for Qwen2.5 7B (152,064); llama.cpp does not."""
     model = mb.model("qwen-2.5-7b")
