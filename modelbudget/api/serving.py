@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 TOKENS = "token_embd.weight"
 LARGE_DEVICE = 70 * 2**30
-"""Memory from which on vLLM samples for more requests, but on an A100 (`get_batch_defaults` in its
-engine/arg_utils.py).
-"""
+"""Memory from which on vLLM batches more tokens and requests, but on an A100."""
+OF_LARGE, OF_SMALL = (
+    {"batched_tokens": 8192, "sampled_requests": 1024},
+    {"batched_tokens": 2048, "sampled_requests": 256},
+)
+"""What its server batches by default (`get_batch_defaults` in its engine/arg_utils.py)."""
 OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
 """Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
 QUANTIZATION = "quantization_config"
@@ -181,7 +184,7 @@ def serve(
 def _settings_of_engine(model: ChosenModel, device: Accelerator, is_file: bool) -> dict[str, Any]:
     """Return what an engine takes where nothing is chosen: llama.cpp of a file, else vLLM."""
     is_large = device.bytes >= LARGE_DEVICE and not device.name.startswith("A100")
-    of_vllm = {"cache_layout": "paged", "sampled_requests": 1024 if is_large else 256}
+    of_vllm = {"cache_layout": "paged", **(OF_LARGE if is_large else OF_SMALL)}
     settings: dict[str, Any] = OF_LLAMA if is_file else of_vllm
     if _stored_dtype(model) in ((None,) if is_file else (None, "float32")):
         settings = settings | {"dtype": "bfloat16" if device.has_flash else "float16"}

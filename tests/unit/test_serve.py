@@ -188,7 +188,8 @@ def test_kernels_of_engines_add_alibi_without_a_mask(name):
     """vLLM's take slopes of heads. Only here: a mask of 32 × 8,192 × 8,192 numbers is 4.3 GB."""
     a, run = mb.model(name).architecture, RunConfig(dtype="bfloat16")
     assert forward_bytes(a, run) == forward_bytes(a.model_copy(update={"position": "none"}), run)
-    assert mb.model(name).serve("l4", {"length": 2048}).requests == 5
+    settings = {"length": 2048, "batched_tokens": 8192}
+    assert mb.model(name).serve("l4", settings).requests == 5
 
 
 def test_a_file_in_float32_is_served_in_half(tmp_path):
@@ -202,6 +203,26 @@ def test_a_file_in_float32_is_served_in_half(tmp_path):
     exact = mb.model(path).serve("l4", {"length": 64, "dtype": "float32"})
     assert exact.run.dtype == "float32"
     assert not any("as vLLM serves" in note for note in exact.notes)
+
+
+@pytest.mark.parametrize(
+    ("device", "tokens"), [("h100", 8192), ("b200", 8192), ("a100-80gb", 2048), ("l4", 2048)]
+)
+def test_a_server_batches_fewer_tokens_on_smaller_devices(device, tokens):
+    """`get_batch_defaults` of vLLM's engine/arg_utils.py: an A100 counts as one of them."""
+    served = mb.model("qwen-3-8b").serve(device, {"length": 4096})
+    assert served.run.batched_tokens == tokens
+
+
+def test_a_log_of_gemma_4_has_the_windows_of_the_default_batch():
+    """vLLM 0.21 on an L4, 9.92 GiB: 1,062,157 tokens, 129.66 requests of 8,192. By hand: four
+    groups of three layers have windows of 512 and a batch of 2,048 in 80 blocks of 32 tokens and
+    one more, and three full layers 512 blocks of 16.
+    """
+    served = mb.model("google/gemma-4-E2B").serve("l4", {"length": 8192}).of_device
+    blocks = 9.92 * 2**30 / served.block_bytes
+    assert served.request_blocks == 4 * (80 + 1) + 512
+    assert served.request_blocks * 129.66 == pytest.approx(blocks, rel=0.001)
 
 
 def test_replicas_serve_as_much_each():
@@ -272,7 +293,7 @@ def test_the_scans_of_engines_have_states_of_chunks_at_the_most():
     """vLLM's mamba/ops/ssd_combined.py, by hand: states of 64 chunks of 128 tokens, 5,120 × 128
     numbers in float32, before and after they are passed on. Its profile run calls no scan.
     """
-    found = mb.model("mamba-2-2.7b").serve("rtx-4090", {})
+    found = mb.model("mamba-2-2.7b").serve("rtx-4090", {"batched_tokens": 8192})
     (forward,) = (term for term in found.of_device.terms if term.name.startswith("forward"))
     of_chunks = 2 * 64 * 5120 * 128 * 4
     assert forward.n_bytes - forward.least == of_chunks

@@ -186,7 +186,9 @@ ServeOn = Annotated[
     str | None,
     _option("--serve", "How many requests does it serve? h100-80gb, 24GB, …", "ACCELERATOR"),
 ]
-DraftOf = Annotated[str | None, _option("--draft", "With --serve: a draft model, mtp or eagle3.", "MODEL")]
+DraftOf = Annotated[
+    str | None, _option("--draft", "With --serve: a draft model, mtp or eagle3.", "MODEL")
+]
 Reserved = Annotated[
     str | None, _option("--reserve", "With --fit or --serve: bytes kept free, 2GB, …", "SIZE")
 ]
