@@ -18,9 +18,9 @@ from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
-    attention_scalar_bytes,
     kernel_padding_bytes,
     rotary_bytes,
+    scalar_bytes,
     scales_bytes,
     weight_bytes,
     whole_norm_bytes,
@@ -105,7 +105,7 @@ def _weights(reading: Reading) -> Line:
     if reading.number.tool == "vLLM" and (table := rotary_bytes(a, run)):
         terms.append(("RoPE table", table))
         parts.append(("further rows of it", (run.rope_rows - 1) * table))
-        parts.append(("scalars of attention", attention_scalar_bytes(a)))
+        parts.append(("blocks of scalars", scalar_bytes(a, run)))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
             context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
     parts.append(("padding of experts for kernels", kernel_padding_bytes(a, run)))

@@ -108,6 +108,15 @@ def matrix_bytes(m: Matrix, r, in_file: bool = False):
     return packed
 
 
+def tensor_bytes(m: Matrix, r) -> list:
+    """Return the bytes of each tensor that stores one of the matrices; of none in the dtype."""
+    word = format_of(r, m.routed, m.path) if r.weights in FORMATS else None
+    if word is None:
+        return []
+    sizes, size = _sizes(m, r), bytes_of(r.dtype)
+    return [tensor.n_bytes(sizes, size) for tensor in FORMATS[word].format.tensors.values()]
+
+
 def fit(matrices: list[Matrix], r):
     """1 where the format can store all of the matrices, else 0."""
     result = 1

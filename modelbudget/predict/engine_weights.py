@@ -15,7 +15,7 @@ from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import ATTEND, PLAIN
 from modelbudget.components.multi_head import MultiHeadFields
-from modelbudget.components.weight_formats import converts, format_of, matrix_bytes
+from modelbudget.components.weight_formats import converts, format_of, matrix_bytes, tensor_bytes
 from modelbudget.memory.caching_allocator import layout
 from modelbudget.predict.prediction_or_reason import predicted
 
@@ -282,12 +282,22 @@ def allocator_bytes(a: Any, run: RunConfig) -> int:
     return blocks.allocated - blocks.requested
 
 
-def attention_scalar_bytes(a: Any) -> int:
-    """Return the most that scalars of vLLM's attention take; older versions have fewer or none."""
+def scalar_bytes(a: Any, run: RunConfig) -> int:
+    """Return the most by which torch's blocks for scalars of vLLM are more than is counted.
+
+    Those of attention, of which older versions have fewer or none, and scales of whole matrices.
+    """
     if not {"mixers", "mlps"} <= type(a).model_fields.keys():
         return 0
     n_layer = sum(n for name, n in layer.n_layers(a).items() if name in (*ATTEND, "mla"))
-    return SCALARS_OF_ATTENTION * BLOCK * n_layer
+    of_matrices = sum(
+        n_layer * matrix.n * max(BLOCK - n_bytes, 0)
+        for matrix, n_layer in matrices_of(a)
+        if not matrix.routed
+        for n_bytes in tensor_bytes(matrix, run)
+        if n_bytes
+    )
+    return SCALARS_OF_ATTENTION * BLOCK * n_layer + of_matrices
 
 
 def scales_bytes(a: Architecture, run: RunConfig) -> int:

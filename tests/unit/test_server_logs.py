@@ -13,13 +13,17 @@ LINES = {
         "max_seq_len={length}, tensor_parallel_size={devices}, kv_cache_dtype={cache_dtype}",
         "weights": "Model loading took {weights} GiB memory and 9.1 seconds",
         "room": "Available KV cache memory: {room} GiB",
+        "blocks": "# GPU blocks: {blocks}, # CPU blocks: 2048",
         "tokens": "GPU KV cache size: {tokens} tokens",
         "concurrency": "Maximum concurrency for {length} tokens per request: {concurrency}x",
     },
     "SGLang": {
         "model": "server_args=ServerArgs(model_path='{model}', tp_size={devices})",
-        "tokens": "KV Cache is allocated. dtype: torch.{cache_dtype}, #tokens: {tokens}, "
+        "weights": "Load weight end. type=A, avail mem=1.0 GB, mem usage={weights} GB.",
+        "keys": "KV Cache is allocated. dtype: torch.{cache_dtype}, #tokens: {tokens}, "
         "K size: {keys} GB, V size: {keys} GB",
+        "latents": "KV Cache is allocated. dtype: torch.{cache_dtype}, #tokens: {tokens}, "
+        "KV size: {latents} GB",
     },
 }
 """Lines of engines by the column of the recording that they need."""
