@@ -152,7 +152,6 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
         return known | {name: of_plain[name] for name in OF_PRODUCTS if name in of_plain}
 
 
-@lru_cache(maxsize=64)
 def trained_parameters(a: Architecture, run: RunConfig) -> int:
     """Count the parameters of a model, and of its adapter, that a run trains, on all devices.
 

@@ -76,6 +76,7 @@ def test_a_row_is_the_answer_of_the_command(found):
     assert {one.source.title: one.source.settings.get("fused", False) for one in found} == {
         "Megatron-LM on 8 B200, by SimuMax": True, "torchtitan on 8 to 512 H100 with 96 GB": False,
         "nanotron on 8 to 64 GPUs, a Llama of 1.1B parameters": True,
+        "torchtitan on 32 and 64 H100 with 96 GB, Qwen 3 32B": True,
     }  # fmt: skip
 
 
