@@ -47,7 +47,6 @@ WHISPER = {
     "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_mel_bins": 10,
     "max_source_positions": 20, "max_target_positions": 16, "pad_token_id": 0,
 }  # fmt: skip
-CLASSIFIER = BERT | {"architectures": ["DistilBertForSequenceClassification"]}
 TRAINING = {"flops_forward", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
 INFERENCE = {"cache_bytes", "flops_decode", "peak_inference_bytes"}
 OF_STEP, OF_CACHE = TRAINING - {"flops_forward"}, INFERENCE - {"peak_inference_bytes"}
@@ -135,6 +134,34 @@ def test_an_encoder_has_one_pass_without_gradients(measured):
     assert values["peak_inference_bytes"] == {"forward": held + of_attention}
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys", "labels", "forward"),
+    [
+        ("SequenceClassification", {}, 2 * 8, 2 * (32 * 32 + 32 * 2)),
+        ("SequenceClassification", {"num_labels": 1}, 2 * 4, 2 * (32 * 32 + 32 * 1)),
+        ("TokenClassification", {"num_labels": 5}, 2 * 16 * 8, 2 * 16 * 32 * 5),
+        ("QuestionAnswering", {}, 2 * 2 * 8, 2 * 16 * 32 * 2),
+    ],
+    ids=["texts", "number", "tokens", "answers"],
+)
+def test_a_classifier_trains_by_hand(measured, kind, keys, labels, forward):
+    """A label of each text or token, or two of a text, and products of the classifier.
+
+    In the step of AdamW there are weights, gradients, two states and their counts, and a temporary
+    number of each; and the tokens, the labels and the numbers of 512 positions.
+    """
+    config = BERT | {"architectures": [f"DistilBertFor{kind}"], "dropout": 0, **keys}
+    values, missing = measured(config, "float32")
+    assert missing.keys() == OF_CACHE
+    of_encoder = 2 * 32 * 2 * (4 * 32 * 32 + 2 * 32 * 48) + 2 * 4 * 2 * 16 * 16 * 32
+    assert sum(values["flops_forward"].values()) == of_encoder + 2 * forward
+    n_bytes = sum(values["parameter_bytes"].values())
+    assert sum(values["gradient_bytes"].values()) == n_bytes
+    of_counts = sum(values["optimizer_bytes"].values()) - 2 * n_bytes
+    peak = 5 * n_bytes + of_counts + 2 * 16 * 8 + labels + 512 * 8
+    assert values["peak_training_bytes"]["second.optimizer"] == peak
+
+
 def test_a_class_that_reads_speech_by_hand(measured):
     """Whisper: 40 frames of 10 mel bins are 20 positions of a source; a target has 16 tokens.
 
@@ -169,7 +196,7 @@ REFUSED = [
         INFERENCE,
         "ViTForImageClassification reads pixel_values; a language model reads tokens (input_ids)",
     ),
-    (CLASSIFIER, OF_STEP, "DistilBertForSequenceClassification is trained by a loss ForSequence"),
+    (VIT, OF_STEP, "ViTForImageClassification is trained by a loss ForImageClassification"),
 ]
 
 

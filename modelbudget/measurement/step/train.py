@@ -240,12 +240,12 @@ def _part_of_loss(
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, ...]:
-    """Return input tokens (batch, length) and target tokens (batch, target length).
+    """Return input tokens (batch, length) and target tokens (batch, target length), or labels.
 
     With padding also the mask of a class, which is 0 where a token is hidden (batch, length).
     """
     tokens = input_of(model, run.batch, run.length)
-    targets = tokens.new_zeros(run.batch, target_tokens(run), dtype=torch.long)
+    targets = transformers_step.labels_of(model, tokens, target_tokens(run))
     return tokens, targets, *((torch.ones_like(tokens),) if run.padding else ())
 
 

@@ -23,6 +23,10 @@ CACHES = ("past_key_values", "cache_params", "state", "mems")
 LANGUAGE_MODELING = ("ForCausalLM", "ForMaskedLM", "ForConditionalGeneration", None)
 """Losses of `transformers.loss` by `loss_type`; a class whose name has none of them uses the first.
 """
+TEXTS, ANSWERS = "ForSequenceClassification", "ForQuestionAnswering"
+OF_CLASSIFIERS = (TEXTS, "ForTokenClassification", ANSWERS)
+"""Others, of classifiers: of a text, of each token, and of the first and last token of an answer.
+"""
 KEEPS_NONE = "keeps no cache: its inference is one pass over all tokens"
 REPLACED = {
     "check for packed sequences": "masking_utils.find_packed_sequence_indices",
@@ -48,24 +52,41 @@ def loss_of(
 
     There is no cache (`TrainingArguments.use_cache`), the number of labels is an argument (a number
     here, a tensor of 8 bytes there), and all other outputs are freed. Raises ValueError if the
-    class computes no loss of a language model.
+    class computes another loss than those of a language model or a classifier of texts.
     """
-    if model.loss_type not in LANGUAGE_MODELING:
+    is_classifier = model.loss_type in OF_CLASSIFIERS
+    if not is_classifier and model.loss_type not in LANGUAGE_MODELING:
         raise ValueError(
             f"{type(model).__name__} is trained by a loss {model.loss_type}; a language model has "
             "logits (batch, length, n_vocab)"
         )
     _name_first_token(model)
     arguments: dict[str, Any] = {"labels": targets, "use_cache": False}
+    if model.loss_type == ANSWERS:
+        arguments = {"start_positions": targets[0], "end_positions": targets[1]}
     if mask is not None:
         arguments["attention_mask"] = mask
     if _accepts_number_of_labels(model):
         arguments["num_items_in_batch"] = targets.numel()
     output = output_of(model, tokens, **arguments)
-    _logits(output)
+    if not is_classifier:
+        _logits(output)
     if output.get("loss") is None:
         raise ValueError(f"{type(model).__name__} computes no loss: it takes no labels")
     return output["loss"]
+
+
+def labels_of(model: nn.Module, tokens: torch.Tensor, n_target: int) -> torch.Tensor:
+    """Return labels of zeros: (batch, n_target), or what a classifier of texts learns.
+
+    That is (batch,) of texts, float32 where it is a number (a single label is a regression), and
+    (2, batch) of answers.
+    """
+    n_text, loss_type = len(tokens), getattr(model, "loss_type", None)
+    is_number = loss_type == TEXTS and cast(Any, model).config.num_labels == 1
+    shapes = {TEXTS: (n_text,), ANSWERS: (2, n_text)}
+    shape = shapes.get(loss_type or "", (n_text, n_target))
+    return tokens.new_zeros(shape, dtype=torch.float32 if is_number else torch.long)
 
 
 def _name_first_token(model: nn.Module) -> None:
