@@ -208,8 +208,7 @@ class StepOfModel(Step):
         return needed(pair, self.purpose)
 
     def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
-        from modelbudget.predict.largest_that_fits import solve
+        from modelbudget.predict.largest_that_fits import solved
 
-        pair = self.pair(fields)
-        solutions = {field: solve(pair, field, self.purpose, room) for field in ("batch", "length")}
-        return {field: solution.value for field, solution in solutions.items() if solution}
+        solutions = solved(self.pair(fields), self.purpose, room)
+        return {field: solution.value for field, solution in solutions.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -238,7 +238,7 @@ class _Fitting:
         """Return what formulas say of our modules, and of the class where they were compared."""
         from modelbudget.api.class_answers import leads, run_of
         from modelbudget.api.layouts_that_fit import layouts
-        from modelbudget.predict.largest_that_fits import at, at_default, needed
+        from modelbudget.predict.largest_that_fits import at, at_default, needed, solved
         from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
         model, device, margins, by = self.model, self.device, self.margins, self._sharing
@@ -251,6 +251,7 @@ class _Fitting:
         if self.training and self.devices > 1:
             shared = layouts(model, device, chosen, self.devices, margins)
         pair = model.with_run(by | chosen)
+        largest = partial(solved, pair, self.purpose, at=at_value)
         as_built = self._as_class(pair)
         n_bytes = needed(pair, self.purpose)
         assert n_bytes is not None  # `not_solved` has checked that
@@ -269,10 +270,10 @@ class _Fitting:
             device,
             self.devices,
             n_bytes,
-            self._largest(pair, device.bytes, at_value),
-            self._largest(as_built, device.bytes, at) if as_built else {},
-            self._largest(pair, room, at_value),
-            self._largest(pair, growing, at_value) if has_segments else {},
+            largest(device.bytes),
+            solved(as_built, self.purpose, device.bytes) if as_built else {},
+            largest(room),
+            largest(growing) if has_segments else {},
             margins,
             {field: (by | chosen)[field] for field in by},
             shared,
@@ -289,15 +290,6 @@ class _Fitting:
         from modelbudget.predict.largest_that_fits import as_class
 
         return as_class(pair, self.model.base.transformers, self.purpose, self.model.base.config)
-
-    def _largest(self, pair: Pair, room: int, at_value: Callable) -> dict[str, Solution]:
-        """Return the largest batch and the largest length that fit into some bytes."""
-        from modelbudget.predict.largest_that_fits import solve
-
-        solutions = {
-            field: solve(pair, field, self.purpose, room, at_value) for field in ("batch", "length")
-        }
-        return {field: solution for field, solution in solutions.items() if solution is not None}
 
     def _changes(self, room: int, is_of_class: bool) -> tuple[Sequence[Change], Change | None]:
         """Return what needs less, each change alone, and several together.

@@ -215,6 +215,14 @@ def solve(
     return Solution(low, None, "formula") if n_bytes(high) == math.inf else Solution(low, high)
 
 
+def solved(
+    model: Model, purpose: str, room: int, at: Callable[..., Model] = at
+) -> dict[str, Solution]:
+    """Return the largest batch and, of one sequence, the largest length; see `solve`."""
+    solutions = {field: solve(model, field, purpose, room, at) for field in ("batch", "length")}
+    return {field: solution for field, solution in solutions.items() if solution is not None}
+
+
 def cells(
     points: Iterable[Row], quantities: Sequence[str], fields: list[str], devices: list[Accelerator]
 ) -> Iterator[Cell]:
