@@ -109,17 +109,11 @@ def tensors(a: Fields) -> list[Tensor]:
 
 
 def matrices(a: Fields) -> list[Matrix]:
-    """Return the projections: one matrix for the queries, or two."""
-    in_two, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    """Return the projections, but that to the weights of the indexer's heads."""
     return [
-        Matrix("query", a.d_model, d_query, 1 - in_two),
-        Matrix("query_down", a.d_model, a.q_lora_rank, in_two),
-        Matrix("query_up", a.q_lora_rank, d_query, in_two),
-        Matrix("kv_down", a.d_model, a.kv_lora_rank + a.d_rope),
-        Matrix("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value)),
-        Matrix("output", a.n_head * a.d_value, a.d_model),
-        Matrix("index_query", a.q_lora_rank, a.n_index_head * a.d_index, positive(a.n_index_head)),
-        Matrix("index_key", a.d_model, a.d_index, positive(a.n_index_head)),
+        Matrix(tensor.name, tensor.dims[1], tensor.dims[0], tensor.is_there)
+        for tensor in _tensors(a)
+        if tensor.dims and len(tensor.dims) == 2 and tensor.name != "index_weight"
     ]
 
 
