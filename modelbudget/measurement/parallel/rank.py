@@ -57,7 +57,7 @@ from modelbudget.measurement.step.train import Pass, by_component, one_pass, tex
 from modelbudget.measurement.trace.bytes_at_peak import BUFFERS
 from modelbudget.measurement.trace.inference import infer
 from modelbudget.measurement.trace.module_trace import Trace
-from modelbudget.measurement.trace.step_trace import StepTrace, traced_step
+from modelbudget.measurement.trace.step_trace import StepTrace, trace_step
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.pipeline_stage import stages
@@ -189,7 +189,7 @@ def trace_step_of_rank(architecture: Architecture, run: RunConfig) -> dict[str, 
         # Shards are the master weights, so that the optimizer has no copies of them.
         run = run.model_copy(update={"master_weights": False})
         arrange(model, run)
-        return traced_step(ShardedStepTrace(model), model, run)
+        return trace_step(model, run, ShardedStepTrace)
 
 
 def _pass_in_buckets(mesh: DeviceMesh, trace: Trace, model: nn.Module, run: RunConfig) -> Pass:

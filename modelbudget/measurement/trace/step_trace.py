@@ -1,6 +1,7 @@
 """Every tensor that two training steps allocate: when, by which operation, and what it is for."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -96,17 +97,15 @@ class StepTrace(Trace):
         return made
 
 
-def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
+def trace_step(
+    model: nn.Module, run: RunConfig, make_trace: Callable[[nn.Module], StepTrace] = StepTrace
+) -> dict[str, Any]:
     """Trace two training steps of a model.
 
     Returns `allocations` and `phases` (of both steps) as plain data, `peaks` (the peaks of live
     bytes by phase that a comparison has too), and `n_parameters`.
     """
-    return traced_step(StepTrace(model), model, run)
-
-
-def traced_step(trace: StepTrace, model: nn.Module, run: RunConfig) -> dict[str, Any]:
-    """Trace two training steps with a given trace; see `trace_step`."""
+    trace = make_trace(model)
     values = train(model, run, {"peak_training_bytes"}, trace)
     return {
         "allocations": [item._asdict() for item in trace.allocations()],
