@@ -12,6 +12,7 @@ from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.copies import TAKEN_FOR
 from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.common.errors import InputError
 
@@ -242,6 +243,7 @@ def _notes(
         yield f"a request has a source of {run.length:,} tokens, and {target}"
     if is_file:
         return
+    yield from (note.text for note in model.base.notes if note.text.startswith(TAKEN_FOR))
     if _stored_dtype(model) == "float32" and "dtype" not in chosen:
         yield f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32"
     if (released := model.base.released_weights) and "weights" not in chosen:

@@ -10,6 +10,8 @@ from modelbudget.common.strict import Strict, read_strict
 from modelbudget.huggingface.run_settings import Note
 
 NAMES = CONFIGS / "names_of_copies.yaml"
+TAKEN_FOR = "taken for"
+"""Begin of the note on a model that a name was taken for."""
 
 
 class Format(Strict):
@@ -60,6 +62,6 @@ def _copy(base: Base, name: str, known: Format | None) -> Base:
     if known and known.weights:
         run = {"weights": known.weights}
         with_weights = f" with weights {known.weights}, which {known.tool} writes"
-    line = f"taken for {base.name}{with_weights}, by its name; its own config.json was not read"
+    line = f"{TAKEN_FOR} {base.name}{with_weights}, by its name; its own config.json was not read"
     notes = *base.notes, Note(line)
     return base._replace(name=name, label=label, fields=base.fields | run, notes=notes)

@@ -533,6 +533,17 @@ def test_layers_that_draft_keep_what_the_last_mixer_keeps():
     assert hybrid.serve("h200", settings, draft="mtp").run.drafted_tokens == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("Qwen/Qwen2.5-7B-Instruct-AWQ", " with weights awq, which AutoAWQ writes"),
+     ("someone/Qwen2.5-7B-Instruct", "")],
+)  # fmt: skip
+def test_a_name_that_was_taken_for_a_model_is_a_note(name, weights):
+    notes = mb.model(name).serve("l4", {"length": 512}).notes
+    (line,) = (note for note in notes if note.startswith("taken for"))
+    assert line.endswith(f"{weights}, by its name; its own config.json was not read")
+
+
 def test_a_draft_without_a_model_is_none():
     """It was refused as an unknown model."""
     with pytest.raises(InputError, match=r"--draft ngram: .*neither weights nor a cache") as error:
