@@ -144,7 +144,8 @@ def _without_formula(
             fields = bounded_check.fields_of_built(config)
         except ValueError:
             raise why from None
-    notes += [*misdescribes(None, config), *_tied_nevertheless(config, fields)]
+    notes += [*misdescribes(None, config), *not_used(None, config)]
+    notes += _tied_nevertheless(config, fields)
     lines = str(why).splitlines() if why else ()
     notes += [
         Note(f"{line}; measured without a formula: {class_name} is counted") for line in lines

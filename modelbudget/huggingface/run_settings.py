@@ -44,15 +44,23 @@ def run_settings(
     return fields, notes
 
 
-def not_used(class_name: str, config: dict[str, Any]) -> list[Note]:
-    """Return a note for each group of keys that change memory or compute and are not used."""
-    classes = translations()[class_name]
-    of_class = classes.defaults.keys() | {
-        key for key, _ in _all_keys(config) if any(line.fullmatch(key) for line in classes.ignored)
-    }
+def not_used(class_name: str | None, config: dict[str, Any]) -> list[Note]:
+    """Return a note for each group of keys that change memory or compute and are not used.
+
+    A class without a formula reads them itself, but for those of which the run decides (dropout).
+    """
+    of_class: set[str] = set()
+    if class_name:
+        classes = translations()[class_name]
+        of_class = classes.defaults.keys() | {
+            key
+            for key, _ in _all_keys(config)
+            if any(line.fullmatch(key) for line in classes.ignored)
+        }
     lines = [
         (line, _text_of_keys(line, config, of_class if line.unless_of_class else ()))
         for line in shared_keys().not_used
+        if class_name or line.settles
     ]
     return [
         Note(f"{keys_set}: not used: {line.note}", line.about, line.settles)

@@ -243,3 +243,16 @@ def test_what_is_left_out_of_queries_and_keys_has_a_line(tmp_path, model_type, k
     path.write_text(json.dumps({"model_type": model_type} | sizes | keys))
     notes = [note.text for note in read(path).notes]
     assert sum("queries" in text and "not used" in text for text in notes) == lines
+
+
+def test_a_class_without_a_formula_reads_all_but_what_the_run_decides(notes):
+    """Dropout was off without a word in answers about classes that are only traced."""
+    config = XLNET | {"dropout": 0.1, "gradient_checkpointing": True, "ff_activation": "gelu"}
+    found, _ = notes(config, ", length: 8", "activation_bytes")
+    about = [line.split("config.json: ")[1] for line in found if "not used" in line]
+    assert about == [
+        "dropout = 0.1: not used: dropout is off unless dropout is set to true",
+        "gradient_checkpointing = true: not used: layers keep their activations unless recompute "
+        "is set to full",
+    ]
+    assert not any("not used" in line for line in notes(config, ", length: 8", "parameters")[0])
