@@ -91,10 +91,9 @@ def class_of(model: ChosenModel) -> str | None:
 
 
 def names_class(model: ChosenModel) -> bool:
-    """Whether the model is a config.json of a class of `transformers`."""
-    return model.base.model is None and (
-        model.base.config is not None or model.base.family.name() == WITHOUT_FORMULA
-    )
+    """Whether the model is a class of `transformers`: by its config.json, or without a formula."""
+    is_of_file = model.base.model is None and model.base.config is not None
+    return is_of_file or model.base.family.name() == WITHOUT_FORMULA
 
 
 def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from modelbudget.api.class_answers import WITHOUT_FORMULA
 from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.find import CATALOGUE
@@ -42,7 +43,15 @@ def _text(base: Base) -> str:
 def _row(base: Base) -> dict:
     return {
         "name": base.name,
-        "parameters": Model(base).parameters().total,
+        "parameters": _parameters(base),
         "label": base.label,
         "family": base.family.name(),
     }
+
+
+def _parameters(base: Base) -> int:
+    """Return the parameters of a model: by formula, or as its class was counted."""
+    counted = base.model and base.model.exact
+    if base.family.name() == WITHOUT_FORMULA and counted:
+        return counted
+    return Model(base).parameters().total
