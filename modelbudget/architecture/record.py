@@ -18,7 +18,8 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Size = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 """A count that may be 0, where 0 means that there is none."""
 
-Depth = Annotated[int, Field(ge=1, le=10_000)]
+MAX_DEPTH = 10_000
+Depth = Annotated[int, Field(ge=1, le=MAX_DEPTH)]
 """How many layers, each an object that has to be held: the deepest model that people have trained
 on text has hundreds. A number without a bound would fill the memory, even on meta."""
 Parts = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -63,6 +63,12 @@ def _count(word: str, text: str, number: int) -> int:
     return times * words.count(word) + words[:more].count(word)
 
 
+def _place(word: str, text: str, number: int) -> int:
+    """Return the index of a word in the first words of a text that is repeated, or their number."""
+    words = _words(text)[:number]
+    return words.index(word) if word in words else number
+
+
 def _words(text: str) -> list[str]:
     if not isinstance(text, str):
         raise TypeError(f"{show(text)} is not a text of words")
@@ -104,6 +110,8 @@ _FUNCTIONS = {
     "digits": lambda x: len(str(abs(int(x)))),
     "first": _first,
     "count": _count,
+    "place": _place,
+    "words": lambda text: len(_words(text)),
 }
 _ALLOWED = f"+ - * / // % ( ), comparisons, and or not, in, {', '.join(_FUNCTIONS)}"
 _SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")

@@ -26,6 +26,8 @@ CLASSES = "configs/huggingface/model_types"
 SECTIONS = "modelbudget/huggingface/classes.py"
 NO_ROPE, NO_ROPE_INTERVAL = "no_rope_layers", "no_rope_layer_interval"
 """Keys that say which layers are without RoPE."""
+LAYER = "layer"
+"""The number of a layer, in expressions of one."""
 OPTIONAL = {"head_dim"}
 """Keys that an expression may use if the class does not have them; they are then null."""
 
@@ -158,8 +160,10 @@ class Translation(Meanings):
     mixers: str = ""
     layer_types: dict[str, str] = Field({})
     layer_mlps: dict[str, str] = Field({})
+    attention_where: Formula = ""
     attention_at: dict[str, str] = Field({})
     attention_counts_from: int = 0
+    experts_where: Formula = ""
     dense_layers: int = 0
     full_layers: dict[str, str] = Field({})
     rope_layers: list[str] = Field([])
@@ -195,6 +199,10 @@ class Translation(Meanings):
         yield from ((f"full_layers.{key}", meaning) for key, meaning in self.full_layers.items())
         yield from _names("computed", self.computed)
         yield from _names("requires", dict(enumerate(self.requires)))
+        for section in ("attention_where", "experts_where"):
+            if text := getattr(self, section):
+                names = _names(section, {LAYER: text})
+                yield from ((place, key) for place, key in names if key != LAYER)
         if self.rope_layers:
             yield from (("rope_layers", key) for key in (NO_ROPE, NO_ROPE_INTERVAL))
         if "window" in self.sizes.values():

@@ -25,7 +25,7 @@ from modelbudget.huggingface.config_values import (
     of_size,
     plain,
 )
-from modelbudget.huggingface.layer_types import dense_layers, pattern_of_layers
+from modelbudget.huggingface.layer_types import dense_layers, layers_with_experts, pattern_of_layers
 
 BASIC_SIZES = {"n_vocab", "d_model", "n_layer"}
 
@@ -62,6 +62,8 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
             fields |= of_cases(meaning, key, value, mistakes)
     if translation.mixers:
         fields |= pattern_of_layers(translation, values, mistakes)
+    if translation.experts_where:
+        fields |= layers_with_experts(translation, values, mistakes)
     if "mlp_layer_types" in values:
         fields |= dense_layers(translation, values, mistakes)
     if not mistakes.lines():

@@ -2,7 +2,10 @@
 
 from itertools import cycle, islice
 
+from modelbudget.architecture.record import MAX_DEPTH
+from modelbudget.common.expressions import expression_of
 from modelbudget.huggingface.classes import (
+    LAYER,
     NO_ROPE,
     NO_ROPE_INTERVAL,
     Case,
@@ -39,6 +42,9 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
             return patterns | {"n_layer": len(types)}  # each layer has one part
     elif indices := _layers_by_number(translation, values):
         words = _shortest(indices)
+    elif translation.attention_where:
+        has_attention = _layers_where(translation.attention_where, values, mistakes)
+        words = _shortest(["attention" if has else translation.mixers for has in has_attention])
     elif rotated:
         words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
     else:
@@ -76,10 +82,20 @@ def _layers_by_number(translation: Translation, values: dict) -> list[str]:
     return []
 
 
+def _layers_where(text: str, values: dict, mistakes: Mistakes) -> list[bool]:
+    """Return for each layer whether an expression of keys and its number holds."""
+    of_keys = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
+    try:
+        return [bool(expression_of(text)(of_keys | {LAYER: i})) for i in _layers(values)]
+    except ValueError as error:
+        mistakes.wrong.append(str(error))
+        return []
+
+
 def _layers(values: dict) -> range:
     """Return the numbers of the layers; none if a file has no number of them, which is refused."""
     n_layer = values["num_hidden_layers"]
-    return range(n_layer if isinstance(n_layer, int) else 0)
+    return range(n_layer if isinstance(n_layer, int) and n_layer <= MAX_DEPTH else 0)
 
 
 def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) -> list[int]:
@@ -106,6 +122,18 @@ def _with_rope(mixer: str, has_rope: int, mistakes: Mistakes) -> str:
             mistakes.unsupported.extend({line} - {*mistakes.unsupported})
         return mixer
     return WITHOUT_ROPE[mixer]
+
+
+def layers_with_experts(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
+    """Return the pattern of feed-forward parts, or how many layers come before those with experts.
+
+    Where `experts_where` says which these are.
+    """
+    has_experts = _layers_where(translation.experts_where, values, mistakes)
+    n_dense = [*has_experts, True].index(True)
+    if all(has_experts[n_dense:]):
+        return {"mlps": "moe", "n_dense_layer": n_dense}
+    return {"mlps": " ".join(_shortest(["moe" if has else "mlp" for has in has_experts]))}
 
 
 def dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:

@@ -18,8 +18,8 @@ from modelbudget.sweeps.points_table import points_table
 JAMBA = {
     "model_type": "jamba", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 8,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "num_experts": 2,
-    "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4, "attn_layer_period": 4,
-    "attn_layer_offset": 2,
+    "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4, "mamba_proj_bias": True,
+    "attn_layer_period": 4, "attn_layer_offset": 2,
 }  # fmt: skip
 XLNET = {
     "model_type": "xlnet", "architectures": ["XLNetLMHeadModel"], "vocab_size": 100, "d_model": 32,

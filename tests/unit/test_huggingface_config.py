@@ -211,7 +211,11 @@ COMPUTED = {
     **dict.fromkeys(("decoder_ffn_dim", "decoder_attention_heads"), st.none()),
     **dict.fromkeys(("encoder_ffn_dim", "encoder_attention_heads"), st.none()),
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
-    "decoder_sparse_step": st.none(), "shared_intermediate_size": st.integers(1, 9),
+    "decoder_sparse_step": st.integers(1, 4), "mlp_only_layers": st.none(),
+    "interleave_moe_layer_step": st.integers(1, 4), "moe_layers": st.none(),
+    "moe_layer_interval": st.integers(1, 3), "moe_layer_start_index": st.integers(0, 1),
+    **dict.fromkeys(("expert_layer_period", "expert_layer_offset"), st.none()),
+    "shared_intermediate_size": st.integers(1, 9),
     "mamba_ssm_cache_dtype": st.just("float32"),
     "no_rope_layers": st.none(), "no_rope_layer_interval": st.integers(1, 4),
     "attention_chunk_size": st.integers(1, 9),
@@ -264,7 +268,11 @@ def configs(draw, kind: str) -> dict:
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one
     if kind.startswith("Gemma3n"):
         config["num_hidden_layers"] = max(2, config["num_hidden_layers"])  # one has its own keys
-    if kind.startswith(("Jamba", "RecurrentGemma")):
+    if kind == "JambaForCausalLM":
+        for part in ("attn_layer", "expert_layer"):
+            period = config[f"{part}_period"] = draw(st.integers(1, 6))
+            config[f"{part}_offset"] = draw(st.integers(0, period - 1))
+    if kind.startswith("RecurrentGemma"):
         config["num_hidden_layers"] = 5  # the last with attention
     if kind == "DbrxForCausalLM":
         config["attn_config"] = {"rope_theta": 5e5, "kv_n_heads": draw(SMALL["n_kv_head"])}
@@ -333,6 +341,30 @@ def test_there_and_back(kind, data):
     assert resolved(family, again) == a
     found = witness(kind, class_config(kind, a))
     assert (found.parameters, found.refusal, found.failed) == (there, None, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "mlps"),
+    [
+        ("Qwen2Moe", {"mlp_only_layers": [0, 3]}, "mlp moe moe"),
+        ("Qwen3Moe", {"mlp_only_layers": [1], "decoder_sparse_step": 2}, "mlp mlp mlp moe mlp moe"),
+        ("Qwen3Next", {"mlp_only_layers": [0, 1]}, "moe"),
+        ("Llama4", {"moe_layers": [0, 4], "interleave_moe_layer_step": 2}, "moe mlp mlp mlp"),
+        ("Ernie4_5_Moe", {"moe_layer_start_index": 2, "moe_layer_interval": 2,
+                          "moe_layer_end_index": 4}, "mlp mlp mlp moe"),
+    ],
+)  # fmt: skip
+def test_layers_with_experts_by_number(kind, keys, mlps):
+    """Of Llama 4 a list had no effect, the others were refused."""
+    kind = f"{kind}ForCausalLM"
+    sizes = {"model_type": TRANSLATIONS[kind].model_type, "num_hidden_layers": 6}
+    sizes |= {"vocab_size": 40, "hidden_size": 32, "pad_token_id": 0, "rope_parameters": ROPE}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    fields = fields_of(kind, sizes | keys)
+    assert fields["mlps"] == mlps
+    a = resolved(families()["decoder"], fields)
+    there = sum(c.parameters for c in count(build(kind, sizes | keys)).values())
+    assert total(a.parameters(a)) == there
 
 
 def resolved(family, fields: dict):
@@ -611,7 +643,7 @@ def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
     ("config", "line"),
     [
         ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias = true"),
-        ({"model_type": "jamba", "attn_layer_period": 14}, "attn_layer_period = 14"),
+        ({"model_type": "jamba", "mamba_proj_bias": True}, "mamba_proj_bias = true"),
     ],
 )
 def test_values_that_no_formula_covers_are_measured(from_config, config, line):
