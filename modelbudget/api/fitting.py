@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from modelbudget.api.changes import Change, Purpose
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.layouts_that_fit import Layouts
+    from modelbudget.api.traced_batch import Peaks
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.largest_that_fits import Solution
@@ -190,42 +191,42 @@ class _Fitting:
         """Return what traces of the class say, as no formula does. Raises InputError with `why`."""
         if predicted is None and self.devices == 1:
             predicted = predictions(self.model, [self.quantity], self.chosen)
-        n_bytes = self._of_class(predicted) if predicted and self.devices == 1 else None
-        if predicted is None or n_bytes is None:
+        peaks = self._of_class(predicted) if predicted and self.devices == 1 else None
+        if predicted is None or peaks is None:
             lost = predicted.missing.get(self.quantity) if predicted else None
             reason = f"{self.quantity}: {lost}" if lost else why + self._fewer_devices(why)
             raise InputError([f"{self.model.name}: {reason}"])
         rooms = self.device.bytes, self.margins.room(self.device.bytes)
-        batches = self._traced_batches({predicted.run.batch: n_bytes}, rooms)
+        batches = self._traced_batches({predicted.run.batch: peaks}, rooms)
         return Fit(
-            self.model.label, self.purpose, predicted.run, self.device, 1, n_bytes, batches[0], {},
-            batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
+            self.model.label, self.purpose, predicted.run, self.device, 1, max(peaks.values()),
+            batches[0], {}, batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
         )  # fmt: skip
 
-    def _of_class(self, predicted: Predictions) -> int | None:
-        """Return the bytes of a class that leads the answer about a run; None without one."""
+    def _of_class(self, predicted: Predictions) -> Peaks | None:
+        """Return the peaks of a class that leads the answer about a run; None without one."""
         if predicted.run.implementation != TRANSFORMERS:
             return None
         of_class = predicted.breakdowns.get(self.quantity)
-        return of_class and of_class.total
+        return of_class and {phase.name: phase.value for phase in of_class.components}
 
     def _traced_batches(
-        self, known: dict[int, int], rooms: Sequence[int]
+        self, peaks: dict[int, Peaks], rooms: Sequence[int]
     ) -> list[dict[str, Solution]]:
         """Return the largest batch for each room, of a class of which traces say what it needs.
 
-        `known`: bytes by batch. Nothing for all rooms if traces do not say it for one.
+        `peaks` are by batch. Nothing for all rooms if traces do not say it for one.
         """
         from modelbudget.api.traced_batch import largest_batch
 
-        def trace(batch: int) -> int | None:
+        def trace(batch: int) -> Peaks | None:
             try:
                 fields = {**self.chosen, "batch": batch}
                 return self._of_class(predictions(self.model, [self.quantity], fields))
             except InputError:  # more than a batch may be
                 return None
 
-        batches = [largest_batch(known, trace, room) for room in rooms]
+        batches = [largest_batch(peaks, trace, room) for room in rooms]
         return [{"batch": batch} if batch and None not in batches else {} for batch in batches]
 
     def _fewer_devices(self, why: str) -> str:

@@ -23,7 +23,7 @@ from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings, lines_of_adapted_matrices
-from modelbudget.api.traced_batch import largest_batch
+from modelbudget.api.traced_batch import Peaks, largest_batch
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, has_buckets
 from modelbudget.architecture.terms import of_model
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 Trainer = Literal["dpo", "grpo"]
 Value = TypeVar("Value")
 COPY, NONE = "copy", "none"
+MOST_AHEAD = 4
+"""Where the optimizer's step is the peak of a trainer's step, a line through small batches leads
+much too far.
+"""
 LOSS = (
     "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
     "those of our own modules"
@@ -209,8 +213,13 @@ class _Step(Step):
         """Return the largest batch alone, in steps in which microbatches have whole texts."""
         run = self.pair(fields)[1]
         step = run.n_microbatch // math.gcd(run.n_microbatch, self.models.texts_of_item)
-        known = {run.batch // step: cast(int, self.needed(fields))}
-        solution = largest_batch(known, lambda n: self.needed({**fields, "batch": step * n}), room)
+
+        def peaks(batch: int) -> Peaks | None:
+            n_bytes = self.needed({**fields, "batch": batch})
+            return n_bytes and {"step": n_bytes}
+
+        first = {run.batch // step: cast(Peaks, peaks(run.batch))}
+        solution = largest_batch(first, lambda n: peaks(step * n), room, MOST_AHEAD)
         return {"batch": step * solution.value} if solution else {}
 
 
