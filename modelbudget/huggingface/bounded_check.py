@@ -30,11 +30,6 @@ def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
     return _ask("fields_of_built", config)
 
 
-def read_by_class(class_name: str, keys: list[str]) -> list[str]:
-    """Return those of some keys that the code of a class mentions. Raises ValueError."""
-    return _ask("read_by_class", (class_name, keys)) if keys else []
-
-
 def ties_head(config: dict[str, Any]) -> bool:
     """Return whether a class ties the head, whatever its config says. Raises ValueError."""
     return _ask("ties_head", config)

@@ -10,6 +10,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
+from modelbudget.huggingface.class_code import keys_in_code
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_values import NoFormulaError
 from modelbudget.huggingface.fields_of_config import (
@@ -170,10 +171,7 @@ def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[N
 def _unread_keys(class_name: str, config: dict[str, Any]) -> list[str]:
     """Return the unknown keys that the class never reads; none if it is not installed."""
     unknown = unknown_keys(class_name, config)
-    try:
-        read = bounded_check.read_by_class(class_name, unknown)
-    except ValueError:
-        return []
+    read = keys_in_code(class_name, unknown)
     return [key for key in unknown if key not in read]
 
 

@@ -7,10 +7,8 @@ Time and memory of a class are not bounded here: `bounded_check.py` calls these 
 bounded process, and so do the workers that measure.
 """
 
-import inspect
 import json
 import re
-import sys
 from typing import Any, cast
 
 from modelbudget.common.suggestions import offered
@@ -98,17 +96,6 @@ def configuration(record):
 def check(record) -> None:
     """Raise ValueError if the class rejects the config of a record."""
     configuration(record)
-
-
-def read_by_class(pair: tuple[str, list[str]]) -> list[str]:
-    """Return those of some keys that the code of a class, or of its config, mentions."""
-    class_name, keys = pair
-    model_class = getattr(transformers, class_name)
-    code = "".join(
-        inspect.getsource(sys.modules[class_.__module__])
-        for class_ in (model_class, model_class.config_class)
-    )
-    return [key for key in keys if re.search(rf"\b{re.escape(key)}\b", code)]
 
 
 def build(record):

@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
-from modelbudget.huggingface import bounded_check
+from modelbudget.huggingface import class_code, config_file
 from modelbudget.huggingface.config_file import read
 
 
@@ -100,8 +100,9 @@ def test_keys_that_the_class_does_not_read_stop_no_import(notes, tmp_path, sweep
 
 
 def test_a_key_that_the_class_reads_is_refused_if_it_cannot_be_built(notes, monkeypatch):
-    assert bounded_check.read_by_class("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
-    monkeypatch.setattr(bounded_check, "read_by_class", lambda kind, keys: keys)
+    assert class_code.keys_in_code("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
+    assert class_code.keys_in_code("NoClass", ["nothing"]) == ["nothing"]
+    monkeypatch.setattr(config_file, "keys_in_code", lambda class_name, keys: keys)
     with pytest.raises(InputError, match="add_qkv_heads = 3: unknown key"):
         notes(PHI_4_MINI | {"add_qkv_heads": 3})
 
