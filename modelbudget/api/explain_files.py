@@ -16,6 +16,7 @@ from modelbudget.common.files import read_text
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.config_values import as_json
 from modelbudget.huggingface.module_names import linear_layers
 from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
@@ -138,23 +139,47 @@ def channels_of(
     return chosen or None
 
 
+def _of_lora(path: Path) -> dict[str, Any]:
+    """Read a configuration of PEFT. Raises InputError if it is none of LoRA."""
+    try:
+        config = json.loads(read_text(path, MAX_JSON))
+    except ValueError as error:
+        raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
+    if not isinstance(config, dict):
+        raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
+    rank, targets = config.get("r"), config.get("target_modules")
+    names = targets if isinstance(targets, list) and targets else [targets]
+    allowed = {
+        "peft_type": (config.get("peft_type") == "LORA", "LORA"),
+        "use_dora": (not config.get("use_dora"), "false"),
+        "r": (type(rank) is int and rank > 0, "a whole number from 1"),
+        "target_modules": (all(isinstance(name, str) for name in names), "names of layers"),
+    }
+    wrong = [
+        f"{path}: {key} = {as_json(config.get(key))}: allowed: {text}"
+        for key, (is_allowed, text) in allowed.items()
+        if not is_allowed
+    ]
+    if wrong:
+        raise InputError(wrong)
+    return config
+
+
 def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explained:
     """Explain an adapter of PEFT: its parameters by rank and targets, and its file."""
     path = folder / "adapter_config.json"
-    try:
-        config = json.loads(read_text(path, MAX_JSON))
-        rank, targets = config["r"], config["target_modules"]
-        base, peft_type = config.get("base_model_name_or_path"), config["peft_type"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError([f"{path}: no configuration of LoRA: {error}"]) from None
-    if peft_type != "LORA" or type(rank) is not int or config.get("use_dora"):
-        raise InputError([f"{path}: peft_type = {peft_type}: known: LORA without use_dora"])
+    config = _of_lora(path)
+    rank, targets, base = (
+        config["r"],
+        config["target_modules"],
+        config.get("base_model_name_or_path"),
+    )
     file = folder / "adapter_model.safetensors"
     tensors = checkpoint_files.header(file)
     n = sum(tensor.elements for tensor in tensors)
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
     asked, ranks = [], {rank}
-    targets = [targets] if isinstance(targets, str) else [str(target) for target in targets]
+    targets = [targets] if isinstance(targets, str) else targets
     of_class = base_model and channels_of(base_model, targets, config)
     if base_model is None:
         asked.append(f"--model NAME: the base model, {base}")

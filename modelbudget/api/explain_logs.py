@@ -290,7 +290,7 @@ def _file(reading: Reading) -> Line:
     """Size of a file: parameters times bits of each, as llama.cpp prints both."""
     context, number = reading
     params, bits = context.of("parameters"), Decimal(context.log.settings.get("bits", 0))
-    if params is None or not bits:
+    if params is None or not params.value or not bits:
         return _read(reading)
     whole = int(params.value * 10**9 * bits / 8)
     off = int(whole * (_last_digit(params) / params.value + Decimal("0.005") / bits))

@@ -376,6 +376,39 @@ def test_mutated_logs_of_a_known_model_are_explained_or_refused(tmp_path):
             explain(path, "qwen-3-0.6b")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "print_info: file size = 1.00 GiB (. BPW)\nprint_info: model params = 1.00 B",
+        "print_info: file size = 1.00 GiB (4.50 BPW)\nprint_info: model params = 0.00 B",
+        "print_info: file size = 1.00 GiB (0.00 BPW)\nprint_info: model params = 1.00 B",
+    ],
+)
+def test_a_file_without_parameters_or_bits_is_read(tmp_path, lines):
+    (tmp_path / "server.log").write_text(lines)
+    assert {line.verdict for line in explain(tmp_path / "server.log").lines} <= {"read", "asked"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("peft_type", "IA3", "LORA"),
+        ("use_dora", True, "false"),
+        ("r", "16", "a whole number from 1"),
+        ("r", -1, "a whole number from 1"),
+        ("target_modules", None, "names of layers"),
+        ("target_modules", ["q_proj", 3], "names of layers"),
+    ],
+)
+def test_a_configuration_that_is_none_of_lora_is_refused_with_its_key(
+    tmp_path, key, value, allowed
+):
+    config = {"peft_type": "LORA", "r": 16, "target_modules": ["q_proj"]} | {key: value}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=rf"config.json: {key} = .*: allowed: {allowed}$"):
+        explain(tmp_path)
+
+
 def test_a_long_log_is_read_in_bounded_time(tmp_path):
     path = tmp_path / "server.log"
     path.write_bytes(b"engine with config: " * 10**4 + b"\n" + b"max_memory_allocated " * 10**4)
