@@ -16,6 +16,7 @@ _PLAIN = ("bool", "int", "str")
 _MESSAGES = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
     "bool_type": "must be true or false",
     "string_type": "must be text",
@@ -24,6 +25,7 @@ _MESSAGES = {
     "model_type": "must be keys with values",
     "model_attributes_type": "must be keys with values",
     "float_type": "must be a number",
+    "float_parsing": "must be a number",
 }
 
 
@@ -78,7 +80,7 @@ def _allowed(error: dict) -> str:
     text = (
         _MESSAGES.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]
     )
-    return text + _hint(error["input"])
+    return text + _hint(error["input"]) if error["type"] in ("int_type", "float_type") else text
 
 
 def _bound(error: dict) -> str | None:

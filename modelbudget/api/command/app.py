@@ -12,7 +12,12 @@ from types import ModuleType
 import typer
 from typer.core import TyperGroup
 
-from modelbudget.api.command.options import other_name, refuse_without_value, version
+from modelbudget.api.command.options import (
+    other_name,
+    refuse_without_value,
+    version,
+    wrong_value,
+)
 from modelbudget.common.errors import InputError
 
 GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -113,7 +118,8 @@ def main() -> None:
     except InputError as error:
         _end("\n".join(error.mistakes))
     except UsageError as error:
-        _end(other_name(error) or " ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
+        text = wrong_value(error) or other_name(error)
+        _end(text or " ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
     except typer.Abort:
         sys.exit(130)
     except BrokenPipeError:  # `modelbudget models | head`

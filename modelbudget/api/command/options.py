@@ -70,6 +70,13 @@ def _value(text: str) -> bool | int | str:
     return int(text) if _WHOLE.fullmatch(text) else text
 
 
+def _without_equals_sign(text: str) -> str:
+    """Return what is wrong with a field, and what to write for a line of a YAML file."""
+    if line := re.fullmatch(r"\s*(\w+)\s*[:\s]\s*(\S.*)", text):
+        return f"no equals sign; write --set {line[1]}={line[2]}"
+    return "no value; allowed: FIELD=VALUE (docs/fields.md)"
+
+
 def _count(option: str, text: str) -> bool | int | str:
     """Return a value. Raises InputError for 32k: some mean 32,768 by it, others 32,000."""
     if thousands := re.fullmatch(r"([0-9]{1,9})k", text.casefold()):
@@ -104,6 +111,19 @@ def refuse_without_value(params: list[Any], args: list[str]) -> None:
             raise InputError(
                 [f"{name}: no value; write {name} {param.metavar or '…'}: {param.help}"]
             )
+
+
+def wrong_value(error: Any) -> str | None:
+    """Return what is wrong with the value of an option; None if an error is about something else.
+
+    The command line checks values with pydantic.
+    """
+    cause = error.__cause__
+    if not hasattr(cause, "errors") or error.param is None:
+        return None
+    from modelbudget.common.validation_messages import describe
+
+    return describe(cause, within=error.param.opts[0])[0]
 
 
 def other_name(error: Any) -> str | None:
@@ -251,8 +271,8 @@ class RunOptions(NamedTuple):
         for text in (part for texts in self.fields or () for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
             if not equals:
-                raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
-            settings[name] = _value(value)
+                raise InputError([f"--set {text}: {_without_equals_sign(text)}"])
+            settings[name.strip()] = _value(value.strip())
         return settings
 
 
