@@ -99,8 +99,8 @@ def _next_batch(
         return (low + high) // 2
     below = sorted(batch for batch in peaks if batch <= low)
     above = sorted(batch for batch in peaks if batch > low)
-    nearest = below[-1:] + above[:1] if below and above else below[-2:] or above[:2]
-    guess = _most_on_line(peaks, *nearest, room) if len(nearest) == 2 else None
+    first, *more = below[-1:] + above[:1] if below and above else below[-2:] or above[:2]
+    guess = _most_on_line(peaks, first, more[0], room) if more else None
     if guess is None:
         guess = 2 * low if high is None else high // 2
     most = most_ahead * low if high is None else high - 1

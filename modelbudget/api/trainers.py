@@ -216,7 +216,7 @@ class _Step(Step):
 
         def peaks(batch: int) -> Peaks | None:
             n_bytes = self.needed({**fields, "batch": batch})
-            return n_bytes and {"step": n_bytes}
+            return None if n_bytes is None else {"step": n_bytes}
 
         first = {run.batch // step: cast(Peaks, peaks(run.batch))}
         solution = largest_batch(first, lambda n: peaks(step * n), room, MOST_AHEAD)
