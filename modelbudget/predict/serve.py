@@ -260,12 +260,14 @@ def _forward(a: Architecture, run: RunConfig) -> Term:
 
 
 def compute_buffer(a: Any, run: RunConfig) -> Term:
-    """Return what llama.cpp reserves for the passes of n_ubatch tokens, with flash attention.
+    """Return what llama.cpp reserves for the passes of n_ubatch tokens.
 
     Either logits of all of them in float32, which it reserves whichever are read, next to one state
     of each or two; or the mask in float32 and float16 next to what a layer computes, at most a
     gated MLP and three states. Of logs that it printed the first is 1.0 to 1.01 of the size, where
-    it is larger (tests/unit/test_serve.py).
+    it is larger. Without flash attention (`attention_kernel: math`) the scores of all heads and the
+    mask in float32 next to four states, or six where projections are packed: of four logs each is
+    one of both (tests/unit/test_serve.py).
     """
     name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
     mixers = vars(a).get("mixers", a.name())
@@ -274,9 +276,15 @@ def compute_buffer(a: Any, run: RunConfig) -> Term:
     logits, state = size * a.n_vocab, size * a.d_model
     experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)
     hidden = size * 2 * max(getattr(a, "d_ff", 0), experts)
-    mask = size * run.length * run.batch * 3 // 2
-    most = max(logits + 2 * state, mask + hidden + 3 * state)
-    return Term(name, most, "bounded", "its logs", logits + state)
+    cells = run.length * run.batch
+    least, most = (
+        logits + state,
+        max(logits + 2 * state, size * cells * 3 // 2 + hidden + 3 * state),
+    )
+    if run.attention_kernel == "math":
+        scores = size * cells * (a.n_head + 1)
+        least, most = max(least, scores + 4 * state), max(most, scores + 6 * state)
+    return Term(name, most, "bounded", "its logs", least)
 
 
 class _Room:

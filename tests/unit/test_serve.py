@@ -154,10 +154,24 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
     one of both ends, whichever tensors its allocator could reuse.
     """
     a = mb.model(name).architecture
-    run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=4096)
+    flash = {"backend": "gpu", "dtype": "bfloat16", "attention_kernel": "flash"}
+    run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=4096, **flash)
     term = compute_buffer(a, run)
     assert term.least is not None
     assert printed in [pytest.approx(n / 2**20, abs=0.006) for n in (term.least, term.n_bytes)]
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ctx", "n_ubatch", "printed"),
+    [("llama-2-7b", 4096, 512, 296.00), ("llama-3.1-405b", 4096, 512, 1160.00),
+     ("mistral-7b-v0.1", 8192, 256, 280.00), ("phi-3-mini", 4096, 256, 150.00)],
+)  # fmt: skip
+def test_compute_buffers_without_flash_attention_have_all_scores(name, n_ctx, n_ubatch, printed):
+    """ggml-org/llama.cpp issue 9229, and three public logs with flash_attn = 0, in MiB."""
+    settings = {"length": n_ctx, "batched_tokens": n_ubatch, "attention_kernel": "math"}
+    served = mb.model(name).serve("h100", settings | {"cache_layout": "cells"}).of_device
+    (term,) = (term for term in served.terms if term.name.startswith("compute"))
+    assert printed in [n / 2**20 for n in (term.least, term.n_bytes)]
 
 
 def test_compute_buffers_of_other_layers_are_not_guessed():
