@@ -6,6 +6,8 @@ LlamaRMSNorm and GemmaRMSNorm for those written out.
 
 from __future__ import annotations
 
+from functools import partial
+
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import add, contiguous, mul, power, rsqrt, to
 from modelbudget.operations.memory_layout import (
@@ -97,15 +99,20 @@ def rms_norm_composed(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
     return to(y, x.dtype)
 
 
-def rms_norm_written_out(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
-    """Normalise in at least float32, one operation at a time; the scale multiplies in the dtype."""
-    dims = [-1 - i for i in range(n_dim)]
+def rms_norm_written_out(
+    x: Tensor, n_dim: int, weight: Tensor | None, is_wide: bool = False
+) -> Tensor:
+    """Normalise in at least float32, one operation at a time; the scale multiplies in the dtype.
+
+    `is_wide`: the scale, too, whose weight has the dtype of x, as OLMo 2's code.
+    """
     states = to(x, at_least_float32(x.dtype))
-    variance = mean(power(states, 2), dims, keepdim=True)
+    # The variance lives to the end, unlike what is written in one expression.
+    variance = mean(power(states, 2), [-1 - i for i in range(n_dim)], keepdim=True)
     states = mul(states, rsqrt(add(variance, 1e-6)))
     if weight is None:
         return to(states, x.dtype)
-    return mul(weight, to(states, x.dtype))
+    return to(mul(weight, states), x.dtype) if is_wide else mul(weight, to(states, x.dtype))
 
 
 def rms_norm_written_out_exact(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
@@ -115,15 +122,6 @@ def rms_norm_written_out_exact(x: Tensor, n_dim: int, weight: Tensor | None) -> 
     if weight is not None:
         states = mul(states, add(to(weight, dtype), 1.0))
     return to(states, x.dtype)
-
-
-def rms_norm_written_out_wide(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
-    """Normalise in at least float32, and scale that by a weight of the dtype, as OLMo 2's code."""
-    states = to(x, at_least_float32(x.dtype))
-    # The variance lives to the end, unlike what is written in one expression.
-    variance = mean(power(states, 2), [-1 - i for i in range(n_dim)], keepdim=True)
-    states = mul(states, rsqrt(add(variance, 1e-6)))
-    return to(states if weight is None else mul(weight, states), x.dtype)
 
 
 def _divided_by_rms(x: Tensor, n_dim: int) -> Tensor:
@@ -136,6 +134,6 @@ RMS_NORMS = {
     "composed": rms_norm_composed,
     "written_out": rms_norm_written_out,
     "written_out_exact": rms_norm_written_out_exact,
-    "written_out_wide": rms_norm_written_out_wide,
+    "written_out_wide": partial(rms_norm_written_out, is_wide=True),
 }
 """By `norm_kernel`; `composed`: the fused one without a GPU."""

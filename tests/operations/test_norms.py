@@ -26,7 +26,7 @@ def rms_program(function):
 
 WRITTEN_OUT = rms(backend.rms_norm_written_out), rms_program(ops.rms_norm_written_out)
 EXACT = rms(backend.rms_norm_exact), rms_program(ops.rms_norm_written_out_exact)
-WIDE = rms(backend.RMS_NORMS["written_out_wide"]), rms_program(ops.rms_norm_written_out_wide)
+WIDE = rms(backend.RMS_NORMS["written_out_wide"]), rms_program(ops.RMS_NORMS["written_out_wide"])
 
 CASES = [
     # On a CPU the gradient of the input is contiguous, and the mean of bfloat16 is in bfloat16.
