@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -112,6 +113,14 @@ def test_each_call_has_a_fresh_process_and_one_import_of_torch():
     assert parents[0] == parents[1]
     fresh(exec, "import torch; torch.left = 1")
     assert fresh(eval, "hasattr(__import__('torch'), 'left')") is False
+
+
+@pytest.mark.usefixtures("server_of_processes")
+def test_the_server_has_this_library_and_the_folders_of_its_process():
+    """It had the library's own folder in place of the one around it, and lost the user's."""
+    folders = fresh(eval, "__import__('os').environ['PYTHONPATH']").split(os.pathsep)
+    assert (Path(folders[0]) / "modelbudget" / "common").is_dir()
+    assert folders[1:] == [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 @pytest.mark.usefixtures("server_of_processes")

@@ -62,12 +62,13 @@ class _Server(NamedTuple):
 def _server(process: int) -> _Server:
     """Start the server of this process, whose id is `process`; a forked process starts its own."""
     ours, of_server = multiprocessing.Pipe()
+    folders = str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")  # this library first
     errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the server is)
     with of_server:
         server = subprocess.Popen(
             [sys.executable, "-m", __name__, str(of_server.fileno())],
             pass_fds=[of_server.fileno()],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))},
             stderr=errors,
         )
     started = _Server(server, ours, errors)
