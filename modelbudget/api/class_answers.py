@@ -97,8 +97,13 @@ def names_class(model: ChosenModel) -> bool:
 
 
 def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
-    """Whether an answer is about the class: a setting or a file names it."""
-    return chosen.get("implementation", TRANSFORMERS * names_class(model)) == TRANSFORMERS
+    """Whether an answer is about the class: a setting or a file names it.
+
+    With an adapter a file does not, unless our modules have none: PEFT's products are in them, too.
+    """
+    is_of_ours = "adapter" in chosen and model.base.family.name() != WITHOUT_FORMULA
+    of_file = TRANSFORMERS * (names_class(model) and not is_of_ours)
+    return chosen.get("implementation", of_file) == TRANSFORMERS
 
 
 def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], names: Collection[str]) -> str | None:

@@ -15,6 +15,8 @@ class HuggingFace(WithoutFormula):
         "recompute",
         "target_length",
         "padding",
+        "adapter",
+        "input_gradient",
     )
     """For a class that lacks one of them the measurement fails with that reason."""
 

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from modelbudget.architecture.adapter_methods import ALL_BUT_EXPERTS, ALL_LINEAR, EXPERTS
+from modelbudget.architecture.adapter_methods import ALL_BUT_EXPERTS, ALL_LINEAR, EXPERTS, ROUTER
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
@@ -23,6 +23,13 @@ class PeftClasses(Strict):
         """Return the settings with which our modules have the matrices of a class."""
         texts = (text for text, types in self.packed.items() if model_type in types)
         return dict(setting.split("=") for text in texts for setting in text.split(", "))
+
+    def reaches_experts(self, model_type: str, targets: list[str]) -> bool:
+        """Whether PEFT adapts stacked experts, or a router, of a class by these targets."""
+        types = self.experts_reached, self.routers_refused, *self.all_linear.values()
+        has_stacks = any(model_type in of_kind for of_kind in types)
+        of_stacks = {EXPERTS, ROUTER, ALL_LINEAR, *OF_EXPERTS} & {*targets}
+        return bool({EXPERTS, ROUTER} & {*targets}) or (has_stacks and bool(of_stacks))
 
     def targets_of(self, model_type: str, targets: list[str]) -> list[str]:
         """Return the targets that PEFT has of a class with experts where `targets` are given."""

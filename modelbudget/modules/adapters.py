@@ -1,6 +1,7 @@
 """Adapters around linear layers, with the operations of PEFT's, and parts that are trained."""
 
 import re
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,13 @@ from modelbudget.architecture.adapter_methods import (
     why_not_run,
     why_not_run_of_experts,
 )  # fmt: skip
-from modelbudget.architecture.run_adapter import copies, is_partial, is_target, trains
+from modelbudget.architecture.run_adapter import (
+    NAMES_OF_CLASSES,
+    copies,
+    is_partial,
+    is_target,
+    trains,
+)
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules import adapter_products
@@ -33,6 +40,8 @@ from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
 
 RATE = 0.1
+CONV1D = "Conv1D"
+"""The linear layer of GPT-2 in transformers, whose matrix is (d_in, d_out)."""
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -44,7 +53,7 @@ class Adapted(nn.Module):
 
     weight: Any
 
-    def __init__(self, base: nn.Linear | Stored, run: RunConfig, method: Method, values: dict):
+    def __init__(self, base: Any, run: RunConfig, method: Method, values: dict):
         super().__init__()
         for name, parameter in base.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
@@ -53,6 +62,7 @@ class Adapted(nn.Module):
         # By its own parameters, which FSDP2 replaces.
         is_plain = type(base).forward is nn.Linear.forward
         self.of_base: Any = self._linear if is_plain else base.forward
+        self.in_features, self.out_features = values["d_in"], values["d_out"]
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
         self.is_cloned = self.is_stored and run.weights.startswith("bnb-4bit")
@@ -187,8 +197,28 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
 
     layers: dict[str, Any] = {p: part for p, part in model.named_modules() if takes(p, part)}
     stacks: dict[str, Any] = {p: part for p, part in model.named_modules() if has_stack(p, part)}
-    if not (layers or stacks):
+    if not stacks:
+        refuse_none(layers, run)
+    adapt_layers(model, run, layers)
+    for moe in stacks.values():
+        if why := why_not_of_experts(run):
+            raise ValueError(why)
+        if method.of_experts:
+            _adapt_stacks(moe, run)
+
+
+def refuse_none(layers: Collection[str], run: RunConfig) -> None:
+    """Raise ValueError if no layer is a target."""
+    if not layers:
         raise ValueError(f"adapter_targets = {run.adapter_targets!r}: no linear layer of that name")
+
+
+def adapt_layers(model: nn.Module, run: RunConfig, layers: Mapping[str, Any]) -> None:
+    """Add the adapter of a run to linear layers of a model, which are by path.
+
+    Raises ValueError where a method does not take the widths of a layer.
+    """
+    method = method_of(run.adapter)
     widths = {path: _widths(part) for path, part in layers.items()}
     values = settings_of(run) | {
         "most_in": max((d_in for d_in, _ in widths.values()), default=0),
@@ -201,7 +231,8 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
     for path, part in layers.items():
         d_in, d_out = widths[path]
         of_layer = {"d_in": d_in, "d_out": d_out}
-        of_layer["feedforward"] = int(path.rpartition(".")[2] == "down")
+        name = path.rpartition(".")[2]
+        of_layer["feedforward"] = int(NAMES_OF_CLASSES.get(name, name) == "down")
         if why := method.why_not(values | of_layer):
             raise ValueError(f"adapter: {run.adapter}: {why}")
         adapted.append(Adapted(part, run, method, values | of_layer))
@@ -212,14 +243,11 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
         model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
         for adapter in adapted:
             adapter.shared[name] = model.get_parameter(name)
-    for moe in stacks.values():
-        if why := why_not_of_experts(run):
-            raise ValueError(why)
-        if method.of_experts:
-            _adapt_stacks(moe, run)
 
 
 def _widths(part: Any) -> tuple[int, int]:
+    if type(part).__name__ == CONV1D:
+        return part.weight.shape
     d_out, d_in = part.weight.shape if isinstance(part, nn.Linear) else part.shape
     return d_in, d_out
 

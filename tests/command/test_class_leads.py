@@ -217,10 +217,33 @@ def test_a_name_says_that_its_class_may_need_more():
 
 @pytest.mark.parametrize("name", ["smollm-3-3b", "llama-3-8b"])
 def test_a_trace_that_is_refused_is_not_offered(name):
-    """Only here: with an adapter the class was offered, which is traced without adapters."""
-    (note, *_) = mb.model(name).predictions(["parameters"], {"adapter": "lora"}).notes
-    assert "ForCausalLM: adapter = 'lora': " in note
+    """Only here: over quantised weights the class was offered, which is traced in the dtype."""
+    run = {"adapter": "lora", "weights": "bnb-4bit"}
+    (note, *_) = mb.model(name).predictions(["parameters"], run).notes
+    assert "ForCausalLM: weights = 'bnb-4bit': " in note
     assert "--implementation" not in note
+
+
+def test_a_class_with_an_adapter_is_offered_and_leads_where_our_modules_have_none(tmp_path):
+    """Whisper has none of ours; PEFT prints its number of trained parameters."""
+    (note, *_) = mb.model("llama-3-8b").predictions(["parameters"], {"adapter": "lora"}).notes
+    assert note.endswith("--implementation transformers")
+    (tmp_path / "config.json").write_text(json.dumps(WHISPER_LARGE_V2))
+    run = {"adapter": "lora", "adapter_rank": 32, "adapter_targets": "q_proj v_proj"}
+    answer = mb.model(tmp_path).predictions(["gradient_bytes"], run)
+    assert answer.run.implementation == "transformers"
+    assert answer["gradient_bytes"].total == 4 * 15_728_640
+
+
+WHISPER_LARGE_V2 = {
+    "architectures": ["WhisperForConditionalGeneration"], "model_type": "whisper",
+    "d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+    "decoder_layers": 32, "decoder_attention_heads": 20, "decoder_ffn_dim": 5120,
+    "vocab_size": 51865, "decoder_start_token_id": 50258,
+}  # fmt: skip
+"""PEFT trains 15,728,640 of its parameters: peft/examples/int8_training,
+peft_bnb_whisper_large_v2_training.ipynb.
+"""
 
 
 def test_a_compared_class_is_offered():

@@ -1,10 +1,14 @@
 """Adapters of families that are not decoders: programs against traces, counts against PEFT."""
 
+import json
+from typing import Any
+
 import peft
 import pytest
 import torch
 from helpers.other_families import READ_TOKENS, trained
-from helpers.tiers import examples
+from helpers.small_classes import SMALL as DECODERS
+from helpers.tiers import ALL, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_adapters import METHODS, adapters, check_step
@@ -13,7 +17,13 @@ from test_per_layer_input import KINDS, SIZES
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.per_layer_input import PerLayerInput
+from modelbudget.huggingface.construct import config_object
 from modelbudget.huggingface.offline import transformers
+from modelbudget.measurement.build import build_class
+from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.measurement.step.train import train
+from modelbudget.modules.initialise import uninitialised
 
 OF_ONE_BLOCK = ("c3a", "oft")
 """Methods whose products of one block torch computes as others, in layers of few channels."""
@@ -103,3 +113,84 @@ def test_peft_trains_as_many_parameters_of_the_class(kind, tmp_path):
         given = targets if targets == "all-linear" else " ".join(targets)
         run = {"adapter": "lora", "adapter_targets": given}
         assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * n_trained
+
+
+MT0_LARGE = {
+    "architectures": ["MT5ForConditionalGeneration"], "model_type": "mt5", "d_model": 1024,
+    "d_kv": 64, "d_ff": 2816, "num_layers": 24, "num_heads": 16, "vocab_size": 250112,
+    "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_peft_prints_as_many_parameters_of_mt0_large(tmp_path):
+    """Query and value of rank 8: peft, docs/source/quicktour.md."""
+    (tmp_path / "config.json").write_text(json.dumps(MT0_LARGE))
+    run = {"adapter": "lora", "adapter_targets": "q v"}
+    answer = mb.model(tmp_path).predictions(["gradient_bytes"], run)
+    assert answer["gradient_bytes"].total == 4 * 2_359_296
+
+
+WHISPER = STACKS | {
+    "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+OF_STEP = {"activation_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
+TRACED = {
+    # Class: its config, and targets. Packed matrices, layers of speech, Conv1D, float32 layers.
+    "BertForMaskedLM": (SMALL, ["query", "value"]),
+    "ModernBertForMaskedLM": (SMALL, "all-linear"),
+    "T5ForConditionalGeneration": (T5, "all-linear"),
+    "WhisperForConditionalGeneration": (WHISPER, QUERY_VALUE),
+    "MambaForCausalLM": (MAMBA, ["in_proj", "x_proj", "dt_proj"]),
+    "Gemma3nForCausalLM": (CLASSES["Gemma3nForCausalLM"][0], "all-linear"),
+    "GPT2LMHeadModel": (DECODERS["GPT2LMHeadModel"], "all-linear"),
+    "LlamaForCausalLM": (DECODERS["LlamaForCausalLM"], "all-linear"),
+}
+SETTINGS = [
+    {"dtype": "bfloat16"},
+    {"dtype": "bfloat16", "adapter_dropout": True, "adapter_dtype": "dtype"},
+    {"dtype": "float32", "recompute": "full", "input_gradient": True},
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", TRACED)
+@pytest.mark.parametrize("fields", SETTINGS if ALL else SETTINGS[:1])
+def test_the_trace_of_a_class_is_that_of_the_class_that_peft_wraps(kind, fields):
+    keys, targets = TRACED[kind]
+    given = targets if targets == "all-linear" else " ".join(targets)
+    run = RunConfig(
+        batch=2, length=16, attention_kernel="efficient", adapter="lora", adapter_rank=2,
+        adapter_targets=given, **fields,
+    )  # fmt: skip
+    with uninitialised():
+        ours = trace_class(kind, keys, class_run(kind, run), OF_STEP | {"parameters"})
+        model: Any = build_class(kind, config_object(kind, keys), plain(run), "meta")
+    assert sum(ours.values["parameters"].values()) == sum(p.numel() for p in model.parameters())
+    if run.input_gradient:
+        model.enable_input_require_grads()
+    lora = peft.LoraConfig(r=2, target_modules=targets, lora_dropout=0.1 * run.adapter_dropout)
+    is_float32 = run.adapter_dtype == "float32"
+    peft.get_peft_model(model, lora, autocast_adapter_dtype=is_float32)
+    theirs = train(model, plain(class_run(kind, run)), OF_STEP)
+    assert ours.values["peak_training_bytes"] == theirs["peak_training_bytes"]
+    for name in OF_STEP:
+        assert sum(ours.values[name].values()) == sum(theirs[name].values())
+
+
+def plain(run: RunConfig) -> RunConfig:
+    return run.model_copy(update={"adapter": "none", "input_gradient": False})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        ("Qwen3MoeForCausalLM", {}, "is traced with frozen experts"),
+        ("MambaForCausalLM", {}, "PEFT refuses out_proj of MambaForCausalLM"),
+        ("BertForMaskedLM", {"adapter": "prompt"}, "traced with adapters of layers alone"),
+        ("BertForMaskedLM", {"modules_to_save": "head"}, "is traced with 'none'"),
+    ],
+)
+def test_an_adapter_with_which_a_class_is_not_traced(kind, fields, reason):
+    with pytest.raises(ValueError, match=reason):
+        class_run(kind, RunConfig(**{"adapter": "lora"} | fields))

@@ -12,9 +12,11 @@ from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
 )
+from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import division
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
+from modelbudget.operations.tape import BYTES
 from modelbudget.predict.by_program import trained_parameters
 from modelbudget.sweeps.fields_in_words import UNITS
 
@@ -113,10 +115,9 @@ def _total(predicted: Predictions, quantity: str) -> str:
 
 def _parts(predicted: Predictions, quantity: str) -> dict[str, str]:
     """Return what is shown below a total: the parameters that are trained, and peaks by phase."""
-    if quantity == "parameters" and "gradient_bytes" in predicted.breakdowns:
-        architecture, run = predicted.model.with_run(predicted.run)
-        if is_partial(run):
-            return {"Trained parameters": _amount(trained_parameters(architecture, run), quantity)}
+    has_gradients = "gradient_bytes" in predicted.breakdowns
+    if quantity == "parameters" and has_gradients and is_partial(predicted.run):
+        return {"Trained parameters": _amount(_n_trained(predicted), quantity)}
     if quantity == "peak_training_bytes" and quantity in predicted.breakdowns:
         steps = [(part.name, part.value) for part in predicted[quantity].components]
         peaks = {
@@ -126,6 +127,15 @@ def _parts(predicted: Predictions, quantity: str) -> dict[str, str]:
         if all(peaks.values()):
             return {title: _amount(peak, quantity) for title, peak in peaks.items()}
     return {}
+
+
+def _n_trained(predicted: Predictions) -> int:
+    """Count what a run trains; of a traced class, the numbers of its adapter's gradients."""
+    architecture, run = predicted.model.with_run(predicted.run)
+    gradients = predicted["gradient_bytes"]
+    if run.adapter == "none" or gradients.source == FORMULA:
+        return trained_parameters(architecture, run)
+    return gradients.total // BYTES[adapter_dtype_of(run)]
 
 
 def _amount(value: int, quantity: str) -> str:

@@ -2,8 +2,12 @@
 
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.adapter_methods import ALL_LINEAR, OF_LAYERS, why_not_run
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.peft_classes import peft_classes
 
 OF_CODE = (
     "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
@@ -30,17 +34,39 @@ class ClassRun(NamedTuple):
 def class_run(class_name: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
-    Raises ValueError if the weights are quantised, there is an adapter, or devices share the model:
-    a class is traced as constructed.
+    Raises ValueError if the weights are quantised, PEFT's adapter is one that is not traced, or
+    devices share the model.
     """
     whole_class(class_name, run)
     if run.weights != "dtype":
         raise ValueError(
             f"weights = '{run.weights}': {class_name} is traced with weights of the dtype"
         )
-    if run.adapter != "none":
-        raise ValueError(f"adapter = '{run.adapter}': {class_name} is traced without adapters")
+    if why := _why_not_adapted(class_name, run):
+        raise ValueError(why)
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
+
+
+def _why_not_adapted(class_name: str, run: RunConfig) -> str | None:
+    """Return why a class is not traced with the adapter of a run; None if it is, or has none."""
+    if run.adapter == "none":
+        return None
+    if run.adapter not in OF_LAYERS or why_not_run(run):
+        return f"adapter = '{run.adapter}': {class_name} is traced with adapters of layers alone"
+    for name in ("trained", "trained_from_layer", "modules_to_save"):
+        value, default = getattr(run, name), RunConfig.model_fields[name].default
+        if value != default:
+            return f"{name} = {show(value)}: {class_name} is traced with {show(default)}"
+    targets, of_peft = run.adapter_targets.split(), peft_classes()
+    known = translations().get(class_name)
+    model_type = known.model_type if known else ""
+    if of_peft.reaches_experts(model_type, targets):
+        return (
+            f"adapter_targets = {run.adapter_targets}: {class_name} is traced with frozen experts"
+        )
+    if ALL_LINEAR in targets and model_type in of_peft.mixers_refused:
+        return f"adapter_targets = {ALL_LINEAR}: PEFT refuses out_proj of {class_name}"
+    return None
 
 
 def whole_class(class_name: str, run: RunConfig) -> None:

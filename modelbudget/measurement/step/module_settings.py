@@ -4,6 +4,8 @@ from torch import nn
 
 from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.step.class_adapters import adapt_class
+from modelbudget.measurement.step.operations_of_step import is_transformers_class
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.decoder import DecoderModel
@@ -28,7 +30,10 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
             quantise(model, run)
         if isinstance(model.embedding, Embedding):
             store_vocabulary(model, run)
-    adapt(model, run)
+    if is_transformers_class(model) and run.adapter != "none":
+        adapt_class(model, run)
+    else:
+        adapt(model, run)
 
 
 def _arrange(model: nn.Module, run: RunConfig) -> None:
