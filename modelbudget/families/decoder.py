@@ -214,7 +214,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             is_stored = r.weights in FORMATS and r.weights_of == "all"
             head = (1 - a.tied) * (not is_stored) * embedding.rows(a) * embedding.width(a)
             numbers = {"embedding.token": cls.parameters(a)["embedding.token"].each, HEAD: head}
-            dense = dense | {n: plus(dense[n], Term(wider * k)) for n, k in numbers.items()}
+            ends = {n: plus(dense.get(n, Term(0)), Term(wider * k)) for n, k in numbers.items()}
+            dense = dense | ends
         if r.weights in ("dtype", "unknown"):
             return dense
         dense = layer.packed(r, dense)

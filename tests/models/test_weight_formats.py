@@ -431,6 +431,11 @@ def test_a_vocabulary_in_another_dtype(weights, of, tied):
     assert more == 2 * n_cast * 100 * 256
 
 
+def test_a_tied_matrix_in_another_dtype_without_a_bias_of_the_head():
+    run = RunConfig(vocabulary_dtype="float32", dtype="bfloat16", length=8)
+    of_vocabulary(Decoder(**SIZES | {"tied": True}), run, ["parameter_bytes", *OF_INFERENCE])
+
+
 OF_STEP = ["peak_training_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes"]
 OF_INFERENCE = ["peak_inference_bytes", "cache_bytes"]
 
