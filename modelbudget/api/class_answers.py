@@ -270,7 +270,9 @@ def _traced(
 ) -> tuple[dict[str, Breakdown], dict[str, str]]:
     """Trace the class on meta, in a process of bounded time and memory."""
     from modelbudget.common.workers import Failure, for_readers
+    from modelbudget.huggingface.construct import import_class
 
+    import_class(of_class.class_name)  # before a process is forked for each trace
     run = class_run(of_class.class_name, of_class.run)
     if of_class.config is None:
         from modelbudget.api.measuring import measure_models

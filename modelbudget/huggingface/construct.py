@@ -6,7 +6,7 @@ Importing this module imports transformers, which takes seconds.
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -20,6 +20,15 @@ from step to step.
 """
 _LAYERDROP = re.compile(r"\w*layer_?drop(_rate)?")
 PROBABILITY = 0.1
+
+
+def import_class(class_name: str) -> None:
+    """Import the code of a class, which takes a second in each process that has not.
+
+    What fails here fails again where the class is built, which says so.
+    """
+    with suppress(Exception):
+        getattr(transformers, class_name)
 
 
 def config_object(class_name: str, config: dict[str, Any]) -> Any:
