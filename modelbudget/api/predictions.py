@@ -137,7 +137,7 @@ class Predictions(Frames):
         notes = (
             *self.notes,
             *line_of_recurrence(self.model.architecture, self.breakdowns),
-            *line_of_positions(fields, self.run.length),
+            *line_of_positions(fields, self.run.length, "cache_bytes" in self.breakdowns),
         )
         return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 

@@ -237,7 +237,7 @@ def _notes(
     model: ChosenModel, a: Architecture, run: RunConfig, chosen: dict[str, Any], is_file: bool
 ) -> Iterator[str]:
     """Yield what a reader must know of what was taken and what is not counted."""
-    yield from line_of_positions({**model.base.fields, **chosen}, run.length)
+    yield from line_of_positions({**model.base.fields, **chosen}, run.length, is_served=True)
     if getattr(a, "n_encoder_layer", 0):
         target = f"a target of {target_tokens(run):,} (target_length)"
         yield f"a request has a source of {run.length:,} tokens, and {target}"

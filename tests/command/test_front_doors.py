@@ -375,6 +375,18 @@ def test_a_name_whose_sizes_are_defaults_of_a_class_has_them(name, config):
     assert fields.get("n_layer", fields.get("n_encoder_layer")) == config.num_hidden_layers
 
 
+def test_an_answer_about_training_speaks_of_no_engine():
+    """It said that vLLM refuses the length of a training run."""
+    model, long = mb.model("tinyllama-1.1b"), {"length": 8192}
+    of_training, of_both = (
+        "; ".join(model.predictions(quantities, long).notes)
+        for quantities in (["activation_bytes"], ["activation_bytes", "cache_bytes"])
+    )
+    assert "length 8,192: more than n_ctx = 2,048" in of_training
+    assert "vLLM" not in of_training
+    assert "vLLM refuses it" in of_both
+
+
 def test_decoding_with_latents_says_what_is_computed_again():
     """By hand: 2 · 1,024 tokens · 61 layers · 512 · 128 heads · (128 + 128); none without MLA."""
     notes = mb.model("deepseek-v3").predictions(["flops_decode"]).notes
