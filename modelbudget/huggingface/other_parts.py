@@ -13,6 +13,7 @@ from pydantic import Field
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.expressions import Expression
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import FOLDER, SECTIONS, Formula
 
 OF_IMAGES = "vision_config"
@@ -27,7 +28,11 @@ class Part(Strict):
 
     def count(self, values: Mapping[str, Any]) -> int:
         """Return the number of parameters. Raises ValueError."""
-        known = {**dict(_values(self.defaults)), **values}
+        defaults = dict(_values(self.defaults))
+        known = {**defaults, **values}
+        for key, default in defaults.items():
+            if type(default) is int and (type(known[key]) is not int or known[key] < 0):
+                raise ValueError(f"{key} = {show(known[key])}: must be a whole number")
         known |= {name: Expression(text)(known) for name, text in self.derive.items()}
         return sum(int(Expression(text)(known)) for text in self.parameters)
 

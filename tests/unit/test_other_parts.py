@@ -77,6 +77,15 @@ def test_as_many_parameters_as_in_the_class(model_type, seed):
     assert parameters(keys, [OF_IMAGES], TEXT["hidden_size"]) == in_class(config)
 
 
+@pytest.mark.parametrize("size", [True, -64, 3.5, "64", [True]])
+@pytest.mark.parametrize("model_type", WHOLES)
+def test_what_is_no_size_is_not_counted(model_type, size):
+    """True was a width of 1."""
+    first = next(iter(other_parts().encoders[other_parts().wholes[model_type].encoder].defaults))
+    keys = {"model_type": model_type, OF_IMAGES: {first: size}}
+    assert parameters(keys, [OF_IMAGES], 32) is None
+
+
 QWEN_2 = {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "in_chans": 3}
 QWEN_2_5 = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "in_chans": 3}
 LARGE_2_5 = QWEN_2_5 | {"intermediate_size": 3456}
