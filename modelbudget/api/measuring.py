@@ -29,7 +29,7 @@ from modelbudget.measurement.reference.cached_classes import (
 from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
-from modelbudget.sweeps.expand import Point
+from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
 from modelbudget.sweeps.sweep_file import Measure
@@ -160,11 +160,8 @@ def compare_model(
     if mistake := undefined(quantities, architecture, run):
         raise InputError([f"{model.name}: {mistake}"])
     results = measure_models([pair], quantities, device=device)
-    class_ = model.base.transformers
-    point = Point(
-        "000001", model.label, model.name, {}, architecture, class_, run, model.base.config
-    )
-    points = points_table([point])
+    about = "000001", model.label, model.name
+    points = points_table([Point(*about, *pair, model.base.transformers, model.base.config)])
     measured = measured_table(results, quantities)
     of_class, values = class_values(points, measure)
     predicted = predict(points, quantities)

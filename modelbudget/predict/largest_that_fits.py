@@ -19,7 +19,7 @@ from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
 from modelbudget.sweeps.device_defaults import KERNEL, Device, device_defaults, mask_of_heads
-from modelbudget.sweeps.points_table import Row
+from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
@@ -55,7 +55,7 @@ class Cell(NamedTuple):
     the settings of that class are known.
     """
 
-    point: Row
+    point: Point
     purpose: str
     device: Accelerator
     field: str
@@ -224,14 +224,17 @@ def solved(
 
 
 def cells(
-    points: Iterable[Row], quantities: Sequence[str], fields: list[str], devices: list[Accelerator]
+    points: Iterable[Point],
+    quantities: Sequence[str],
+    fields: list[str],
+    devices: list[Accelerator],
 ) -> Iterator[Cell]:
     """Solve a sweep's `fit` for each of its points, purposes, fields and devices.
 
     Purposes are those whose quantities the sweep measures. Of points that differ only in batch and
     length, the one with most tokens is solved.
     """
-    distinct: dict[Model, Row] = {}
+    distinct: dict[Model, Point] = {}
     for point in sorted(points, key=lambda point: tokens(point.run)):
         distinct[at(point.model, "length", 1)] = point
     purposes = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
@@ -254,7 +257,7 @@ def measured_on(summary: Mapping, devices: Iterable[Accelerator]) -> list[Accele
     return [device for device in devices if not names or device.name in names]
 
 
-def _not_compared(point: Row, purpose: str) -> str | None:
+def _not_compared(point: Point, purpose: str) -> str | None:
     """Return why no formula answers for the class that a point names; None if one does."""
     reasons = (
         not_compared_at(quantity, point.transformers, point.config, *point.model)

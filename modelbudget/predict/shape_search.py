@@ -27,7 +27,8 @@ from modelbudget.predict.grid_rows import Chunk
 from modelbudget.predict.named_values import column, value_of, values_in
 from modelbudget.predict.predicted_grids import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
-from modelbudget.sweeps.expand import Expanded, Point, point_at, where
+from modelbudget.sweeps.expand import Expanded, point_at, where
+from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import Quantity
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Bound, Solve, Sweep, Value

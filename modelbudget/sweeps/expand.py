@@ -19,6 +19,7 @@ from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
 from modelbudget.sweeps.derive import records, resolve
+from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_RUN
 from modelbudget.sweeps.read import CheckedSweep, listed_points, read
 from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
@@ -26,26 +27,6 @@ from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 PROGRESS_AFTER_S = 1.5
 """Seconds after which a terminal shows progress."""
-
-
-class Point(NamedTuple):
-    """One point of a sweep: its values on the axes, its architecture, and its run settings.
-
-    `config` has the keys of the config.json of its base, as JSON, if its class is built from them.
-    """
-
-    point: str
-    label: str
-    base: str
-    axes: dict[str, Value]
-    architecture: Architecture
-    transformers: str | None
-    run: RunConfig
-    config: str | None = None
-
-    @property
-    def model(self) -> tuple[Architecture, RunConfig]:
-        return self.architecture, self.run
 
 
 class Expanded(NamedTuple):
@@ -151,16 +132,8 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     label = settings.get("label") or _label(base, axes)
     architecture, run = records(base, values, sweep.derive)
     check_quantities(architecture, run, sweep)
-    return Point(
-        f"{number:06}",
-        str(label),
-        base.name,
-        axes,
-        architecture,
-        base.transformers,
-        run,
-        base.config,
-    )
+    about = f"{number:06}", str(label), base.name
+    return Point(*about, architecture, run, base.transformers, base.config, axes)
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:

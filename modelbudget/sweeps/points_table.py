@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
+from modelbudget.sweeps.point import Point
 
 if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.record import Record
-    from modelbudget.sweeps.expand import Point
 
 
 def points_table(points: Iterable[Point]) -> pl.DataFrame:
@@ -45,30 +45,14 @@ def points_table(points: Iterable[Point]) -> pl.DataFrame:
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
-class Row(NamedTuple):
-    """One point, validated when the table was made."""
-
-    point: str
-    label: str
-    architecture: Architecture
-    run: RunConfig
-    transformers: str | None
-    """The class that is the same model, if there is one."""
-    config: str | None
-    """The keys of the config.json that its base was read from, as JSON."""
-
-    @property
-    def model(self) -> tuple[Architecture, RunConfig]:
-        return self.architecture, self.run
-
-
-def rows(points: pl.DataFrame) -> list[Row]:
+def rows(points: pl.DataFrame) -> list[Point]:
     """Return all rows of the table."""
     family_by_name = families()
     return [
-        Row(
+        Point(
             row["point"],
             row["label"],
+            row["base"],
             *model_of(family_by_name[row["family"]], row),
             row["transformers"],
             row["config_json"],

@@ -18,7 +18,8 @@ from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.process.worker_processes import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.expand import Expanded, Point, expand
+from modelbudget.sweeps.expand import Expanded, expand
+from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_PROCESS
 from modelbudget.sweeps.sweep_file import Measure
