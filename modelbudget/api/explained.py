@@ -11,8 +11,13 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.copies import copy_of
-from modelbudget.catalogue.named_models import all_models, find_by_name
+from modelbudget.catalogue.copies import copy_of, stem
+from modelbudget.catalogue.named_models import (
+    all_models,
+    as_spelled,
+    find_by_name,
+    without_owner,
+)
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
 
@@ -87,10 +92,6 @@ class Explained(Frames):
         return html_table(f"{self.path.name}: {self.title}", self.rows())
 
 
-_WORDS = ("instruct", "chat", "base", "hf", "it", "fp8", "awq", "gptq", "bf16", "int8", "int4")
-"""Words of a repository's name that change no size."""
-
-
 def named_model(text: str) -> str | None:
     """Return the model of the catalogue whose name a repository has, if one has just this.
 
@@ -101,22 +102,14 @@ def named_model(text: str) -> str | None:
     is_known = bool(of_name and of_name.model)
     if of_name and is_known and (of_name.left_out or "weights" in of_name.fields):
         return text
-    whole = text.rstrip("/").rpartition("/")[2]
-    words = whole.lower().replace("_", "-").split("-")
-    while words and words[-1] in _WORDS:
-        words.pop()
-    name = _plain("".join(words))
-    bases = all_models(CATALOGUE)
-    if name_of_model := next((base.name for base in bases if _plain(base.name) == name), None):
+    whole = without_owner(text.rstrip("/"))
+    name = stem(whole).lower()
+    names = {as_spelled(base.name): base.name for base in all_models(CATALOGUE)}
+    if name_of_model := names.get(as_spelled(name)):
         return name_of_model
-    spelled = ("-".join(words), whole) if name else ()
-    named = ((same, find_by_name(CATALOGUE, same)) for same in spelled)
+    named = ((same, find_by_name(CATALOGUE, same)) for same in (name, whole))
     similar = (same for same, base in named if base and base.model)
     return next(similar, text if is_known else None)
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def model_of(name: str | None, printed: str | None, settings: dict[str, Any]) -> Model | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from modelbudget.catalogue import named_models
 from modelbudget.catalogue.copies import copy_of
-from modelbudget.catalogue.named_models import Base
+from modelbudget.catalogue.named_models import Base, as_spelled, without_owner
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
@@ -30,8 +30,11 @@ _NO_MODELS = {
 }
 """Files of folders that have no config.json of a model."""
 GGUF = ".gguf"
-_TAGS = (":latest", ":mini", ":medium", ":scout", ":maverick")
-"""Tags of models at ollama.com that could be names of functions."""
+_LATEST = ":latest"
+"""The tag of a model at ollama.com that says nothing."""
+_NEAREST_MODEL = 0.8
+"""Similarity from which a name is offered in place of a repository's."""
+_END_OF_WORD = re.compile(r"[-_:]")
 
 
 def find(name: str) -> Base:
@@ -50,15 +53,21 @@ def find(name: str) -> Base:
         name = page[1]
     if config := _config(name):
         return file_base(config.parent, config.name)
-    if ":" in name and name.rpartition(":")[2].isidentifier():  # not llama3.1:8b
-        _must_be_module(name)
-        user_code.allow([name])
-        why = user_code.refusal(name)
-        if why is None:
-            return Base(name, name, families()["module"], {"module": name}, {})
-        if not name.endswith(_TAGS):
-            raise InputError([why])
-        name = name.removesuffix(":latest")
+    if ":" not in name or not name.rpartition(":")[2].isidentifier():  # llama3.1:8b
+        return _published(name)
+    _must_be_module(name)
+    user_code.allow([name])
+    why = user_code.refusal(name)
+    if why is None:
+        return Base(name, name, families()["module"], {"module": name}, {})
+    try:
+        return _published(name.removesuffix(_LATEST))  # gemma3n:e4b
+    except InputError as unknown:
+        raise unknown if name.endswith(_LATEST) else InputError([why]) from None
+
+
+def _published(name: str) -> Base:
+    """Return the model, series or family of a name. Raises InputError with what is allowed."""
     try:
         base = named_models.find(CATALOGUE, name)
     except ValueError:
@@ -66,9 +75,11 @@ def find(name: str) -> Base:
             return copy
         names = named_models.names_of_models(CATALOGUE)
         series = named_models.of_series(CATALOGUE, name)  # smollm3 is smollm-3, of one model
+        written = [known for known in names if known.casefold().startswith(f"{name.casefold()}-")]
+        longer = written or [known for known in names if _begins(known, name)]
         begun: dict[str, str] = {}  # model → its first name that begins so
         for known, base in names.items():
-            if base.name in series or known.casefold().startswith(f"{name.casefold()}-"):
+            if base.name in series or known in longer:
                 begun.setdefault(base.name, known)
         # mistral-7b is mistral-7b-v0.1: names of the same shape only where no model's begins so
         matching = [known for known in begun.values() if known in begun] or [*begun.values()]
@@ -81,13 +92,19 @@ def find(name: str) -> Base:
     return named_models.find(CATALOGUE, of_series[0]) if len(of_series) == 1 else base
 
 
+def _begins(name: str, start: str) -> bool:
+    """Whether words at the start of a name are another name, in any spelling."""
+    words = (name[: end.start()] for end in _END_OF_WORD.finditer(name))
+    return as_spelled(start) in map(as_spelled, words)
+
+
 def _allowed(name: str) -> str:
     """Return what to write in place of an unknown name."""
     if series := models_of_series(name):
         return f"a series; allowed: {series}"
-    known = [base.name for base in named_models.all_models(CATALOGUE)]
+    known = [without_owner(base.name) for base in named_models.all_models(CATALOGUE)]
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        near = nearest(name.partition("/")[2], known, 1)
+        near = nearest(without_owner(name), known, 1, _NEAREST_MODEL)
         similar = f"; the nearest is {near[0]}" if near else ""
         config = f"https://huggingface.co/{name}/resolve/main/config.json"
         return (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Base, find, without_owner
@@ -23,10 +24,11 @@ class Format(Strict):
 
 
 class NamesOfCopies(Strict):
-    """Formats, and what tuned models add to a name."""
+    """Formats, and endings of names: of tuned models, and that say how weights are stored."""
 
     copies: list[Format]
     tuned: list[str]
+    stored: list[str]
 
 
 def copy_of(folder: Path, name: str) -> Base | None:
@@ -36,10 +38,10 @@ def copy_of(folder: Path, name: str) -> Base | None:
     """
     if "/" in name and Path(name).parent.is_dir():  # a file or folder that is missing there
         return None
-    names = read_strict(NAMES, NamesOfCopies)
+    names = _names()
     matches = ((re.fullmatch(known.name, name, re.IGNORECASE), known) for known in names.copies)
     copied, known = next(((match[1], known) for match, known in matches if match), (name, None))
-    for model in _untuned(without_owner(copied), names.tuned):
+    for model in _stems(without_owner(copied), names.tuned):
         try:
             base = find(folder, model)
         except ValueError:
@@ -48,10 +50,22 @@ def copy_of(folder: Path, name: str) -> Base | None:
     return None
 
 
-def _untuned(name: str, tuned: list[str]) -> Iterator[str]:
-    """Yield a name, and what is left of that of a tuned model."""
+def stem(name: str) -> str:
+    """Return a name without what says that a model is tuned, or how its weights are stored."""
+    *_, last = _stems(name.replace("_", "-"), [*_names().tuned, *_names().stored])
+    return last
+
+
+def _stems(name: str, endings: list[str]) -> Iterator[str]:
+    """Yield a name, and what is left of it after each ending that is taken off."""
     yield name
-    yield from (name[: -len(end)] for end in tuned if name.casefold().endswith(end))
+    if end := next((end for end in endings if name.casefold().endswith(end)), None):
+        yield from _stems(name[: -len(end)], endings)
+
+
+@cache
+def _names() -> NamesOfCopies:
+    return read_strict(NAMES, NamesOfCopies)
 
 
 def _copy(base: Base, name: str, known: Format | None) -> Base:
