@@ -5,11 +5,11 @@ from functools import cache
 
 import polars as pl
 import pytest
+from helpers.few_layers import of_few_layers
 from helpers.project import ROOT
 from helpers.tiers import ALL
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import measured_table
@@ -130,25 +130,17 @@ def test_more_than_a_thousand_points_ship(catalogue):
     assert sum(len(shipped(path, catalogue).points) for path in MEASURED) > 1_000
 
 
-MOST_LAYERS = 8
-
-
 @pytest.mark.parametrize("path", BY_DEFAULT, ids=lambda path: path.stem)
 def test_shipped_points_agree(catalogue, path):
     """Some of each sweep, of few layers; `make report` compares all as they are."""
     expanded = shipped(path, catalogue)
     n, n_chosen = len(expanded.points), 8 if ALL else 2
     chosen = sorted({i * (n - 1) // (n_chosen - 1) for i in range(n_chosen)})
-    agree(expanded._replace(points=[of_few_layers(expanded.points[i]) for i in chosen]))
+    agree(expanded._replace(points=[shallow(expanded.points[i]) for i in chosen]))
 
 
-def of_few_layers(point: Point) -> Point:
-    """As deep as it is where less depth cannot be run, and where devices share layers."""
-    a, run = point.architecture, point.run
-    if getattr(a, "n_layer", 0) <= MOST_LAYERS or run.pipeline_parallel > 1:
-        return point
-    shallow = type(a)(**a.model_dump() | {"n_layer": MOST_LAYERS})
-    return point if run_mistake(shallow, run) else point._replace(architecture=shallow)
+def shallow(point: Point) -> Point:
+    return point._replace(architecture=of_few_layers(point.architecture, point.run))
 
 
 @pytest.mark.slow
