@@ -193,7 +193,8 @@ def test_no_longer_sequence_fits_where_masks_are_copied(catalogue, name, room):
     assert longer < copied
     value, beyond, _ = solve(model, "length", "training", room * GB)
     assert (fits(value), fits(beyond), beyond) == (True, False, value + 8)
-    assert not any(map(fits, range(value + 1, value + 400, 3)))
+    assert not any(map(fits, range(value + 8, value + 400, 8)))  # which alone copy nothing
+    assert not any(map(fits, range(value + 1, value + 50, 6)))
 
 
 def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
