@@ -336,12 +336,9 @@ def step(trace: Trace, optimizer: Optimizer | PartOptimizer) -> int:
 
 def by_component(model: nn.Module, trace: Trace, tensors) -> dict[str, int]:
     """Return bytes of the tensors of each parameter, by component; zeros are included."""
-    n_bytes_of = {component_of(path): 0 for path, _ in model.named_parameters()}
-    pairs = [
-        (component_of(path), tensor)
-        for path, parameter in model.named_parameters()
-        for tensor in tensors(parameter)
-    ]
+    parameters = [(component_of(path), p) for path, p in model.named_parameters()]
+    n_bytes_of = dict.fromkeys((component for component, _ in parameters), 0)
+    pairs = [(component, tensor) for component, p in parameters for tensor in tensors(p)]
     sizes = trace.held([tensor for _, tensor in pairs])
     for (component, _), n_bytes in zip(pairs, sizes, strict=True):
         n_bytes_of[component] += n_bytes

@@ -209,13 +209,13 @@ class Trace(TorchDispatchMode):
         """
         n_bytes: Counter[str] = Counter()
         seen = set(self._parameters)
-        for reference in self._saved:
-            saved = reference()
-            if saved is not None:
-                storage = self.storage(saved.tensor)
-                if storage._cdata not in seen:
-                    seen.add(storage._cdata)
-                    n_bytes[saved.component] += storage.nbytes()
+        live = [saved for reference in self._saved if (saved := reference()) is not None]
+        self._saved = [weakref.ref(saved) for saved in live]
+        for saved in live:
+            storage = self.storage(saved.tensor)
+            if storage._cdata not in seen:
+                seen.add(storage._cdata)
+                n_bytes[saved.component] += storage.nbytes()
         for key, component in self._kept.items():
             storage = self._watched[key]() if key in self._watched and key not in seen else None
             if storage is not None:
