@@ -12,6 +12,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import UNITS, Log, Number
+from modelbudget.predict.engine_weights import with_stored_experts
 
 
 class LogContext:
@@ -44,6 +45,7 @@ class LogContext:
         settings = {name: value for name, value in self.chosen.items() if name in fields}
         n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
         architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})
+        run = with_stored_experts(architecture, run)
         return architecture, run.model_copy(update={"tensor_parallel": n})
 
     def number(self, name: str) -> int | None:

@@ -203,6 +203,7 @@ def _run_of_engine(
 ) -> tuple[Architecture, RunConfig]:
     """Return the architecture and the run, on all devices if not on replicas of some."""
     from modelbudget.api.class_answers import run_of
+    from modelbudget.predict.engine_weights import with_stored_experts
 
     tensor_parallel = fields.pop("tensor_parallel", devices)
     expert_parallel = fields.pop("expert_parallel", 1)
@@ -213,7 +214,7 @@ def _run_of_engine(
              "expert_parallel of 1 or the same"])  # fmt: skip
     shares = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
     architecture, run = run_of(model, fields)
-    return architecture, run.model_copy(update=shares)
+    return architecture, with_stored_experts(architecture, run).model_copy(update=shares)
 
 
 def _with_draft(

@@ -39,6 +39,10 @@ expert, and Marlin's, which rounds those of the model too (fused_moe/oracle/mxfp
 MODEL_MULTIPLE = 256
 DOWN = "down"
 """The matrix of an expert whose inputs are its channels."""
+OF_BITSANDBYTES = {"bnb-4bit": "bnb-4bit", "bnb-4bit-double": "bnb-4bit"}
+"""Formats in which vLLM stores routed experts, by that of other matrices: bitsandbytes' has them in
+4 bits, with scales in float32 (model_loader/bitsandbytes_loader.py).
+"""
 SCALARS_OF_ATTENTION, BLOCK = 7, 512
 """Scales and ranges of queries, keys, values and probabilities of a layer (vLLM's
 attention/layer.py), and the bytes of torch's block for each.
@@ -93,6 +97,15 @@ def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Arch
     rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
     shares["n_vocab"] = ceil_div(rows, tensor_parallel)
     return a.model_copy(update=shares)
+
+
+def with_stored_experts(a: Any, run: RunConfig) -> RunConfig:
+    """Return the run with the format in which vLLM stores experts that a library leaves out."""
+    is_left_out = run.expert_weights == "weights" and run.weights_of == "library"
+    word = OF_BITSANDBYTES.get(run.weights)
+    if word is None or run.cache_layout != "paged" or not is_left_out:
+        return run
+    return run.model_copy(update={"expert_weights": word} if getattr(a, "n_expert", 0) else {})
 
 
 def totals(quantity: str, a: Architecture, run: RunConfig) -> dict[str, int]:
@@ -220,6 +233,20 @@ def largest_matrix(a: Architecture, run: RunConfig) -> int:
         return 0
     sizes = [matrix.d_in * matrix.d_out for matrix, _ in matrices_of(a)]
     return bytes_of(run.dtype) * max(sizes, default=0)
+
+
+def dequantised_experts(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes in the dtype of all experts of a layer, which bitsandbytes' kernel copies.
+
+    `BitsAndBytesMoEMethod` of vLLM's quantization/bitsandbytes.py. 0 in other formats.
+    """
+    if run.cache_layout != "paged" or run.expert_weights not in OF_BITSANDBYTES.values():
+        return 0
+    numbers: dict[str, int] = {}
+    for matrix, _ in matrices_of(a):
+        of_matrix = matrix.n * matrix.d_in * matrix.d_out if matrix.routed else 0
+        numbers[matrix.part] = numbers.get(matrix.part, 0) + of_matrix
+    return bytes_of(run.dtype) * max(numbers.values(), default=0)
 
 
 def adapter_bytes(a: Architecture, run: RunConfig) -> int:

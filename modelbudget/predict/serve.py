@@ -22,6 +22,7 @@ from modelbudget.predict.engine_weights import (
     ALONE,
     adapter_bytes,
     allocator_bytes,
+    dequantised_experts,
     head_norm_bytes,
     kernel_padding_bytes,
     largest_matrix,
@@ -88,8 +89,8 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
 
     Of our modules with products of query, key and value, and of gate and up, apart or in one, and
     with flash or memory-efficient attention, the fewest and the most; at the most also what kernels
-    of recurrences keep, and with quantised weights a copy of the largest matrix in the dtype.
-    Raises ValueError.
+    of recurrences keep, and with quantised weights a copy of the largest matrix in the dtype; with
+    bitsandbytes always one of all experts of a layer. Raises ValueError.
     """
     rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
     fields: Any = rank
@@ -122,7 +123,9 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
             reason = error
     if not peaks:
         raise ValueError(str(reason))
-    return min(peaks), max(peaks) + chunk_states(rank, run) + largest_matrix(rank, run)
+    of_experts = dequantised_experts(rank, run)
+    most = max(peaks) + chunk_states(rank, run) + max(largest_matrix(rank, run), of_experts)
+    return min(peaks) + of_experts, most
 
 
 def chunk_states(a: Architecture, run: RunConfig) -> int:

@@ -127,6 +127,23 @@ def test_norms_over_all_heads_are_whole_or_divided_by_hand():
     assert minimax.requests > 0
 
 
+@pytest.mark.parametrize(("weights", "scale"), [("bnb-4bit", 4), ("bnb-4bit-double", 1)])
+def test_bitsandbytes_has_experts_in_4_bits_in_vllm_by_hand(weights, scale):
+    """Qwen3 30B-A3B: 128 experts of 48 layers, three matrices of 2,048 × 768 numbers in half a byte
+    with a float32 scale for 64; a pass has those of one layer in bfloat16. They were in the dtype.
+    """
+    settings = {"length": 2048, "weights": weights}
+    served = mb.model("qwen-3-30b-a3b").serve("l40s", settings).of_device
+    numbers = 128 * 3 * 2048 * 768
+    experts = 48 * (numbers // 2 + numbers // 64 * 4 + 128 * 3 * 16 * 4)
+    attention = 48 * 2 * 2048 * 128 * (32 + 4)
+    others = attention // 2 + attention // 64 * scale + 2 * (2 * 151_936 * 2048 + 48 * 128 * 2048)
+    assert experts + others < served.terms[0].n_bytes < 1.0002 * (experts + others)
+    (forward,) = (term for term in served.terms if term.name.startswith("forward"))
+    assert forward.least is not None
+    assert 2 * numbers < forward.least <= forward.n_bytes < 1.3 * 2 * numbers
+
+
 def test_a_latent_is_on_each_device():
     model = mb.model("deepseek-v3")
     found = model.serve("h200", {"cache_block": 64, "length": 4096}, devices=16)
