@@ -28,10 +28,15 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
     setting = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}"
     if run.vocabulary_dtype != "dtype":
         unknown = wanted & OF_PROCESS
-        if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
+        if architecture is None or not _stores(architecture):
             unknown = wanted - {"parameters", *OF_CONVENTION}
     line = f"{setting}: not measured on a real CPU, nor of classes"
     return dict.fromkeys(unknown, line) | _of_format(architecture, run, wanted)
+
+
+def _stores(architecture: Architecture) -> bool:
+    """Whether the modules of a family may store matrices in another format than the dtype."""
+    return "vocabulary_dtype" in architecture.switches_of_run
 
 
 def _of_format(
@@ -52,7 +57,8 @@ def _of_format(
             reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
-        if run.vocabulary_dtype == "int8" or run.modules_to_save != "none":
+        is_other = architecture is not None and not _stores(architecture)
+        if run.vocabulary_dtype == "int8" or run.modules_to_save != "none" or is_other:
             of_weights |= wanted & (OF_TRAINING | OF_ALLOCATOR)
         reasons |= dict.fromkeys(of_weights, f"{setting}: {why}")
     if not file_is_known(run.weights):
