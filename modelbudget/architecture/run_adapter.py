@@ -50,7 +50,7 @@ OF_ADAPTER = (
     "adapter_dtype", "adapter_dropout",
 )  # fmt: skip
 """Fields that say nothing of a run without an adapter; rank and targets do of served ones."""
-OF_FROZEN = ("adapter", "trained", "trained_from_layer")
+OF_FROZEN = ("adapter", "trained", "trained_from_layer", "input_gradient")
 """Switches of a run of families whose programs say what is frozen."""
 BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 

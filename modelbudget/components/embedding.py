@@ -164,8 +164,7 @@ def program(a: Fields, r: Run):
         x = token_table(tokens)
         if scale_buffer is not None:
             x = mul(x, scale_buffer)
-        if r.input_gradient and not x.needs_gradient and Active.tape.records_graph:
-            Active.tape.leaves.append(make_leaf(x))
+        x = as_leaf(r, x)
         if projection is not None:
             x = projection(x)
         summands, length = [x], tokens.shape[1]
@@ -191,6 +190,24 @@ def program(a: Fields, r: Run):
         return None
 
     forward.token, forward.bias = token_table.weight, bias
+    return forward
+
+
+def as_leaf(r: Run, x: ProgramTensor) -> ProgramTensor:
+    """Let the backward pass of a run with `input_gradient` go on to states that need none."""
+    if r.input_gradient and not x.needs_gradient and Active.tape.records_graph:
+        Active.tape.leaves.append(make_leaf(x))
+    return x
+
+
+def token_program(a: Fields, r: Run, width=None):
+    """Rows (…, width), or d_model, of the token embedding, by the numbers of tokens (…)."""
+    table = table_program(rows(a), a.d_model if width is None else width)
+
+    def forward(tokens):
+        return as_leaf(r, table(tokens))
+
+    forward.weight = table.weight
     return forward
 
 

@@ -121,7 +121,7 @@ class Encoder(
 def _embedding(a: Fields, r: Run):
     """Tokens (batch, length) to states (batch, length, d_model)."""
     width = embedding.width(a)
-    token = make_part("token", embedding.table_program, embedding.rows(a), width)
+    token = make_part("token", embedding.token_program, a, r, width)
     if a.position == "learned":
         n_place = a.n_ctx + a.position_offset
         position = make_part("position", embedding.table_program, n_place, width)

@@ -57,6 +57,7 @@ class EncoderDecoder(
         "target_length",
         "adapter",
         "trained",
+        "input_gradient",
     )
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
@@ -80,7 +81,7 @@ class EncoderDecoder(
     @staticmethod
     def model_program(a: Fields, r: Run):
         """Source tokens (batch, length), and a target's or the same, to the target's logits."""
-        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        token = make_part("embedding.token", embedding.token_program, a, r)
         encoder = make_part("encoder", _stack, a, r, False) if a.n_encoder_layer else None
         decoder = make_part("decoder", _stack, a, r, True)
         head = make_part("head", embedding.head_program, a, r, token.weight)

@@ -98,7 +98,7 @@ class PerLayerInput(
     @staticmethod
     def model_program(a: Fields, r: Run):
         """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        token = make_part("embedding.token", embedding.token_program, a, r)
         of_layers = None
         if a.d_per_layer:
             name = "embedding.per_layer"

@@ -60,7 +60,7 @@ def program_of(a: Fields, r: Run, make_layer: Callable):
     `make_layer`, by fields, run and number: a layer returns states and the values that later ones
     read.
     """
-    token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+    token = make_part("embedding.token", embedding.token_program, a, r)
     embedding_norm = norm.make("embedding.norm", a, r)
     layers = make_layers(a.n_layer, lambda number: make_part("layer", make_layer, a, r, number))
     final_norm = norm.make("norm.final", a, r)

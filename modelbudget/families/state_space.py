@@ -37,7 +37,7 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
     @classmethod
     def model_program(cls, a: Fields, r: Run):
         """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-        token = make_part("embedding.token", embedding.table_program, embedding.rows(a), a.d_model)
+        token = make_part("embedding.token", embedding.token_program, a, r)
         layers = make_layers(a.n_layer, lambda _: make_part("layer", _layer, a, r, cls.mixer))
         final_norm = norm.make("norm.final", a, r)
         head = make_part("head", embedding.head_program, a, r, token.weight)

@@ -35,6 +35,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.modules import adapter_products
 from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
@@ -112,7 +113,7 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
         )
     _copy(model, run)
     if run.input_gradient:
-        vars(model.get_submodule("embedding"))["requires_gradient"] = True
+        _require_gradient(model.get_submodule("embedding"))
     if run.prepare_for_kbit_training:
         for path, parameter in model.named_parameters():
             if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():
@@ -125,6 +126,19 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
         _adapt_layers(model, run)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(f"trained = {run.trained!r}: no part of that name")
+
+
+def _require_gradient(embedding: Any) -> None:
+    """Let the backward pass go on to what the token embedding returns, as a leaf."""
+    if isinstance(embedding, Embedding):  # which scales it first
+        embedding.requires_gradient = True
+    else:
+        embedding.get_submodule("token").register_forward_hook(_as_leaf)
+
+
+def _as_leaf(part: nn.Module, tokens: Any, x: torch.Tensor) -> None:
+    if torch.is_grad_enabled():
+        x.requires_grad_(True)
 
 
 def layer_of(path: str) -> int | None:

@@ -46,6 +46,7 @@ def adapters(draw, a, run, methods=METHODS) -> dict[str, Any]:
         "trained_from_layer": draw(st.integers(0, getattr(a, "n_layer", 1) - 1)),
         "modules_to_save": draw(st.sampled_from(["none", "head", "embedding norms"])),
         "adapter_targets": targets,
+        "input_gradient": draw(st.booleans()),
         "adapter_rank": draw(st.integers(1, 8)),
         "adapter_block": draw(st.sampled_from([2, 4, 8])),
         "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
