@@ -265,6 +265,8 @@ def _of_microbatch(tape: Tape, step: TrainingStep, model, run, texts, preference
     tape.autocast = None
     if run.n_microbatch > 1:
         loss = div(loss, 1.0)
+    if loss.node is None:
+        raise NotComputedError("adapter or trained: the loss reaches nothing that is trained")
     step.saved = saved_by_component(loss.node, tape.parameters)
     backward((loss, empty((), loss.dtype)))
     while tape.leaves:

@@ -6,7 +6,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from helpers.other_families import READ_TOKENS, trained
+from helpers.other_families import READ_TOKENS, TINY_MODELS, trained
 from helpers.small_classes import SMALL as DECODERS
 from helpers.tiers import ALL, examples
 from hypothesis import given, settings
@@ -24,6 +24,8 @@ from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.step.train import train
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.operations.part import NoProgramError
+from modelbudget.quantities.training_step import training_step
 
 OF_ONE_BLOCK = ("c3a", "oft")
 """Methods whose products of one block torch computes as others, in layers of few channels."""
@@ -202,3 +204,11 @@ def test_a_step_over_quantised_weights_is_refused_of_other_families(name):
     run = {"adapter": "lora", "weights": "bnb-4bit", "prepare_for_kbit_training": False}
     answer = mb.model(name).predictions(["peak_training_bytes"], run)
     assert "are converted is not known" in answer.missing["peak_training_bytes"]
+
+
+def test_an_adapter_that_the_loss_does_not_reach_is_refused():
+    """Only here: of ALBERT's layers all are frozen, and its pooler reads no masked token."""
+    run = RunConfig(adapter="lora", trained_from_layer=2, batch=2, length=8)
+    a = TINY_MODELS["ALBERT"].model_copy(update={"d_emb": 0, "transform": False})
+    with pytest.raises(NoProgramError, match="the loss reaches nothing that is trained"):
+        training_step(a.program(), a, run)
