@@ -296,6 +296,9 @@ def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
     if run.adapter != "none":
         raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
                           "adapter: none (served_adapters counts them)"])  # fmt: skip
+    if run.pipeline_parallel > 1:
+        refused = f"pipeline_parallel = {run.pipeline_parallel}: not known in serving"
+        raise InputError([f"{model.name}: {refused}; allowed: 1"])
     if run.weights == "unknown":
         notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
         why = next(notes, "weights = unknown: bytes are refused")

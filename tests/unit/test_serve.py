@@ -523,6 +523,8 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
             "needs cache_layout: paged",
         ),
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
+        ("llama-3-8b", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}, 1,
+         "pipeline_parallel = 2: not known in serving; allowed: 1"),
         # 768 hidden channels of an expert are six blocks: vLLM fails too (issue 25292 of its).
         ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4,
          "gate: 192 of 768 .* a multiple of 128.*, or --set expert_parallel=4"),
