@@ -12,7 +12,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.class_code import keys_in_code
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_values import NoFormulaError
+from modelbudget.huggingface.config_values import NoFormulaError, NoSizeError
 from modelbudget.huggingface.fields_of_config import (
     fields_of,
     known_class,
@@ -108,6 +108,8 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
     config = {key: value for key, value in config.items() if key not in unrelated}
     try:
         fields = fields_of(class_name, config)
+    except NoSizeError:
+        raise
     except ValueError as error:
         is_misspelled = len(unrelated) < len(unread)
         if is_misspelled or not translation.in_transformers:

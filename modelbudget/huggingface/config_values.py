@@ -13,14 +13,27 @@ class NoFormulaError(ValueError):
     """Values of a config.json that its class may have, but no formula covers."""
 
 
+class NoSizeError(ValueError):
+    """Sizes of a config.json that no class accepts: text, keys with values, negative numbers."""
+
+
 class Mistakes(NamedTuple):
-    """Messages about a config: what is wrong in it, and what no formula covers."""
+    """Messages about a config: what is wrong in it, what no formula covers, what no class accepts.
+
+    The last are among those that are wrong.
+    """
 
     wrong: list[str]
     unsupported: list[str]
+    no_size: list[str]
 
     def lines(self) -> list[str]:
         return [*self.wrong, *self.unsupported]
+
+    def error(self) -> ValueError:
+        """Return the error with all lines, of the class that says who may have such values."""
+        error_class = ValueError if self.wrong else NoFormulaError
+        return (NoSizeError if self.no_size else error_class)("\n".join(self.lines()))
 
 
 def look_up(config: dict, path: str):
@@ -48,6 +61,8 @@ def of_size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
     size = of_layers[0]
     if any(isinstance(item, bool) or not isinstance(item, int) for item in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must be a whole number")
+        if isinstance(value, str | dict):
+            mistakes.no_size.append(mistakes.wrong[-1])
     elif any(item < 0 for item in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must not be negative")
     elif any(item != size for item in of_layers):

@@ -17,7 +17,6 @@ from modelbudget.huggingface.classes import CLASSES, Translation, shared_keys, t
 from modelbudget.huggingface.config_values import (
     ABSENT,
     Mistakes,
-    NoFormulaError,
     as_json,
     look_up,
     of_all_layers,
@@ -47,10 +46,10 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
 
     Missing keys have the default of the class's config; fields that are not returned are derived by
     the family. Raises ValueError with one line for each mistake, which is NoFormulaError if all are
-    values that the class may have.
+    values that the class may have, and NoSizeError if one is none that any class has.
     """
     translation = translations()[name]
-    mistakes = Mistakes(_refused_keys(name, config), [])
+    mistakes = Mistakes(_refused_keys(name, config), [], [])
     sizes = _keys_set(translation, config, mistakes)
     values = dict(translation.defaults) | sizes
     fields = translation.fixed | translation.classes[name]
@@ -69,8 +68,7 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     if not mistakes.lines():
         fields |= _computed(translation, values, mistakes)
     if mistakes.lines():
-        error_class = ValueError if mistakes.wrong else NoFormulaError
-        raise error_class("\n".join(mistakes.lines()))
+        raise mistakes.error()
     has_parts = translation.mixers and translation.family == "decoder"
     return _without_absent(fields) if has_parts else fields
 
@@ -88,7 +86,7 @@ def sizes_of_class(name: str, config: dict) -> dict[str, int]:
     None if it has vocabulary, hidden size and depth: files leave out some of the others.
     """
     translation = translations()[name]
-    sizes = _keys_set(translation, config, Mistakes([], []))
+    sizes = _keys_set(translation, config, Mistakes([], [], []))
     missing = {
         key: (meaning, value)
         for key, value in translation.defaults.items()

@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
-from modelbudget.huggingface import class_code, config_file
+from modelbudget.huggingface import bounded_check, class_code, config_file
 from modelbudget.huggingface.config_file import read
 
 
@@ -105,6 +105,13 @@ def test_a_key_that_the_class_reads_is_refused_if_it_cannot_be_built(notes, monk
     monkeypatch.setattr(config_file, "keys_in_code", lambda class_name, keys: keys)
     with pytest.raises(InputError, match="add_qkv_heads = 3: unknown key"):
         notes(PHI_4_MINI | {"add_qkv_heads": 3})
+
+
+@pytest.mark.parametrize("value", ["4096", {"value": 4096}])
+def test_no_class_is_asked_about_a_size_that_is_text_or_has_keys(notes, monkeypatch, value):
+    monkeypatch.setattr(bounded_check, "_ask", None)
+    with pytest.raises(InputError, match=r"hidden_size = .*: must be a whole number"):
+        notes(LLAMA | {"hidden_size": value})
 
 
 def test_numbers_as_transformers_5_writes_them(notes):
