@@ -276,8 +276,8 @@ def _bases(path: Path) -> list[Base]:
 
 
 def _shared(path: Path, series: Series) -> list[Base]:
-    """Return the base of a whole series, if its models have one family."""
-    if series.family is None:
+    """Return the base of a whole series, if its models have one family and it has a name."""
+    if series.family is None or path.parent.name == RELEASED:
         return []
     family, name = families()[series.family], series.transformers
     fields, rules = series.fields, series.derive

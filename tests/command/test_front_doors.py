@@ -103,6 +103,8 @@ def command(monkeypatch, capsys, tmp_path):
         ("qwen3-coder", "several models; allowed: Qwen3-Coder-30B-A3B-Instruct, Qwen3-Coder-480B"),
         ("llama-3.2", "several models; allowed: llama-3.2-1b, llama-3.2-3b"),
         ("llama3.2", "several models; allowed: llama-3.2-1b, llama-3.2-3b"),
+        ("whisper", "several models; allowed: whisper-tiny, whisper-base, whisper-small"),
+        ("gemma4", "several models; allowed: gemma-4-"),
         ("openchat/openchat-3.5-0106", "no published model here; if huggingface.co has it"),
         ("org/Fara-7B", "no published model here; if huggingface.co has it"),
         ("org/nosuch:model", "a path; write org.nosuch:model"),
