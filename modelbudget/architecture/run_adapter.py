@@ -23,15 +23,18 @@ TARGETS = (
     "input", "selection", "step", "receptance",
     EXPERTS, ROUTER, ALL_BUT_EXPERTS,
 )  # fmt: skip
-NAMES_OF_CLASSES = {
+NAMES_OF_LLAMA = {
     "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
     "up_proj": "up", "down_proj": "down", "qkv_proj": "query_key_value", "gate_up_proj": "gate_up",
     "embed_tokens": "embedding", "lm_head": "head",
+}  # fmt: skip
+"""Modules of classes with the names of Llama or Phi 3."""
+NAMES_OF_CLASSES = NAMES_OF_LLAMA | {
     "q": "query", "k": "key", "v": "value", "o": "output", "wi_0": "gate", "wi_1": "up", "wi": "up",
     "wo": "down", "fc1": "up", "fc2": "down",
     "in_proj": "input", "x_proj": "selection", "dt_proj": "step",
 }  # fmt: skip
-"""Modules of classes with the names of Llama, Phi 3, T5, BART or Mamba, as in configs of PEFT.
+"""Those, and modules of T5, BART and Mamba, as in configs of PEFT.
 
 Not `out_proj`, which is the last layer of attention in some and of another mixer in others.
 """

@@ -10,7 +10,7 @@ from math import prod
 
 from modelbudget.architecture.adapter_methods import method_of
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_adapter import NAMES_OF_CLASSES
+from modelbudget.architecture.run_adapter import NAMES_OF_LLAMA
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.operations.part import NoProgramError
@@ -23,7 +23,7 @@ CLASSES = (
 )  # fmt: skip
 """Classes whose layers have these names."""
 PARTS = {"attention": "self_attn", "mlp": "mlp"}
-ROLES = {role: name for name, role in NAMES_OF_CLASSES.items()}
+ROLES = {role: name for name, role in NAMES_OF_LLAMA.items()}
 AS_LAYER = ("lora_A", "lora_B", "oft_R")
 """Tensors that are the weight of a layer of their own; not those of AdaLoRA."""
 NOT_SAVED = "ranknum"
