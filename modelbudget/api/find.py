@@ -112,6 +112,8 @@ def _allowed(name: str) -> str:
             f"curl -fLO {config} && modelbudget config.json"
         )
     paths = "or a config.json, a folder with one, or package.file:function"
+    if containing := [label for label in known if as_spelled(name) in as_spelled(label)]:
+        return f"no published model; allowed: {_listed(containing)}; {paths}"  # jamba
     return f"no published model{offered(name, known, '`modelbudget models`')}; {paths}"
 
 
