@@ -5,6 +5,7 @@ The same data as Python's (`configs/huggingface/`); expressions are functions.
 
 from functools import cache
 
+from modelbudget.architecture.record import MAX_DEPTH
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.catalogue.named_models import Base
 from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
@@ -34,6 +35,8 @@ AS_THEY_ARE = (
     "attention_counts_from", "dense_layers", "rope_layers",
 )  # fmt: skip
 """Keys of a class that the page reads as its file has them."""
+WHERE = ("attention_where", "experts_where")
+"""Expressions of keys and a layer's number."""
 
 
 @cache
@@ -62,6 +65,7 @@ def translation_data() -> dict:
         },
         "known_as": shared.known_as,
         "basic_sizes": sorted(BASIC_SIZES),
+        "most_layers": MAX_DEPTH,
         "text_parts": shared.text_parts,
         "of_whole": OF_WHOLE,
         "dtype_keys": DTYPES,
@@ -129,6 +133,7 @@ def _class(name: str, translation: Translation) -> dict:
         "ignored": [pattern.pattern for pattern in translation.ignored],
         "requires": [(text, of_expression(text)) for text in translation.requires],
         "computed": {field: of_expression(text) for field, text in translation.computed.items()},
+        **{key: of_expression(text) for key in WHERE if (text := getattr(translation, key))},
     }
 
 

@@ -21,6 +21,8 @@ SCRIPTS = ("unpack.js", "acts.js", "vega.js", "highlight.js", "charts.js", "sect
 LATER = ("formulas.js", "config_file.js", "finder.js")
 """Scripts of the whole page: those that run at once, and those that are compressed, before the
 scripts of sections."""
+_FOR_READERS = re.compile(r"^ *(//.*\n)?", re.MULTILINE)
+"""Indentation, and lines that are comments."""
 _END = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")
 """End tags that HTML does not need, and the space after them."""
 _TAG = re.compile(r"<[a-z][^<>]*>")
@@ -97,10 +99,10 @@ _packed_script = cache(packed)  # the same for all pages of a process
 
 
 def _texts(ending: str, shared: tuple[str, ...], chosen: Collection[str]) -> Iterator[str]:
-    """Yield what all sections share, and then what lies beside the chosen ones."""
+    """Yield what all sections share, and then what the chosen ones have, for a browser alone."""
     paths = (tables.SECTIONS / f"{name}.{ending}" for name in chosen)
     for path in (*(tables.TEMPLATES / name for name in shared), *filter(Path.exists, paths)):
-        yield path.read_text(encoding="utf-8")
+        yield _FOR_READERS.sub("", path.read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:

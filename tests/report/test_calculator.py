@@ -637,11 +637,12 @@ NO_DEFAULT = {
         "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
     },
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
+    "Qwen3MoeForCausalLM": {"mlp_only_layers": []},
     "Dots1ForCausalLM": {
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
     },
 }  # fmt: skip
-"""Sizes that the configs of these classes leave out."""
+"""Sizes that the configs of these classes leave out, and an empty list of layers."""
 WARNED = [
     {"model_type": "llama", "attention_dropout": 0.1, "gradient_checkpointing": True},
     {"model_type": "gpt2", "activation_function": "gelu_new", "resid_pdrop": 0.0},

@@ -38,6 +38,7 @@ READ_BY_NAME = {
     "report/calculator_runs.py": ROOT / "configs" / "calculator.yaml",
     "report/page_data.py": ROOT / "configs" / "page.yaml",
     "report/tables.py": ROOT / "configs" / "glossary.yaml",
+    "huggingface/peft_classes.py": ROOT / "configs" / "peft_classes.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [

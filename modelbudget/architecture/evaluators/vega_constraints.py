@@ -73,6 +73,5 @@ def _text(node: ast.AST) -> str:
 
 def _compared(op: ast.cmpop, left: ast.AST, right: ast.AST) -> str:
     if isinstance(op, ast.In | ast.NotIn):
-        words = _text(right) if isinstance(right, ast.Tuple) else f"split({_text(right)},' ')"
-        return f"indexof({words},{_text(left)}){'>=' if isinstance(op, ast.In) else '<'}0"
+        return f"{'!' * isinstance(op, ast.NotIn)}has({_text(right)},{_text(left)})"
     return f"{_text(left)}{_OPERATORS[type(op)]}{_text(right)}"

@@ -85,10 +85,20 @@ function configReader({ config: shared, defaults }) {
     return key ? ` (${field} is ${key})` : "";
   }
 
+  // What a function gives for each layer; for none if no model is as deep.
+  function ofLayers({ num_hidden_layers: n }, of) {
+    return Array.from({ length: n <= shared.most_layers ? n : 0 }, (_, layer) => of(layer));
+  }
+
+  // Whether an expression of keys and a layer's number holds, for each layer.
+  function layersWhere(holds, values) {
+    return ofLayers(values, (layer) => Boolean(FUNCTIONS[holds]({ ...values, layer })));
+  }
+
   // 1 for each layer with RoPE and 0 for the others; nothing if all of them have it.
   function rotatedLayers(one, values) {
     if (!one.rope_layers.length) return [];
-    const layers = Array.from({ length: values.num_hidden_layers }, (_, i) => Number((i + 1) % values.no_rope_layer_interval !== 0));
+    const layers = ofLayers(values, (i) => Number((i + 1) % values.no_rope_layer_interval !== 0));
     return values.no_rope_layers?.length ? values.no_rope_layers.slice(0, layers.length) : layers;
   }
 
@@ -101,11 +111,12 @@ function configReader({ config: shared, defaults }) {
     let words = hasWindows ? one.mixers.split(" ") : ["attention"];
     const rotated = rotatedLayers(one, values);
     if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
+    if (one.attention_where !== undefined) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? "attention" : one.mixers)));
     const ofOnePart = Object.keys(one.layer_mlps).length > 0;
     const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
       if (types?.length || !Array.isArray(values[key])) continue;
-      words = shortest(Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i + one.attention_counts_from) ? known.full_attention : other)));
+      words = shortest(ofLayers(values, (i) => (values[key].includes(i + one.attention_counts_from) ? known.full_attention : other)));
     }
     if (types?.length) {
       for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
@@ -121,6 +132,15 @@ function configReader({ config: shared, defaults }) {
     if (words.every((word) => word === "attention")) return {};
     const found = { mixers: words.join(" ") };
     return words.includes("sliding_attention") ? { ...found, ...fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) } : found;
+  }
+
+  // The pattern of feed-forward parts, or how many layers come before those with experts.
+  function layersWithExperts(one, values) {
+    if (one.experts_where === undefined) return {};
+    const hasExperts = layersWhere(one.experts_where, values);
+    const nDense = [...hasExperts, true].indexOf(true);
+    if (hasExperts.slice(nDense).every(Boolean)) return { mlps: "moe", n_dense_layer: nDense };
+    return { mlps: shortest(hasExperts.map((has) => (has ? "moe" : "mlp"))).join(" ") };
   }
 
   function denseLayers(one, values, mistakes) {
@@ -210,7 +230,7 @@ function configReader({ config: shared, defaults }) {
     const values = { ...one.defaults, ...own };
     let fields = { ...one.fixed };
     for (const [key, value] of Object.entries(values)) Object.assign(fields, fieldsOf(one.meanings[key], key, value, mistakes));
-    Object.assign(fields, mixersOf(one, values, mistakes), denseLayers(one, values, mistakes));
+    Object.assign(fields, mixersOf(one, values, mistakes), layersWithExperts(one, values), denseLayers(one, values, mistakes));
     if (mistakes.length === 0) Object.assign(fields, computed(one, values, mistakes));
     fields = withoutAbsent(one, fields);
     const follow = shared.derived.filter(([name]) => !(name in fields));

@@ -1,7 +1,7 @@
 // Decompresses data that is embedded in the page.
 "use strict";
 
-// Seven bits a character, as in `payload.py`; three characters have 256 more.
+// Seven bits a character, as in `packing.py`; three characters have 256 more.
 function bytesOf(text) {
   const found = new Uint8Array(Math.floor((text.length * 7) / 8));
   let [bits, held] = [0, 0];
