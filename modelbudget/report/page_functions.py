@@ -20,7 +20,7 @@ SWITCHES = [
 ]
 
 
-_CALLED = "ceil,floor,format,has,join,max,min,pow,round,slice,split"
+_CALLED = "ceil,floor,format,indexof,join,max,min,pow,round,slice,split"
 """What expressions in Vega's syntax call, of which the page has no Vega when it needs them."""
 
 

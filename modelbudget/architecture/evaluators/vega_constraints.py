@@ -73,5 +73,7 @@ def _text(node: ast.AST) -> str:
 
 def _compared(op: ast.cmpop, left: ast.AST, right: ast.AST) -> str:
     if isinstance(op, ast.In | ast.NotIn):
-        return f"{'!' * isinstance(op, ast.NotIn)}has({_text(right)},{_text(left)})"
+        is_list = isinstance(right, ast.Tuple | ast.BoolOp)  # layer in (moe_layers or (-1,))
+        words = _text(right) if is_list else f"split({_text(right)},' ')"
+        return f"indexof({words},{_text(left)}){'>=' if isinstance(op, ast.In) else '<'}0"
     return f"{_text(left)}{_OPERATORS[type(op)]}{_text(right)}"

@@ -80,5 +80,5 @@ const CALLED = {
   split: (text, by) => text.split(by),
   join: (words, by) => words.join(by),
   slice: (words, first, end) => words.slice(first, end),
-  has: (words, word) => (Array.isArray(words) ? words : words.split(" ")).includes(word),
+  indexof: (words, word) => words.indexOf(word),
 };
