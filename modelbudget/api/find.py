@@ -112,8 +112,9 @@ def _allowed(name: str) -> str:
             f"curl -fLO {config} && modelbudget config.json"
         )
     paths = "or a config.json, a folder with one, or package.file:function"
-    if containing := [label for label in known if as_spelled(name) in as_spelled(label)]:
-        return f"no published model; allowed: {_listed(containing)}; {paths}"  # jamba
+    containing = [label for label in known if as_spelled(name) in as_spelled(label)]
+    if containing and not nearest(name, known, 1):  # jamba
+        return f"no published model; allowed: {_listed(containing)}; {paths}"
     return f"no published model{offered(name, known, '`modelbudget models`')}; {paths}"
 
 
