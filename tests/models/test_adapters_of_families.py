@@ -191,6 +191,7 @@ def plain(run: RunConfig) -> RunConfig:
         ("MambaForCausalLM", {}, "PEFT refuses out_proj of MambaForCausalLM"),
         ("BertForMaskedLM", {"adapter": "prompt"}, "traced with adapters of layers alone"),
         ("BertForMaskedLM", {"modules_to_save": "head"}, "is traced with 'none'"),
+        ("BertForMaskedLM", {"adapter": "none", "trained": "norms"}, "is traced with 'default'"),
     ],
 )
 def test_an_adapter_with_which_a_class_is_not_traced(kind, fields, reason):

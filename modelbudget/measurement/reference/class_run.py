@@ -42,21 +42,21 @@ def class_run(class_name: str, run: RunConfig) -> RunConfig:
         raise ValueError(
             f"weights = '{run.weights}': {class_name} is traced with weights of the dtype"
         )
-    if why := _why_not_adapted(class_name, run):
+    if why := _why_not_trained(class_name, run):
         raise ValueError(why)
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
 
 
-def _why_not_adapted(class_name: str, run: RunConfig) -> str | None:
-    """Return why a class is not traced with the adapter of a run; None if it is, or has none."""
-    if run.adapter == "none":
-        return None
-    if run.adapter not in OF_LAYERS or why_not_run(run):
-        return f"adapter = '{run.adapter}': {class_name} is traced with adapters of layers alone"
+def _why_not_trained(class_name: str, run: RunConfig) -> str | None:
+    """Return why a class is not traced with what a run trains; None if it is."""
     for name in ("trained", "trained_from_layer", "modules_to_save"):
         value, default = getattr(run, name), RunConfig.model_fields[name].default
         if value != default:
             return f"{name} = {show(value)}: {class_name} is traced with {show(default)}"
+    if run.adapter == "none":
+        return None
+    if run.adapter not in OF_LAYERS or why_not_run(run):
+        return f"adapter = '{run.adapter}': {class_name} is traced with adapters of layers alone"
     targets, of_peft = run.adapter_targets.split(), peft_classes()
     known = translations().get(class_name)
     model_type = known.model_type if known else ""
