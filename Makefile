@@ -115,7 +115,7 @@ history: $(VENV)/.installed
 
 # Generate the JSON schemas of sweeps, models and accelerators, which editors use for completion.
 schema: $(VENV)/.installed
-	PYTHONPATH=. $(BIN)/python scripts/dev/write_schemas.py
+	PYTHONPATH=. $(BIN)/python scripts/dev/write_file_schemas.py
 
 .PHONY: environment docs lock-docs
 

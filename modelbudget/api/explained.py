@@ -11,13 +11,13 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.copies import copy_of, stem
 from modelbudget.catalogue.named_models import (
     all_models,
     as_spelled,
     find_by_name,
     without_owner,
 )
+from modelbudget.catalogue.quantised_copies import copy_of, stem
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
 

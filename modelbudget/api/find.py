@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from modelbudget.catalogue import named_models
-from modelbudget.catalogue.copies import copy_of
 from modelbudget.catalogue.named_models import Base, as_spelled, without_owner
+from modelbudget.catalogue.quantised_copies import copy_of
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS

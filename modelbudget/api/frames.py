@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 JSON_VERSION = 1
-"""Version of the format that `--json` prints (`scripts/dev/json_schemas.py`)."""
+"""Version of the format that `--json` prints (`scripts/dev/answer_schemas.py`)."""
 MOST_ROWS = 40
 """Rows that a notebook shows; frames have all."""
 

@@ -183,7 +183,7 @@ def measure_models(
     needed("measuring", "measure", "torch")
     import torch
 
-    from modelbudget.measurement.process.worker_processes import measure_all
+    from modelbudget.measurement.process.measure_in_processes import measure_all
 
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError(["device = 'cuda': torch finds no CUDA device; allowed: auto, meta, cpu"])

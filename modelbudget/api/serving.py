@@ -12,8 +12,8 @@ from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.catalogue.copies import TAKEN_FOR
 from modelbudget.catalogue.memory_margins import Grade
+from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:

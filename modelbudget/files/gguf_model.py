@@ -14,7 +14,7 @@ from modelbudget.files.gguf_header import GgufHeader, GgufTensor, Items, read_he
 from modelbudget.files.gguf_tensors import component_of
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read_keys
-from modelbudget.huggingface.fields_of_config import keys_by_field
+from modelbudget.huggingface.read_config import keys_by_field
 
 ARCHITECTURE, NAME = "general.architecture", "general.name"
 EXPERTS = "n_expert"

@@ -13,14 +13,14 @@ from modelbudget.huggingface import bounded_check, nested_text_config, other_par
 from modelbudget.huggingface.class_code import keys_in_code
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_values import NoFormulaError, NoSizeError
-from modelbudget.huggingface.fields_of_config import (
+from modelbudget.huggingface.keys_of_class import without_code
+from modelbudget.huggingface.read_config import (
     fields_of,
     known_class,
     sizes_of_class,
     unknown_keys,
     unrelated_keys,
 )
-from modelbudget.huggingface.file_keys import without_code
 from modelbudget.huggingface.rope_rows import rope_rows
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from modelbudget.huggingface.classes import shared_keys, translations
-from modelbudget.huggingface.fields_of_config import known_class
+from modelbudget.huggingface.read_config import known_class
 from modelbudget.huggingface.run_settings import Note
 
 DTYPES = ("torch_dtype", "dtype")

@@ -14,7 +14,7 @@ from typing import Any, cast
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import shared_keys
-from modelbudget.huggingface.file_keys import stretch, without_code
+from modelbudget.huggingface.keys_of_class import stretch, without_code
 from modelbudget.huggingface.offline import transformers
 
 SPELLINGS = {

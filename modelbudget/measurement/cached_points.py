@@ -47,7 +47,7 @@ def measure_new(
     """
     depends_on = (
         settings.decisive(),
-        *measured_by("modelbudget.measurement.process.worker_processes"),
+        *measured_by("modelbudget.measurement.process.measure_in_processes"),
     )
     # A dictionary, so that a model of two points is measured once.
     wanted = {
@@ -63,7 +63,7 @@ def measure_new(
     results = []
     if untried:
         # Imports torch, which takes a second and is not needed if everything is in the cache.
-        from modelbudget.measurement.process.worker_processes import measure_all
+        from modelbudget.measurement.process.measure_in_processes import measure_all
 
         results = measure_all(list(untried.values()), settings, n_workers)
 

@@ -19,8 +19,8 @@ from modelbudget.architecture.terms import Terms, of_model
 from modelbudget.predict.by_program import USES, Use, quantities, terms_of
 from modelbudget.predict.cache_bytes import is_of_engine
 from modelbudget.predict.formula import formula
-from modelbudget.regimes.regime import Regime, traced
 from modelbudget.sweeps.points_table import model_of
+from modelbudget.symbolic_programs.regime import Regime, traced
 
 FEW = 8
 """Models for which as many runs with numbers take less time than one with symbols."""

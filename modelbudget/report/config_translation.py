@@ -20,8 +20,8 @@ from modelbudget.huggingface.classes import (
     shared_keys,
     translations,
 )
-from modelbudget.huggingface.fields_of_config import BASIC_SIZES, fields_of
 from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
+from modelbudget.huggingface.read_config import BASIC_SIZES, fields_of
 from modelbudget.report.calculator_runs import CHOICES
 from modelbudget.report.page_functions import Function, of_expression
 from modelbudget.sweeps.derive import named_architecture

@@ -21,10 +21,10 @@ from modelbudget.components.layer import all_parts, parts
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.by_program import Quantities, quantities
 from modelbudget.quantities.inference_step import inference
-from modelbudget.regimes.least_values import below, extends
-from modelbudget.regimes.moments import Largest
-from modelbudget.regimes.regime import Regime, traced
-from modelbudget.regimes.symbolic_sizes import Form
+from modelbudget.symbolic_programs.least_values import below, extends
+from modelbudget.symbolic_programs.moments import Largest
+from modelbudget.symbolic_programs.regime import Regime, traced
+from modelbudget.symbolic_programs.symbolic_sizes import Form
 
 LENGTH, BATCHES = 1024, (2, 1)
 """Runs of the examples: of several sequences and of one, and texts longer than a window."""

@@ -16,9 +16,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_of_fields import config_of
-from modelbudget.huggingface.fields_of_config import fields_of, unknown_keys
-from modelbudget.huggingface.file_keys import changed, stretch, without_code
+from modelbudget.huggingface.keys_of_class import changed, stretch, without_code
+from modelbudget.huggingface.read_config import fields_of, unknown_keys
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.sweeps.derive import named_architecture
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from modelbudget.catalogue.named_models import Base, Catalogue, base_of_class, c
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.validation_messages import describe, show
-from modelbudget.huggingface.fields_of_config import keys_by_field
+from modelbudget.huggingface.read_config import keys_by_field
 from modelbudget.sweeps.check_values import check_names_and_values
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN

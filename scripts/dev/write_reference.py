@@ -39,7 +39,7 @@ from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
-from scripts.dev.json_schemas import OUTPUTS, schema
+from scripts.dev.answer_schemas import OUTPUTS, schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 WRITTEN = "<!-- Written by scripts/dev/write_reference.py; edit the code instead. -->"

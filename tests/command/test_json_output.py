@@ -12,7 +12,7 @@ from helpers.gguf_files import KEYS_OF_FILE, written
 from modelbudget.api.command import app
 from modelbudget.api.command.app import subcommands
 from modelbudget.api.frames import JSON_VERSION
-from scripts.dev.json_schemas import OUTPUTS, schema
+from scripts.dev.answer_schemas import OUTPUTS, schema
 
 SCHEMA = schema()
 PRINTED = {

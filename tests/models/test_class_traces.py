@@ -10,9 +10,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS
-from modelbudget.huggingface.config_of_fields import config_of
 from modelbudget.huggingface.construct import config_object
 from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.trace.backend import backend
 from modelbudget.sweeps.derive import named_architecture

@@ -10,7 +10,7 @@ import modelbudget as mb
 from modelbudget.common.workers import Failure
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.cached_classes import traced_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.points_table import points_table

@@ -8,7 +8,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Base
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.huggingface.config_values import NoFormulaError
-from modelbudget.huggingface.fields_of_config import fields_of
+from modelbudget.huggingface.read_config import fields_of
 from modelbudget.sweeps.derive import named_architecture
 
 SIZES = {

@@ -15,7 +15,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.named_models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.fields_of_config import fields_of, unknown_keys
+from modelbudget.huggingface.read_config import fields_of, unknown_keys
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look

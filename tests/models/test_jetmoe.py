@@ -22,7 +22,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Base
 from modelbudget.families.decoder import Decoder
-from modelbudget.huggingface.fields_of_config import fields_of
+from modelbudget.huggingface.read_config import fields_of
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.mixers import mixture_of_attention_heads

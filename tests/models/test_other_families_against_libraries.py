@@ -28,7 +28,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
-from modelbudget.huggingface.config_of_fields import config_of
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.build import build
 from modelbudget.measurement.reference.class_counts import build as build_class
 from modelbudget.modules.initialise import initialise

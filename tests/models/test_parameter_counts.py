@@ -12,7 +12,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room, choose
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.sweeps.sweep_file import Measure
 
 AMPLE = Room(cpu=10**9, cuda=0)

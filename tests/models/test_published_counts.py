@@ -15,7 +15,7 @@ from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import measured_table
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import Expanded, expand

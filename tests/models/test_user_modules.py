@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import modelbudget as mb
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.workflow import preflight
 
 aten = torch.ops.aten

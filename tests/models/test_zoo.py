@@ -12,7 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 from modelbudget.measurement.measured_table import measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.cached_classes import count_all
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import classes_of

@@ -22,8 +22,8 @@ from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measurement.cached_points import measure_new
 from modelbudget.measurement.measured import Measured
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process import worker_processes
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process import measure_in_processes
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference import class_counts
 from modelbudget.measurement.reference.cached_classes import witness_table
 from modelbudget.sweeps.class_config import class_config
@@ -97,7 +97,7 @@ def measured_when(deed: str) -> dict[str, Measured]:
     )
     run = RunConfig(length=2, backend="cpu")
     models = [(Risky(width=4, deed=deed, when=when), run) for when in WHEN]
-    with patch.object(worker_processes, "OBJECTS_BYTES", 2**28):
+    with patch.object(measure_in_processes, "OBJECTS_BYTES", 2**28):
         return dict(zip(WHEN, measure_all(models, measure, 2), strict=True))
 
 

@@ -189,7 +189,7 @@ def on_a_terminal(project: Project, *arguments: str) -> str:
 def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
     insert(
         project,
-        "modelbudget/measurement/process/worker_processes.py",
+        "modelbudget/measurement/process/measure_in_processes.py",
         "    use_one_core()",
         "    __import__('time').sleep(1)",
     )

@@ -27,7 +27,7 @@ from modelbudget.common.number_format import si_bytes
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
-from modelbudget.huggingface.fields_of_config import fields_of, keys_by_field
+from modelbudget.huggingface.read_config import fields_of, keys_by_field
 from modelbudget.predict.by_program import terms_by_program
 from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class

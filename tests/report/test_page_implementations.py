@@ -14,7 +14,7 @@ from modelbudget.compare.class_verdict import REFERENCE, with_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.readings_of_gpus import Row
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.bytes_by_implementation import charts_of_classes

@@ -6,7 +6,7 @@ from helpers.tiers import some
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.process.device import Room
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure

@@ -6,7 +6,7 @@ import pytest
 from modelbudget.compare.class_table import implementations, peaks
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference import cached_classes, class_trace
 from modelbudget.predict.predict import predict
 from modelbudget.report.implementation_tables import by_quantity

@@ -6,7 +6,7 @@ import pytest
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.components.feed_forward import mlp
 from modelbudget.measurement.measured_table import measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.predict.predict import predict
 from modelbudget.report.verdict import of_sweep
 from modelbudget.sweeps.points_table import points_table

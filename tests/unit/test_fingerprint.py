@@ -204,7 +204,7 @@ OF_MEASURING = {
 def test_the_key_of_a_measurement_depends_on_what_measures():
     reached = {os.path.relpath(path, LIBRARY) for path in
                fingerprint.reached(
-                   [LIBRARY / "measurement" / "process" / "worker_processes.py"])}  # fmt: skip
+                   [LIBRARY / "measurement" / "process" / "measure_in_processes.py"])}  # fmt: skip
     assert reached >= OF_MEASURING
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
 

@@ -22,14 +22,14 @@ from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded_check
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_of_fields import config_of
 from modelbudget.huggingface.config_values import NoFormulaError
-from modelbudget.huggingface.fields_of_config import fields_of
 from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.read_config import fields_of
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.count import count
 from modelbudget.measurement.measured_table import measured_table
-from modelbudget.measurement.process import worker_processes
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process import measure_in_processes
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.class_counts import build, witness
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.class_config import FILE, class_config, classes_of
@@ -709,7 +709,7 @@ def test_a_model_that_fills_the_memory_of_a_worker_is_lost_alone(from_config, mo
     """Jobs rebuild records without checking them."""
     points = from_config(XLNET).points
     greedy = points[0].architecture.model_copy(update={"config": json.dumps(GREEDY)})
-    monkeypatch.setattr(worker_processes, "OBJECTS_BYTES", 2**28)
+    monkeypatch.setattr(measure_in_processes, "OBJECTS_BYTES", 2**28)
     scarce = ON_META.model_copy(update={"memory_share": 1e-9})
     models = [(greedy, points[0].run), (points[0].architecture, points[0].run)]
     lost, there = measure_all(models, scarce, 1)

@@ -68,7 +68,7 @@ def test_operations_and_programs_import_no_torch_and_read_no_module():
 
 def test_measuring_a_model_alone_imports_no_parallel_code():
     loaded = imported_by(
-        "import modelbudget.measurement.process.worker_processes;"
+        "import modelbudget.measurement.process.measure_in_processes;"
         "import modelbudget.measurement.measured_table"
     )
     assert "torch.distributed.tensor" not in loaded  # half a second

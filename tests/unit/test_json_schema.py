@@ -16,7 +16,7 @@ from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.strict import Strict
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
-from scripts.dev import write_schemas
+from scripts.dev import write_file_schemas
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 CONFIGS = ROOT / "configs"
@@ -40,7 +40,7 @@ PLAIN = {
 """Fields whose names say what they are."""
 OF_NO_SCHEMA = (
     "architecture.adapter_methods", "architecture.optimizers", "architecture.stored_formats",
-    "catalogue.copies", "catalogue.implementations", "catalogue.memory_margins",
+    "catalogue.quantised_copies", "catalogue.implementations", "catalogue.memory_margins",
     "catalogue.published_readings", "catalogue.published_scaling", "huggingface.classes",
     "huggingface.peft_classes",
 )  # fmt: skip
@@ -51,13 +51,13 @@ SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
 @cache  # not while tests are collected, as each process does
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(write_schemas.SCHEMAS[name]())
+    return jsonschema.Draft202012Validator(write_file_schemas.SCHEMAS[name]())
 
 
-@pytest.mark.parametrize("name", write_schemas.SCHEMAS)
+@pytest.mark.parametrize("name", write_file_schemas.SCHEMAS)
 def test_file_is_in_step_with_the_code(name):
-    written = (write_schemas.FOLDER / name).read_text(encoding="utf-8")
-    assert written == write_schemas.text(name), "run `make schema`"
+    written = (write_file_schemas.FOLDER / name).read_text(encoding="utf-8")
+    assert written == write_file_schemas.text(name), "run `make schema`"
 
 
 def test_every_field_has_a_meaning_and_every_section_a_record():
@@ -83,20 +83,20 @@ def test_every_key_with_a_meaning_is_read():
         for record in below:
             if record.__module__.startswith("modelbudget."):
                 records.setdefault(record.__name__, set()).add(record)
-    for name, keys in write_schemas.MEANINGS.items():
+    for name, keys in write_file_schemas.MEANINGS.items():
         (record,) = records[name]
         assert keys.keys() <= record.model_fields.keys(), name
 
 
 def test_every_schema_is_named_by_a_file():
     named = {(path.parent / FILES[path]).resolve().name for path in FILES}
-    assert named == set(write_schemas.SCHEMAS)
+    assert named == set(write_file_schemas.SCHEMAS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_files_that_name_a_schema_are_valid(path):
     schema = (path.parent / FILES[path]).resolve()
-    assert schema.parent == write_schemas.FOLDER.resolve()
+    assert schema.parent == write_file_schemas.FOLDER.resolve()
     validator(schema.name).validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
@@ -120,7 +120,7 @@ def test_mistakes_are_invalid(schema, change):
 
 
 def test_known_bases_are_offered(catalogue):
-    offered, _ = write_schemas.sweep_schema()["$defs"]["Base"]["anyOf"]
+    offered, _ = write_file_schemas.sweep_schema()["$defs"]["Base"]["anyOf"]
     assert set(offered["enum"]) == set(catalogue.bases)
     assert validator("sweep.schema.json").is_valid(SWEEP | {"base": "my-model.json"})
     assert validator("model.schema.json").is_valid(SERIES)

@@ -20,7 +20,7 @@ from modelbudget.families import families
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.module_names import LIKE_LLAMA, OF_RECURRENCES, linear_layers
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import resolved

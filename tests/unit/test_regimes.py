@@ -21,10 +21,10 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime
 from modelbudget.predict.by_program import quantities, terms_by_program
-from modelbudget.regimes.regime import traced
-from modelbudget.regimes.symbolic_sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import model_of
+from modelbudget.symbolic_programs.regime import traced
+from modelbudget.symbolic_programs.symbolic_sizes import Symbols, symbol
 
 SIZES = {name for name in Decoder.numeric() if Decoder.model_fields[name].annotation is int}
 

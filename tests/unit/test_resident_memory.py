@@ -16,7 +16,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.measured_table import failures
 from modelbudget.measurement.process import resident_memory as module
 from modelbudget.measurement.process.fresh_process import fresh
-from modelbudget.measurement.process.worker_processes import measure_all
+from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.sweeps.sweep_file import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]

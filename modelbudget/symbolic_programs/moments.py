@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from modelbudget.architecture.arithmetic import highest_of
-from modelbudget.regimes.symbolic_sizes import (
+from modelbudget.symbolic_programs.symbolic_sizes import (
     Monomial,
     Size,
     Symbols,

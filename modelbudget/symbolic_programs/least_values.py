@@ -7,8 +7,8 @@ several are two regimes. Mostly the polynomials of the second are right for the 
 from collections.abc import Mapping
 from math import prod
 
-from modelbudget.regimes.regime import Regime
-from modelbudget.regimes.symbolic_sizes import LEAST, Terms, is_positive, terms_of
+from modelbudget.symbolic_programs.regime import Regime
+from modelbudget.symbolic_programs.symbolic_sizes import LEAST, Terms, is_positive, terms_of
 
 Values = Mapping[str, int]
 """Numbers by the name of a symbol."""

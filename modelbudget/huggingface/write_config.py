@@ -1,4 +1,4 @@
-"""The config.json of a class that is a given architecture: the inverse of `fields_of_config.py`."""
+"""The config.json of a class that is a given architecture: the inverse of `read_config.py`."""
 
 from itertools import cycle, islice
 from typing import Any

@@ -16,8 +16,8 @@ from modelbudget.architecture.record import Record
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active
 from modelbudget.quantities.depth import shallow
-from modelbudget.regimes.moments import Largest, nothing
-from modelbudget.regimes.symbolic_sizes import (
+from modelbudget.symbolic_programs.moments import Largest, nothing
+from modelbudget.symbolic_programs.symbolic_sizes import (
     LEAST,
     LEAST_OF,
     DividedError,
