@@ -15,6 +15,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
+from modelbudget.common.validation_messages import show
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
@@ -41,6 +42,10 @@ MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
 EAGLE3 = "eagle3"
 """Name of a draft: a head of EAGLE 3."""
+SHARES = ("tensor_parallel", "data_parallel", "expert_parallel", "context_parallel")
+"""Settings of an engine's devices, which are other ones than those of a training step."""
+NOT_IN_SERVING = {"pipeline_parallel": 1, "sequence_parallel": False, "zero": 0}
+"""Settings that divide a model otherwise, with the only values that are known in serving."""
 WITHOUT_MODEL = ("ngram", "suffix")
 """Methods of vLLM's speculative decoding that have no model."""
 
@@ -205,16 +210,42 @@ def _run_of_engine(
     from modelbudget.api.class_answers import run_of
     from modelbudget.predict.engine_weights import with_stored_experts
 
-    tensor_parallel = fields.pop("tensor_parallel", devices)
-    expert_parallel = fields.pop("expert_parallel", 1)
-    if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
-        raise InputError(
-            [f"--devices {devices}: tensor_parallel = {tensor_parallel}, expert_parallel = "
-             f"{expert_parallel}; allowed: a tensor_parallel that divides them, and an "
-             "expert_parallel of 1 or the same"])  # fmt: skip
-    shares = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
-    architecture, run = run_of(model, fields)
+    for name, known in NOT_IN_SERVING.items():
+        if (value := fields.get(name, known)) != known:
+            refused = f"{name} = {show(value)}: not known in serving"
+            raise InputError([f"{model.name}: {refused}; allowed: {show(known)}"])
+    shares = _shares(fields, devices)
+    whole = {name: value for name, value in fields.items() if name not in shares}
+    architecture, run = run_of(model, whole)
     return architecture, with_stored_experts(architecture, run).model_copy(update=shares)
+
+
+def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
+    """Return by how much devices divide a model as vLLM does. Raises InputError.
+
+    `context_parallel` divides the cache among devices of `tensor_parallel`, and `data_parallel`
+    experts among replicas.
+    """
+    chosen = {name: fields[name] for name in SHARES if name in fields}
+    for name, value in chosen.items():
+        if type(value) is not int or value < 1:
+            raise InputError([f"{name} = {show(value)}: must be a whole number of at least 1"])
+    shares = {name: chosen.get(name, 1) for name in SHARES}
+    data = shares["data_parallel"]
+    if "tensor_parallel" not in chosen:
+        shares["tensor_parallel"] = max(devices // data, 1)
+    tensor = shares["tensor_parallel"]
+    of_experts = data * tensor
+    allowed = {
+        "a tensor_parallel that divides them, times data_parallel": devices % of_experts == 0,
+        f"an expert_parallel of 1 or {of_experts}": shares["expert_parallel"] in (1, of_experts),
+        "a context_parallel that divides tensor_parallel": tensor % shares["context_parallel"] == 0,
+    }
+    if not all(allowed.values()):
+        of_run = ", ".join(f"{name} = {n}" for name, n in shares.items() if n > 1)
+        refused = next(name for name, is_allowed in allowed.items() if not is_allowed)
+        raise InputError([f"--devices {devices}: {of_run}; allowed: {refused}"])
+    return shares
 
 
 def _with_draft(
@@ -296,9 +327,6 @@ def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
     if run.adapter != "none":
         raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
                           "adapter: none (served_adapters counts them)"])  # fmt: skip
-    if run.pipeline_parallel > 1:
-        refused = f"pipeline_parallel = {run.pipeline_parallel}: not known in serving"
-        raise InputError([f"{model.name}: {refused}; allowed: 1"])
     if run.weights == "unknown":
         notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
         why = next(notes, "weights = unknown: bytes are refused")

@@ -32,7 +32,7 @@ def draft_head_bytes(a: Any, run: RunConfig) -> int:
             f"draft_head = {run.draft_head}: the sizes of its layer are those of a dense decoder "
             "with n_head · d_head = d_model; allowed: --draft none of it"
         )
-    rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank: Any = rank_of(a, run)
     d = a.d_model
     heads, kv_heads = rank.n_head * a.d_head, rank.n_kv_head * a.d_head
     layer = 2 * d * (heads + 2 * kv_heads) + heads * d + 3 * d * rank.d_ff

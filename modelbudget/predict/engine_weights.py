@@ -47,56 +47,71 @@ SCALARS_OF_ATTENTION, BLOCK = 7, 512
 """Scales and ranges of queries, keys, values and probabilities of a layer (vLLM's
 attention/layer.py), and the bytes of torch's block for each.
 """
-ALONE = {
-    "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "sequence_parallel": False,
+ON_ONE_DEVICE = {
+    "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "context_parallel": 1,
+}  # fmt: skip
+ALONE = ON_ONE_DEVICE | {
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
 }  # fmt: skip
 
 
-def rank_of(a: Architecture, tensor_parallel: int, expert_parallel: int) -> Architecture:
+def rank_of(a: Architecture, run: RunConfig) -> Architecture:
     """Return the architecture of what one device computes. Raises ValueError.
 
     Heads, hidden channels of MLPs and experts, and the vocabulary are divided (Shoeybi et al. 2019,
     §3), and heads and channels of recurrences (vLLM's models/qwen3_next.py, layers/kda.py,
     layers/mamba/mamba_mixer.py, mamba_mixer2.py and linear_attn.py). MLA's latent is on each, and
     so is the only group of Mamba-2. Norms over all heads are divided as in MiniMax
-    (`head_norm_bytes`). With expert_parallel whole experts are.
+    (`head_norm_bytes`). Routed experts are divided among the devices of all replicas of
+    `data_parallel` (fused_moe/config.py), whole ones with `expert_parallel`; with both, shared
+    experts are whole (`use_sequence_parallel_moe` in config/parallel.py).
     """
-    if tensor_parallel == 1 and expert_parallel == 1:
+    n_devices, n_shares = run.tensor_parallel, run.tensor_parallel * run.data_parallel
+    if n_shares == 1:
         return a
-    setting = f"tensor_parallel = {tensor_parallel}"
-    whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
     fields: Any = a
-    if not isinstance(a, MultiHeadFields):
-        if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
-            raise ValueError(f"{setting}: {a.name()}: {whole}")
-        parts = {name for name, n in layer.n_layers(fields).items() if n}
-        if unknown := parts - DIVIDED_PARTS:
-            raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
-    if getattr(a, "qk_norm", "none") == "separate":
-        raise ValueError(f"{setting}: qk_norm = {fields.qk_norm}: {whole}")
+    if n_devices > 1:
+        _check_parts(fields, n_devices)
+    is_whole = run.expert_parallel > 1
+    of_experts = "n_expert" if is_whole else "d_expert"
+    n_of = {**dict.fromkeys(DIVIDED, n_devices), of_experts: n_shares}
+    if is_whole and 1 < n_devices < n_shares:
+        n_of["d_shared"] = 1
     shares = {"vocab_multiple": 1}
-    of_experts = expert_parallel if expert_parallel > 1 else tensor_parallel
-    expert = "n_expert" if expert_parallel > 1 else "d_expert"
-    for name, n in (*((size, tensor_parallel) for size in DIVIDED), (expert, of_experts)):
+    for name, n in n_of.items():
         size = getattr(a, name, 0)
         if size % n:
-            allowed = f"allowed: --set tensor_parallel={gcd(size, n)}"
+            setting = "expert_parallel" if name == "n_expert" else "tensor_parallel"
+            allowed = f"allowed: --set {setting}={gcd(size, n)}"
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
         if size:
             shares[name] = size // n
-    for name, most_copied in (("n_kv_head", tensor_parallel), ("n_mamba_group", 1)):
+    for name, most_copied in (("n_kv_head", n_devices), ("n_mamba_group", 1)):
         if not (n := getattr(a, name, 0)):
             continue
-        is_copied = n <= most_copied and not tensor_parallel % n
-        if n % tensor_parallel and not is_copied:
-            allowed = f"allowed: --set tensor_parallel={gcd(n, tensor_parallel)}"
-            divided = f"{tensor_parallel} devices do not divide it"
+        is_copied = n <= most_copied and not n_devices % n
+        if n % n_devices and not is_copied:
+            allowed = f"allowed: --set tensor_parallel={gcd(n, n_devices)}"
+            divided = f"{n_devices} devices do not divide it"
             raise ValueError(f"{name} = {n}: {divided}; {allowed}")
-        shares[name] = max(n // tensor_parallel, 1)
+        shares[name] = max(n // n_devices, 1)
     rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
-    shares["n_vocab"] = ceil_div(rows, tensor_parallel)
+    shares["n_vocab"] = ceil_div(rows, n_devices)
     return a.model_copy(update=shares)
+
+
+def _check_parts(a: Any, n_devices: int) -> None:
+    """Raise ValueError if a part of the layers is not divided in serving."""
+    setting = f"tensor_parallel = {n_devices}"
+    whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
+    if not isinstance(a, MultiHeadFields):
+        if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
+            raise ValueError(f"{setting}: {a.name()}: {whole}")
+        parts = {name for name, n in layer.n_layers(a).items() if n}
+        if unknown := parts - DIVIDED_PARTS:
+            raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
+    if getattr(a, "qk_norm", "none") == "separate":
+        raise ValueError(f"{setting}: qk_norm = {a.qk_norm}: {whole}")
 
 
 def with_stored_experts(a: Any, run: RunConfig) -> RunConfig:
@@ -115,7 +130,7 @@ def totals(quantity: str, a: Architecture, run: RunConfig) -> dict[str, int]:
 
 def weight_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes of a device's weights; the router is whole on each. Raises ValueError."""
-    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(a, run)
     _check_groups(a, rank, run)
     stored = _with_padded_experts(rank, run)
     by_component = totals("parameter_bytes", stored, run.model_copy(update=ALONE))
@@ -143,7 +158,7 @@ def kernel_padding_bytes(a: Architecture, run: RunConfig) -> int:
     _, of_expert = _expert_multiples(run)
     if of_expert == 1:
         return 0
-    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(a, run)
     padded = 0
     for matrix, n_layer in matrices_of(_with_padded_experts(rank, run)):
         if not matrix.routed or not converts(run, matrix.routed, matrix.path):
@@ -168,7 +183,7 @@ def whole_norm_bytes(a: Any, run: RunConfig) -> int:
     """
     if run.tensor_parallel == 1 or getattr(a, "qk_norm", "none") != "joint":
         return 0
-    rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank: Any = rank_of(a, run)
     n_layer = sum(n for name, n in layer.n_layers(a).items() if name in ATTEND)
     heads, share = (x.n_head + x.n_kv_head for x in (a, rank))
     return bytes_of(run.dtype) * a.d_head * n_layer * (heads - share)
@@ -255,7 +270,7 @@ def adapter_bytes(a: Architecture, run: RunConfig) -> int:
     Of column-parallel layers the first matrix is whole, of row-parallel ones the second (vLLM
     without fully_sharded_loras). Raises ValueError.
     """
-    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(a, run)
     channels = adapted_channels(rank, run.adapter_targets.split())
     if not channels:
         raise ValueError(f"served_adapters: adapter_targets = {run.adapter_targets}: no such layer")
@@ -294,7 +309,7 @@ def allocator_bytes(a: Any, run: RunConfig) -> int:
     """
     if run.weights != "dtype" or run.cache_layout != "paged":
         return 0
-    rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank: Any = rank_of(a, run)
     size = bytes_of(run.dtype)
     packed: dict[tuple[Any, ...], int] = {}
     for matrix, n_layer in matrices_of(rank):
@@ -331,7 +346,7 @@ def scales_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes by which scales of channels are more in float32, as vLLM holds them."""
     if run.weights not in ("fp8-channel", "int8-channel"):
         return 0
-    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(a, run)
     rows = sum(
         n_layer * matrix.n * matrix.d_out
         for matrix, n_layer in matrices_of(rank)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 from typing import Any, Literal, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
@@ -20,6 +21,7 @@ from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     ALONE,
+    ON_ONE_DEVICE,
     adapter_bytes,
     allocator_bytes,
     dequantised_experts,
@@ -92,7 +94,7 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     of recurrences keep, and with quantised weights a copy of the largest matrix in the dtype; with
     bitsandbytes always one of all experts of a layer. Raises ValueError.
     """
-    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rank = rank_of(a, run)
     fields: Any = rank
     length = run.batched_tokens
     if getattr(rank, "position", "") == "learned":
@@ -139,6 +141,16 @@ def chunk_states(a: Architecture, run: RunConfig) -> int:
     return 2 * chunks * max((cache.state for cache in caches), default=0)
 
 
+def gathered_bytes(a: Any, run: RunConfig) -> int:
+    """Return the most bytes of the states that devices gather for experts that replicas share.
+
+    Inputs of the tokens of all replicas, and as many results (vLLM's allgather_reducescatter).
+    """
+    if run.data_parallel == 1 or not getattr(a, "n_expert", 0):
+        return 0
+    return 2 * run.data_parallel * run.batched_tokens * a.d_model * bytes_of(run.dtype)
+
+
 class Draft(NamedTuple):
     """A draft model with a cache of its own: name, architecture and run."""
 
@@ -169,7 +181,11 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    terms += [_forward(without_mtp(a), run), *others]
+    terms.append(_forward(without_mtp(a), run))
+    if of_replicas := gathered_bytes(a, run):
+        name = f"tokens of {run.data_parallel} replicas"
+        terms.append(Term(name, of_replicas, "bounded", "gathered for experts", 0))
+    terms += others
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
@@ -192,7 +208,7 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         n_bytes = weight_bytes(_without_layers(a, run), run)
         note = f"without {run.host_layers} layers on the host"
     if run.cache_layout == "cells":  # llama.cpp looks tokens up on the host
-        rank: Any = rank_of(a, run.tensor_parallel, run.expert_parallel)
+        rank: Any = rank_of(a, run)
         tied = getattr(rank, "tied", True)
         n_bytes -= 0 if tied else bytes_of(run.dtype) * rank.n_vocab * rank.d_model
     terms = [Term("weights", n_bytes, "exact", note)]
@@ -234,8 +250,9 @@ def _without_layers(a: Any, run: RunConfig) -> Architecture:
 def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
     here = _without_layers(a, run) if run.host_layers else a
-    rank = rank_of(without_mtp(here), run.tensor_parallel, run.expert_parallel)
-    alone = run.model_copy(update={"tensor_parallel": 1, "expert_parallel": 1})
+    _check_context(a, run)
+    rank = rank_of(without_mtp(here), run)
+    alone = run.model_copy(update=ON_ONE_DEVICE)
     of_device = layer_caches(rank, alone)
     if n_ahead := getattr(a, "n_mtp_layer", 0) or (run.draft_head != "none"):
         last = vars(own_layers(rank)) | {"n_layer": n_ahead}
@@ -245,6 +262,25 @@ def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     for cache in of_device:
         n_layers[cache._replace(n_layer=0)] += cache.n_layer
     return [cache._replace(n_layer=n) for cache, n in n_layers.items()]
+
+
+def _check_context(a: Any, run: RunConfig) -> None:
+    """Raise ValueError if devices that divide a context would not keep the same tokens' heads.
+
+    `verify_with_parallel_config` in vLLM's config/model.py; MLA's latent is one head.
+    """
+    if run.context_parallel == 1:
+        return
+    if run.cache_layout != "paged":
+        raise ValueError(f"context_parallel = {run.context_parallel}: needs cache_layout: paged")
+    n_kv_head = 1 if getattr(a, "kv_lora_rank", 0) else getattr(a, "n_kv_head", 0) or 1
+    most = max(gcd(run.tensor_parallel // n_kv_head, a.n_head // n_kv_head), 1)
+    if most % run.context_parallel:
+        raise ValueError(
+            f"context_parallel = {run.context_parallel}: of tensor_parallel = "
+            f"{run.tensor_parallel} devices {most} keep the same heads of keys and values "
+            f"(n_kv_head = {n_kv_head}); allowed: what divides {most}"
+        )
 
 
 def _forward(a: Architecture, run: RunConfig) -> Term:

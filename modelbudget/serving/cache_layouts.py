@@ -152,7 +152,12 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
         block = ceil_div(needed, multiple) * multiple
     if not states and not any(cache.window or cache.of_source for cache in caches):
         n_bytes = sum(cache.n_layer * n for cache, n in zip(caches, pages, strict=True))
-        return Pages(block * n_bytes, (Group(block, 0),), run.batched_tokens)
+        return Pages(block * n_bytes, (Group(block * run.context_parallel, 0),), run.batched_tokens)
+    if run.context_parallel > 1:
+        raise ValueError(
+            f"context_parallel = {run.context_parallel}: vLLM divides no windows, states or "
+            "sources; allowed: 1"
+        )
     page = max([block * n for n in of_tokens] or states)
     counts = [cache.n_layer for cache in caches]
     size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)

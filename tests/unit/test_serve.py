@@ -110,6 +110,59 @@ def test_experts_are_divided_in_one_of_two_ways():
     assert terms(whole)["weights"] == alone - divided * 3 // 4
 
 
+@pytest.mark.parametrize("expert_parallel", [1, 4])
+def test_replicas_of_data_parallel_share_experts_by_hand(expert_parallel):
+    """Qwen 3 30B-A3B: each device has all of attention, and a fourth of experts (vLLM's wide EP).
+
+    48 layers, d 2048, 128 experts of 768 channels; the router is whole.
+    """
+    model, settings = mb.model("qwen-3-30b-a3b"), {"batched_tokens": 8192}
+    alone = model.serve("h200", settings)
+    shared = settings | {"data_parallel": 4, "expert_parallel": expert_parallel}
+    four = model.serve("h200", shared, devices=4)
+    routed = 48 * 128 * 3 * 2048 * 768 * 2
+    assert terms(alone)["weights"] - terms(four)["weights"] == routed * 3 // 4
+    assert terms(four)["tokens of 4 replicas"] == 2 * 4 * 8192 * 2048 * 2
+    assert four.of_device.block_bytes == alone.of_device.block_bytes
+    assert (four.run.tensor_parallel, four.replicas) == (1, 4)
+    assert four.requests == 4 * four.of_device.requests
+
+
+def test_replicas_of_dense_models_share_nothing():
+    model = mb.model("llama-3-8b")
+    replicas = model.serve("h100", {"data_parallel": 2}, devices=4)
+    assert terms(replicas) == terms(model.serve("h100", {"tensor_parallel": 2}, devices=4))
+    assert (replicas.run.tensor_parallel, replicas.replicas) == (2, 2)
+
+
+def test_shared_experts_are_whole_where_tokens_are_divided():
+    """DeepSeek V2 Lite, tensor 2 × data 2 with whole experts: `use_sequence_parallel_moe`.
+
+    26 layers with a shared expert, of 2 · 1408 channels, d 2048.
+    """
+    model = mb.model("deepseek-v2-lite")
+    settings = {"tensor_parallel": 2, "data_parallel": 2}
+    in_parts = model.serve("h100", settings, devices=4)
+    whole = model.serve("h100", settings | {"expert_parallel": 4}, devices=4)
+    half_of_shared = 26 * 3 * 2048 * 1408 * 2
+    assert terms(whole)["weights"] - terms(in_parts)["weights"] == half_of_shared
+
+
+def test_devices_divide_a_context_by_hand():
+    """DeepSeek V3 on 16 devices: each has a 16th of the tokens of MLA's only head.
+
+    61 layers with 512 + 64 numbers of a token (vLLM's --decode-context-parallel-size).
+    """
+    model, settings = mb.model("deepseek-v3"), {"length": 5000}
+    whole = model.serve("h200", settings, devices=16).of_device
+    divided = model.serve("h200", settings | {"context_parallel": 16}, devices=16).of_device
+    assert divided.block_bytes == whole.block_bytes == 61 * 576 * 16 * 2
+    assert divided.block_tokens == 16 * 16
+    assert divided.request_blocks == -(-5000 // 256)
+    assert divided.blocks == whole.blocks
+    assert divided.largest_length == 16 * whole.largest_length
+
+
 def test_norms_over_all_heads_are_whole_or_divided_by_hand():
     """OLMo 2 7B: 32 layers, d 4096, ff 11008, 32 heads of 128, of which a device has half.
 
@@ -308,7 +361,7 @@ def test_heads_of_recurrences_are_divided_by_hand():
             + 1024 * 16 + 1024 + 256 + 2 * 16 + 1024 * 4096,
         ),
     ):  # fmt: skip
-        share = rank_of(model.architecture, devices, 1)
+        share = rank_of(model.architecture, RunConfig(tensor_parallel=devices))
         counts = predicted("parameters", share, RunConfig())
         of_mixer = [term.each for path, term in counts.items() if f".{mixer}." in path]
         assert sum(of_mixer) == of_layer, mixer
@@ -525,6 +578,20 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
         ("llama-3-8b", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}, 1,
          "pipeline_parallel = 2: not known in serving; allowed: 1"),
+        ("llama-3-8b", {"sequence_parallel": True}, 2,
+         "sequence_parallel = true: not known in serving; allowed: false"),
+        ("llama-3-8b", {"tensor_parallel": 0}, 1, "tensor_parallel = 0: must be a whole"),
+        ("llama-3-8b", {"data_parallel": "two"}, 1, "data_parallel = 'two': must be"),
+        ("llama-3-8b", {"zero": 3, "data_parallel": 2}, 2, "zero = 3: not known in serving"),
+        ("llama-3-8b", {"data_parallel": 2}, 1, "data_parallel = 2; .* times data_parallel$"),
+        ("qwen-3-30b-a3b", {"data_parallel": 2, "expert_parallel": 2}, 4,
+         "--devices 4: tensor_parallel = 2, .* allowed: an expert_parallel of 1 or 4"),
+        ("qwen-3-30b-a3b", {"data_parallel": 256, "expert_parallel": 256}, 256,
+         "n_expert = 128: 256 devices do not divide it; allowed: --set expert_parallel=128"),
+        ("llama-3-8b", {"context_parallel": 2}, 8, r"1 keep the same heads .*\(n_kv_head = 8\)"),
+        ("llama-3-8b", {"context_parallel": 3}, 4, "a context_parallel that divides"),
+        ("gpt-oss-20b", {"context_parallel": 2}, 16, "vLLM divides no windows"),
+        ("llama-3-8b", {"context_parallel": 2, "cache_layout": "cells"}, 16, "needs cache_layout"),
         # 768 hidden channels of an expert are six blocks: vLLM fails too (issue 25292 of its).
         ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4,
          "gate: 192 of 768 .* a multiple of 128.*, or --set expert_parallel=4"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.serving import Serving
+from modelbudget.api.serving import SHARES, Serving
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.number_format import count, si_bytes
@@ -98,9 +98,8 @@ def of_serving(serving: Serving) -> Table:
     is_longer = serving.n_ctx is not None and of_device.largest_length > serving.n_ctx
     note = f"tokens; n_ctx {count(serving.n_ctx)}" if is_longer and serving.n_ctx else "tokens"
     rows.append((f"largest length of {count(run.batch)} at once", longest, "", note))
-    shared = f"tensor_parallel {run.tensor_parallel}"
-    if run.expert_parallel > 1:
-        shared += f", expert_parallel {run.expert_parallel}"
+    others = (f", {name} {n}" for name in SHARES[1:] if (n := getattr(run, name)) > 1)
+    shared = f"tensor_parallel {run.tensor_parallel}{''.join(others)}"
     weights, cache = (run.dtype if f == "dtype" else f for f in (run.weights, run.cache_dtype))
     weights = serving.file or weights
     formats = f"weights {weights}, cache {cache}"

@@ -63,8 +63,9 @@ def run(
             f"--serve {serve}", {"fit": fit, "train": train, "trainer": trainer, **of_trainer}
         )
         from modelbudget.api.command import serve_table  # and the parts of all models with it
+        from modelbudget.architecture.run_config import Devices
 
-        of_devices = ("tensor_parallel", "expert_parallel")  # checked as settings of an engine
+        of_devices = Devices.model_fields  # checked as settings of an engine
         of_model = {field: value for field, value in settings.items() if field not in of_devices}
         model = model_with(name, of_model, {})
         serving = model.serve(
