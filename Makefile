@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
+.PHONY: report chart-files check test pytest style record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
@@ -22,7 +22,11 @@ check: $(VENV)/.installed-tests types
 	$(BIN)/ruff format --check .
 	$(BIN)/pytest --check -n 2
 
-test: lint
+# Types are checked while tests run, which leave a part of the second core idle.
+test: style
+	@$(MAKE) --no-print-directory -j2 types pytest
+
+pytest: $(VENV)/.installed-tests
 	$(BIN)/pytest
 
 # Write the CPU seconds of all tests into tests/cpu_seconds.json, the budget of later runs in CI.
@@ -37,7 +41,9 @@ test-all: lint
 test-random: $(VENV)/.installed-tests
 	$(BIN)/pytest --hypothesis-profile=random
 
-lint: $(VENV)/.installed-tests types
+lint: style types
+
+style: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
