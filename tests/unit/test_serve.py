@@ -110,6 +110,14 @@ def test_experts_are_divided_in_one_of_two_ways():
     assert terms(whole)["weights"] == alone - divided * 3 // 4
 
 
+def test_a_vocabulary_is_padded_on_one_device_by_hand():
+    """GPT-2: 50,257 rows of 768 are 50,304 (VocabParallelEmbedding of vLLM); llama.cpp pads none."""
+    model = mb.model("gpt2")
+    n_bytes = 2 * model.parameters().total
+    assert terms(model.serve("h100"))["weights"] == n_bytes + 47 * 768 * 2
+    assert terms(model.serve("h100", {"cache_layout": "cells"}))["weights"] == n_bytes
+
+
 @pytest.mark.parametrize("expert_parallel", [1, 4])
 def test_replicas_of_data_parallel_share_experts_by_hand(expert_parallel):
     """Qwen 3 30B-A3B: each device has all of attention, and a fourth of experts (vLLM's wide EP).
