@@ -3,6 +3,7 @@
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
@@ -21,6 +22,16 @@ class MambaFields(Architecture):
     d_convolution: Count = 4
     d_step: Count
     inner_norm: bool = False
+
+
+def matrices(a) -> list[Matrix]:
+    """Return the projections; the convolution's weights are no linear layer's."""
+    return [
+        Matrix("input", a.d_model, 2 * a.d_inner),
+        Matrix("selection", a.d_inner, a.d_step + 2 * a.d_state),
+        Matrix("step", a.d_step, a.d_inner, bias=1),
+        Matrix("output", a.d_inner, a.d_model),
+    ]
 
 
 def tensors(a) -> list[Tensor]:

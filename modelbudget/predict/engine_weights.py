@@ -62,9 +62,10 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
     §3), and heads and channels of recurrences (vLLM's models/qwen3_next.py, layers/kda.py,
     layers/mamba/mamba_mixer.py, mamba_mixer2.py and linear_attn.py). MLA's latent is on each, and
     so is the only group of Mamba-2. Norms over all heads are divided as in MiniMax
-    (`head_norm_bytes`). vLLM pads the vocabulary on one device, too. Routed experts are divided among the devices of all replicas of
-    `data_parallel` (fused_moe/config.py), whole ones with `expert_parallel`; with both, shared
-    experts are whole (`use_sequence_parallel_moe` in config/parallel.py).
+    (`head_norm_bytes`). vLLM pads the vocabulary on one device, too. Routed experts are divided
+    among the devices of all replicas of `data_parallel` (fused_moe/config.py), whole ones with
+    `expert_parallel`; with both, shared experts are whole (`use_sequence_parallel_moe` in
+    config/parallel.py).
     """
     n_devices, n_shares = run.tensor_parallel, run.tensor_parallel * run.data_parallel
     if n_shares == 1 and run.cache_layout != "paged":

@@ -168,6 +168,10 @@ STATES: dict[str, dict] = {
         "mixers": "gated_deltanet attention", "n_linear_head": 4, "n_linear_key_head": 2,
         "d_linear_key": 32, "d_linear_value": 32, "d_linear_convolution": 4,
     },
+    "selective_scan": {
+        "mixers": "selective_scan attention", "d_scan": 128, "d_scan_state": 32, "d_scan_step": 32,
+        "d_scan_convolution": 4,
+    },
     "mamba2": {
         "mixers": "mamba2 attention", "n_mamba_head": 8, "d_mamba_head": 16, "n_mamba_group": 1,
         "d_mamba_state": 32, "d_mamba_convolution": 4,

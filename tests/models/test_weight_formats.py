@@ -71,6 +71,10 @@ MODELS = {
         "d_linear_convolution": 4,
     },
     "state spaces": {"mixers": "mamba2 attention"} | OF_MAMBA2,
+    "scans": {
+        "mixers": "selective_scan attention", "d_scan": 512, "d_scan_state": 32, "d_scan_step": 64,
+        "d_scan_convolution": 4,
+    },
     "both at once": {"mixers": "attention_and_mamba2", "mamba_norm": False} | OF_MAMBA2,
 }  # fmt: skip
 
@@ -233,6 +237,12 @@ HYBRIDS: dict[str, dict] = {
     },
     "falcon_h1": OF_MAMBA | {"num_hidden_layers": 2, "mamba_d_ssm": 512},
     "bamba": OF_MAMBA | {"num_hidden_layers": 3, "attn_layer_indices": [1]},
+    "jamba": {
+        "num_hidden_layers": 4, "attn_layer_period": 4, "attn_layer_offset": 1,
+        "expert_layer_period": 2, "expert_layer_offset": 1, "num_experts": 4,
+        "num_experts_per_tok": 2, "intermediate_size": 384, "mamba_d_state": 32,
+        "mamba_dt_rank": 64, "use_mamba_kernels": False,
+    },
     "nemotron_h": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-M*-", "head_dim": 64,
         "mamba_num_heads": 8, "mamba_head_dim": 64, "ssm_state_size": 32, "n_groups": 2,
@@ -242,7 +252,7 @@ HYBRIDS: dict[str, dict] = {
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
-def test_hybrids_of_mamba2_have_the_bytes_of_their_linear_layers(name, tmp_path):
+def test_hybrids_of_recurrences_have_the_bytes_of_their_linear_layers(name, tmp_path):
     """Each linear layer and stack of experts of the class on meta in FP8, a scale for each row."""
     sizes = OF_HYBRIDS | HYBRIDS[name]
     with torch.device("meta"):

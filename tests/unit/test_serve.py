@@ -111,7 +111,7 @@ def test_experts_are_divided_in_one_of_two_ways():
 
 
 def test_a_vocabulary_is_padded_on_one_device_by_hand():
-    """GPT-2: 50,257 rows of 768 are 50,304 (VocabParallelEmbedding of vLLM); llama.cpp pads none."""
+    """GPT-2: 50,257 rows of 768 are 50,304 (vLLM's VocabParallelEmbedding); llama.cpp has none."""
     model = mb.model("gpt2")
     n_bytes = 2 * model.parameters().total
     assert terms(model.serve("h100"))["weights"] == n_bytes + 47 * 768 * 2

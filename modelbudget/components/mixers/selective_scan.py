@@ -7,6 +7,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import mamba_block
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.part import make_part
 
@@ -38,6 +39,12 @@ def _as_mamba(a: Fields) -> SimpleNamespace:
         d_convolution=a.d_scan_convolution,
         inner_norm=0,
     )
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the linear layers; with heads, selection and step are stacks, which are none."""
+    of_mamba = mamba_block.matrices(_as_mamba(a))
+    return of_mamba if a.scan_norm else [of_mamba[0], of_mamba[-1]]
 
 
 def _norms(a: Fields) -> Values:
