@@ -93,6 +93,11 @@ def test_the_context_of_a_name_is_that_of_its_config(name, n_ctx):
     assert mb.model(name).architecture.n_ctx == n_ctx
 
 
+def test_each_token_of_flexolmo_is_computed_by_all_experts():
+    """`num_experts_per_tok` of its config.json is 7, and 5 by default of its class."""
+    assert mb.model("allenai/FlexOlmo-7x7B-1T").architecture.n_expert_per_token == 7
+
+
 def test_they_are_a_base_of_a_sweep_and_no_model_of_the_list():
     """The list of models that the page shows is that of configs/models alone."""
     catalogue = Catalogue(CATALOGUE)
