@@ -279,6 +279,15 @@ def test_totals_count_what_is_trained_with_an_adapter_and_next_to_it():
     assert dict(of_totals([found]).rows)["Trained parameters"] == f"266K ({norms:,})"
 
 
+def test_what_trains_everything_is_counted_next_to_an_adapter():
+    """Its cell was empty in `compare`, as if it trained nothing."""
+    model = mb.model("gpt-2-124m")
+    several = [model.predictions(SHOWN, run) for run in ({}, {"adapter": "lora"})]
+    rows = {name: cells for name, *cells in of_totals(several).rows}
+    assert rows["Trained parameters"] == ["124M (124,439,808)", "1.33M (1,327,104)"]
+    assert "Trained parameters" not in dict(of_totals(several[:1]).rows)
+
+
 def test_totals_have_the_peak_of_each_phase():
     """Half a peak was in no other line: casts of all gradients, and foreach's temporary numbers.
 

@@ -14,7 +14,7 @@ from modelbudget.api.predictions import (
 )
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.run_adapter import is_partial
-from modelbudget.architecture.run_values import division
+from modelbudget.architecture.run_values import division, gradient_number
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict.by_program import trained_parameters
@@ -89,11 +89,12 @@ def of_components(predicted: Predictions) -> Table:
 def of_totals(several: list[Predictions]) -> Table:
     """Return the totals of one model or of several, one column each."""
     wanted = {q for of_model in several for q in (*of_model.breakdowns, *of_model.missing)}
+    has_frozen = any(is_partial(predictions.run) for predictions in several)
     rows = []
     for quantity in QUANTITIES:
         if quantity in wanted:
             totals = (_total(of_model, quantity) for of_model in several)
-            parts = [_parts(of_model, quantity) for of_model in several]
+            parts = [_parts(of_model, quantity, has_frozen) for of_model in several]
             rows.append((capitalized(UNITS[quantity]), *totals))
             rows += [
                 (title, *(of_model.get(title, "") for of_model in parts))
@@ -113,11 +114,15 @@ def _total(predicted: Predictions, quantity: str) -> str:
     return _amount(predicted[quantity].total, quantity) + how
 
 
-def _parts(predicted: Predictions, quantity: str) -> dict[str, str]:
-    """Return what is shown below a total: the parameters that are trained, and peaks by phase."""
+def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str, str]:
+    """Return what is shown below a total: the parameters that are trained, and peaks by phase.
+
+    `has_frozen`: whether this model, or one next to it, trains a part of its parameters alone.
+    """
     has_gradients = "gradient_bytes" in predicted.breakdowns
-    if quantity == "parameters" and has_gradients and is_partial(predicted.run):
-        return {"Trained parameters": _amount(_n_trained(predicted), quantity)}
+    if quantity == "parameters" and has_gradients and has_frozen:
+        n_trained = _n_trained(predicted)
+        return {"Trained parameters": _amount(n_trained, quantity)} if n_trained else {}
     if quantity == "peak_training_bytes" and quantity in predicted.breakdowns:
         steps = [(part.name, part.value) for part in predicted[quantity].components]
         peaks = {
@@ -130,12 +135,13 @@ def _parts(predicted: Predictions, quantity: str) -> dict[str, str]:
 
 
 def _n_trained(predicted: Predictions) -> int:
-    """Count what a run trains; of a traced class, the numbers of its adapter's gradients."""
-    architecture, run = predicted.model.with_run(predicted.run)
-    gradients = predicted["gradient_bytes"]
-    if run.adapter == "none" or gradients.source == FORMULA:
-        return trained_parameters(architecture, run)
-    return gradients.total // BYTES[adapter_dtype_of(run)]
+    """Count what a run trains; of a traced class, the numbers of the gradients that it keeps."""
+    run, gradients = predicted.run, predicted["gradient_bytes"]
+    if gradients.source == FORMULA:
+        return trained_parameters(*predicted.model.with_run(run))
+    is_of_adapter = run.adapter != "none"
+    size = BYTES[adapter_dtype_of(run)] if is_of_adapter else gradient_number(run)
+    return gradients.total // size
 
 
 def _amount(value: int, quantity: str) -> str:
