@@ -97,12 +97,8 @@ def names_class(model: ChosenModel) -> bool:
 
 
 def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
-    """Whether an answer is about the class: a setting or a file names it.
-
-    With an adapter a file does not, unless our modules have none: PEFT's products are in them, too.
-    """
-    is_of_ours = "adapter" in chosen and model.base.family.name() != WITHOUT_FORMULA
-    of_file = TRANSFORMERS * (names_class(model) and not is_of_ours)
+    """Whether an answer is about the class: a setting or a file names it."""
+    of_file = TRANSFORMERS if names_class(model) else OURS
     return chosen.get("implementation", of_file) == TRANSFORMERS
 
 

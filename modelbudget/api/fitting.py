@@ -292,10 +292,20 @@ class _Fitting:
 
         return as_class(pair, self.model.base.transformers, self.purpose, self.model.base.config)
 
+    def _is_traced(self, run: RunConfig) -> bool:
+        """Whether a trace of the model's class answers where no formula does."""
+        from modelbudget.measurement.reference.class_run import class_run
+
+        try:
+            class_run(self.model.base.transformers or "", run)
+        except ValueError:
+            return False
+        return True
+
     def _changes(self, room: int, is_of_class: bool) -> tuple[Sequence[Change], Change | None]:
         """Return what needs less, each change alone, and several together.
 
-        `is_of_class`: the class leads the answer, of which adapters and quantised weights are ours.
+        `is_of_class`: the class leads the answer; of runs that are never traced ours does.
         """
         from modelbudget.api.changes import StepOfModel, changes
 
@@ -308,8 +318,7 @@ class _Fitting:
             if run.implementation != OURS:
                 why = _not_solved(self.model, self.quantity, pair, self.devices)
             as_built = self._as_class(pair) if is_of_class else None
-            is_plain = (run.adapter, run.weights) == ("none", "dtype")
-            if is_of_class and as_built is None and is_plain:
+            if is_of_class and as_built is None and self._is_traced(run):
                 why = why or f"{self.model.name}: the class has no such run"
             if why:
                 raise InputError([why])

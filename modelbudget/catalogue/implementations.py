@@ -31,6 +31,7 @@ class OfClass(Strict):
     settings: Settings = Field({})
     by_key: ByKey = Field({})
     keys: Compared = Field({})
+    run: list[Formula] = Field([])
     only: dict[str, Formula] = Field({})
     divided: Formula = "False"
 
@@ -42,7 +43,7 @@ class ComparedWithClasses(Strict):
     """
 
     quantities: list[str]
-    run: Formula
+    run: list[Formula]
     without_effect: list[re.Pattern]
     keys: Compared
 

@@ -52,8 +52,8 @@ def not_compared(
     values = vars(a) | vars(run)
     if division(run) and not Expression(of_class.divided)(values):
         return f"{division(run)}: not compared with {class_name}"
-    for condition in (compared.run, of_class.only.get(quantity)):
-        if condition and not Expression(condition)(values):
+    for condition in (*compared.run, *of_class.run, of_class.only.get(quantity, "True")):
+        if not Expression(condition)(values):
             return f"compared with {class_name} only where {condition}"
     for name, value in implementation.of_class(class_name, config).items():
         if values[name] != value:

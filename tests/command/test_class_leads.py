@@ -384,4 +384,43 @@ def test_offered_changes_are_those_of_the_class_that_leads(tmp_path, chosen):
     for change in (*fit.changes, fit.together):
         again = model.predictions([peak], run | chosen | change.fields)
         assert (again[peak].total, now - again[peak].total) == (change.needed, change.saves)
-    assert any(change.alters for change in fit.changes) == (not chosen)  # of which we answer alone
+    is_ours_alone = [change.fields.get("weights", "dtype") != "dtype" for change in fit.changes]
+    assert any(is_ours_alone) == (not chosen)
+    assert any(change.alters for change in fit.changes)
+
+
+LORA = {"adapter": "lora", "adapter_rank": 2}
+
+
+def test_the_class_of_a_file_leads_with_an_adapter_too(tmp_path):
+    """Our modules did, which need less; with what no trace has they do, and a line says why."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    for run, source in [(MATH | LORA, "formula"), (MATH | LORA | {"dtype": "float64"}, "traced")]:
+        answer = model.predictions(["peak_training_bytes"], run)
+        assert answer.whose == "transformers (LlamaForCausalLM)"
+        assert answer["peak_training_bytes"].source.startswith(source)
+    for others in ({"trained": "norms"}, {"modules_to_save": "head"}, {"weights": "bnb-8bit"}):
+        answer = model.predictions(["peak_training_bytes"], MATH | LORA | others)
+        assert answer.whose == "modelbudget"
+        assert f"not LlamaForCausalLM: {next(iter(others))} = " in answer.notes[0]
+
+
+def test_a_part_that_is_trained_alone_is_not_answered_under_the_name_of_a_class(tmp_path):
+    """Frozen layers of a class that is checkpointed hold more: a formula of ours had its name."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    answer = model.predictions(["peak_training_bytes"], MATH | {"trained": "head"})
+    assert answer.whose == "modelbudget"
+    named = MATH | {"trained": "head", "implementation": "transformers"}
+    missing = model.predictions(["peak_training_bytes"], named).missing["peak_training_bytes"]
+    assert "only where trained == 'default'" in missing
+
+
+def test_a_loss_in_chunks_is_not_offered_of_a_class_with_an_adapter(tmp_path):
+    """It was ours, in a table of the class; pasted back, the class had no such loss."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    run = RUN | LORA | {"batch": 16, "length": 64}
+    fit = model.fit("1MB", run, reserve=0)
+    assert fit.changes
+    for change in fit.changes:
+        again = model.predictions(["peak_training_bytes"], run | change.fields)
+        assert again["peak_training_bytes"].total == change.needed

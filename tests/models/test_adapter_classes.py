@@ -9,15 +9,22 @@ import pytest
 import torch
 from helpers.peft_classes import architecture_of, config_of, run_of, wrapped
 from helpers.small_classes import SMALL
-from helpers.tiers import ALL
+from helpers.tiers import ALL, examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, method_of
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import Term, of_model
 from modelbudget.components.decoder.decoder_program import program
 from modelbudget.huggingface.offline import transformers
+from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.step.train import train
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.quantities.training_step import declared, training_step
+from modelbudget.sweeps.compared import not_compared
 
 NOT_ON_META = ("shira", "boft")
 """Methods that PEFT makes only with storage."""
@@ -100,6 +107,52 @@ LAST = [name for name in OF_LAYERS if method_of(name).forward][7:]
 )
 def test_a_step_of_another_method_is_the_programs(kind, method):
     check_step(kind, {"adapter": method, "adapter_block": 4, "adapter_frequencies": 50})
+
+
+@st.composite
+def steps(draw) -> dict:
+    """Draw a step with an adapter with which formulas answer for a class."""
+    fields: dict = {
+        "batch": draw(st.sampled_from([2, 4])),
+        "length": draw(st.sampled_from([3, 8, 40, 100])),
+        "n_microbatch": draw(st.sampled_from([1, 2])),
+        "dtype": draw(st.sampled_from(["float32", "bfloat16", "float16"])),
+        "adapter": draw(st.sampled_from(["lora", *ANSWERED])),
+        "adapter_rank": draw(st.sampled_from([1, 8, 32])),
+        "adapter_targets": draw(st.sampled_from(["all-linear", "query value", "gate up", "down"])),
+        "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
+        "recompute": draw(st.sampled_from(["none", "full"])),
+    }
+    names = "foreach", "adapter_dropout", "dropout", "input_gradient"
+    fields |= {name: draw(st.booleans()) for name in names}
+    if fields["dtype"] == "float32" and draw(st.booleans()):
+        fields["autocast"] = "bfloat16"
+    return fields
+
+
+ANSWERED = ("rslora", "lora_fa", "dora", "vera", "loha", "ia3")
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+@settings(max_examples=examples(3), deadline=None)
+@given(fields=steps())
+def test_a_formula_that_answers_for_a_class_with_an_adapter_is_its_trace(kind, fields):
+    """Every quantity that is declared as compared, of all methods, with the settings of the class.
+
+    Only here: FLOPs, autocast and microbatches of a class with an adapter.
+    """
+    run, a = run_of(kind, **fields), architecture_of(kind)
+    if not_compared("activation_bytes", kind, SMALL[kind], a, run):
+        assert kind == "Phi3ForCausalLM"  # which has no layer of query, key, value, gate or up
+        return
+    traced = trace_class(kind, SMALL[kind], class_run(kind, run), {*OF_STEP, *FLOPS})
+    for quantity, values in traced.values.items():
+        terms = {name: Term(value) for name, value in values.items()}
+        assert of_model(quantity, predicted(quantity, a, run)) == of_model(quantity, terms)
+    assert not traced.missing
+
+
+FLOPS = ("flops_forward", "flops_backward")
 
 
 def check_step(kind, fields):
