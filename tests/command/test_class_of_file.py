@@ -27,6 +27,13 @@ NOT_COVERED = {
         GPT2 | {"n_embd": 32, "hidden_size": 64},
         "n_embd = 32 and hidden_size = 64 contradict each other",
     ),
+    "a gate that its activation has not": (
+        {
+            "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "num_layers": 2,
+            "feed_forward_proj": "relu", "is_gated_act": True, "decoder_start_token_id": 0,
+        },
+        "feed_forward_proj = 'relu', is_gated_act = true: not supported",
+    ),
     "a list for a number": (
         {
             "model_type": "hunyuan_v1_moe", "architectures": ["HunYuanMoEV1ForCausalLM"],
