@@ -51,6 +51,11 @@ WITH_ENCODERS = {
     },
 }  # fmt: skip
 
+MASKED = ("MegatronBertForMaskedLM",)
+"""An encoder that makes a mask which hides nothing, and checks its values, as RoFormer and BigBird.
+"""
+WITH_ENCODERS |= dict.fromkeys(MASKED, WITH_ENCODERS["BertForMaskedLM"])
+
 
 def small(kind: str) -> dict:
     if kind in WITH_ENCODERS:
@@ -74,7 +79,8 @@ def test_meta_and_a_real_cpu_need_the_same_bytes(kind, recompute):
     assert meta.values == cpu.values
 
 
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.filterwarnings("ignore:Module is None")  # of MemTracker, in encoders
+@pytest.mark.parametrize("kind", [*SMALL, *MASKED])
 def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
     """Saved tensors by torch's hooks, and the peak of a step by torch's MemTracker, on a CPU.
 

@@ -213,6 +213,7 @@ COMPUTED = {
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
     "decoder_sparse_step": st.integers(1, 4), "mlp_only_layers": st.none(),
     "interleave_moe_layer_step": st.integers(1, 4), "moe_layers": st.none(),
+    "is_gated_act": st.none(),
     "moe_layer_interval": st.integers(1, 3), "moe_layer_start_index": st.integers(0, 1),
     **dict.fromkeys(("expert_layer_period", "expert_layer_offset"), st.none()),
     "shared_intermediate_size": st.integers(1, 9),
@@ -254,6 +255,8 @@ def configs(draw, kind: str) -> dict:
             config[key] = draw(COMPUTED[key])
         else:
             config[key] = draw(st.sampled_from([case.value for case in meaning]))
+    if "is_gated_act" in config:
+        config["is_gated_act"] = config["feed_forward_proj"].startswith("gated")
     if kind == "Mamba2ForCausalLM":
         config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
     if kind.startswith(("Cwm", "Exaone", "Gemma3n", "Kolibri", "RecurrentGemma")):

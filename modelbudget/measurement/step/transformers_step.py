@@ -6,6 +6,7 @@ Importing this module does not import transformers.
 import inspect
 from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -39,7 +40,7 @@ nothing stand in for them, and nothing hidden in a mask (BART's decoder makes on
 """
 ISFINITE = torch.isfinite
 BIDIRECTIONAL = "masking_utils._ignore_bidirectional_mask_sdpa"
-"""Another one, of which `_is_whole` has what remains where a mask hides tokens."""
+"""Another one, of which `_is_whole` has what remains."""
 
 
 def loss_of(
@@ -288,8 +289,8 @@ def _without_checks(has_encoder: bool, **arguments: Any) -> Iterator[None]:
         for path in REPLACED.values():
             result = has_encoder or not has_padding if path.endswith("fast_all") else None
             stack.enter_context(patch(f"transformers.{path}", lambda *_, r=result, **__: r))
-        if has_padding:
-            stack.enter_context(patch(f"transformers.{BIDIRECTIONAL}", _is_whole))
+        is_whole = partial(_is_whole, has_padding)
+        stack.enter_context(patch(f"transformers.{BIDIRECTIONAL}", is_whole))
         stack.enter_context(patch("torch.isfinite", _AllFinite))
         yield
 
@@ -306,10 +307,17 @@ class _AllFinite:
 
 
 def _is_whole(
-    mask: torch.Tensor | None, kv_length: int, local_attention_size: int | None = None
+    has_padding: bool,
+    mask: torch.Tensor | None,
+    kv_length: int,
+    local_attention_size: int | None = None,
 ) -> bool:
-    """Return whether attention in both directions needs no mask: not of padding or a window."""
-    return mask is None and (local_attention_size is None or kv_length < local_attention_size)
+    """Return whether attention in both directions needs no mask: not of padding or a window.
+
+    One that a class makes itself hides nothing (BigBird).
+    """
+    is_padded = has_padding and mask is not None
+    return not is_padded and (local_attention_size is None or kv_length < local_attention_size)
 
 
 def _tensors(value) -> Iterator[torch.Tensor]:
