@@ -36,7 +36,8 @@ class MemoisedRun:
         self._read: set[str] = set()
 
     def __getattr__(self, name: str):
-        self._note(name)
+        if name not in self._read:
+            self._note(name)
         if name not in self._values:
             raise AttributeError(name)
         return self._values[name]
@@ -61,17 +62,17 @@ class MemoisedRun:
             by_values = of_formula.setdefault(names, {})
             by_values[values] = result
         for name in names:
-            self._note(name)
+            if name not in self._read:
+                self._note(name)
         return by_values[values]
 
     def _those_of(self, names: tuple[str, ...]) -> tuple:
         return tuple([self._values.get(name, ABSENT) for name in names])
 
     def _note(self, name: str) -> None:
-        if name not in self._read:
-            self._read.add(name)
-            if self._of is not None and name not in self._new:
-                self._of._note(name)
+        self._read.add(name)
+        if self._of is not None and name not in self._new:
+            self._of._note(name)
 
 
 def _key(argument):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import chain
 from threading import RLock
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -116,7 +117,8 @@ def _by_regime(
             if is_new:
                 example = _model(family, part, 0)
                 of_model = partial(quantities, use)
-                regimes.append(traced(of_model, *example, {*varying}, like=regimes))
+                divided = chain.from_iterable(regime.divided_fields() for regime in regimes)
+                regimes.append(traced(of_model, *example, {*varying}, divided))
         here = _holds(regimes[seen], part, len(numbers))
         if is_new and not here[0]:  # its questions may exceed 64 bits
             break

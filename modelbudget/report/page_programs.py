@@ -23,7 +23,7 @@ from modelbudget.predict.by_program import Quantities, quantities
 from modelbudget.quantities.inference_step import inference
 from modelbudget.symbolic_programs.least_values import below, extends
 from modelbudget.symbolic_programs.moments import Largest
-from modelbudget.symbolic_programs.regime import Regime, traced
+from modelbudget.symbolic_programs.regime import DividedField, Regime, traced
 from modelbudget.symbolic_programs.symbolic_sizes import Form
 
 LENGTH, BATCHES = 1024, (2, 1)
@@ -50,8 +50,8 @@ OF_PARAMETERS = {
 VARYING = {*Decoder.numeric(), "batch", "length"}
 Categories = tuple[tuple[str, str], ...]
 """Categorical fields of an architecture with their values."""
-Trace = Callable[[Any, RunConfig, Iterable[Regime]], Regime]
-"""Makes the regime of a model and a run; of those of similar models it may use the forms."""
+Trace = Callable[[Any, RunConfig, Iterable[DividedField]], Regime]
+"""Makes the regime of a model and a run, with the divided fields of those of similar models."""
 
 
 def categories_of(a: Any) -> Categories:
@@ -68,6 +68,8 @@ class Programs:
     def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.examples = examples
         self._regimes: dict[tuple, list[Regime]] = {}
+        self._divided: dict[str, dict[DividedField, None]] = defaultdict(dict)
+        """By mixers: the divided fields of their regimes, each once."""
 
     def beyond(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
         """Return the bytes of inference at its peak but for parameters and caches.
@@ -115,14 +117,9 @@ class Programs:
         self, trace: Trace, categories: Categories, settings: dict, examples: Sequence[Architecture]
     ) -> list[Regime]:
         regimes: list[Regime] = []
+        without_program: list[Regime] = []
         tried: set[tuple[int, frozenset[str]]] = set()
         mixers = dict(categories)["mixers"]
-        of_same_mixers = [
-            regime
-            for (of_others, *_), of_run in self._regimes.items()
-            for regime in of_run
-            if dict(of_others)["mixers"] == mixers and not _divides_fields(regime)
-        ]
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
         n_changed *= trace is not _training
         for a in chain(examples, *map(_changed, examples[:n_changed])):
@@ -140,8 +137,9 @@ class Programs:
                 )
                 if is_known or run_mistake(a, run):
                     continue
-                others = (earlier for earlier in regimes if not _divides_fields(earlier))
-                regime = trace(a, run, [*of_same_mixers, *others])
+                if any(earlier.holds(numbers) for earlier in without_program):
+                    continue
+                regime = trace(a, run, [*self._divided[mixers], *_divided_by_numbers(regimes)])
                 unread = _without_effect(a, trace)
                 # In an order in which regimes have the same products of conditions first.
                 regime.numbers = {
@@ -150,6 +148,7 @@ class Programs:
                     if name not in unread
                 }
                 if not regime.quantities:
+                    without_program.append(regime)
                     continue
                 wider = next((earlier for earlier in regimes if extends(earlier, regime)), None)
                 if wider is None:
@@ -158,6 +157,7 @@ class Programs:
                     ]
                 else:
                     tried.add((id(wider), below(wider, numbers)))
+        self._divided[mixers] |= dict.fromkeys(_divided_by_numbers(regimes))
         return regimes
 
 
@@ -166,7 +166,7 @@ def _run(settings: tuple[tuple[str, Any], ...]) -> RunConfig:
     return RunConfig.model_validate(dict(settings))
 
 
-def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
+def _of_any_depth(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
     """Return the regime of a model and of deeper ones.
 
     Inference keeps nothing of a layer but its cache, so that layers of each kind, first, last and
@@ -175,7 +175,7 @@ def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
     period = lcm(len(a.mixers.split()), len(a.mlps.split()))
     n_layer = min(a.n_layer, a.n_dense_layer + period + 2)
     shallow = a.model_copy(update={"n_layer": n_layer} | _padded(a))
-    regime = traced(_beyond, shallow, run, VARYING, like)
+    regime = traced(_beyond, shallow, run, VARYING, divided)
     if n_layer < a.n_layer:
         del regime.numbers["n_layer"]
         regime.symbols.fields["n_layer"] = "n_layer", Form()
@@ -183,12 +183,12 @@ def _of_any_depth(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
     return regime
 
 
-def _training(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
-    return traced(_peak, a.model_copy(update=_padded(a)), run, VARYING, like)
+def _training(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+    return traced(_peak, a.model_copy(update=_padded(a)), run, VARYING, divided)
 
 
-def _caches(a: Any, run: RunConfig, like: Iterable[Regime]) -> Regime:
-    return traced(partial(quantities, "caches"), a, run, VARYING, like)
+def _caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+    return traced(partial(quantities, "caches"), a, run, VARYING, divided)
 
 
 def _changed(a: Any) -> Iterator[Architecture]:
@@ -208,10 +208,15 @@ def _lengths(a: Any) -> Iterator[int]:
         yield a.window if a.window < LENGTH else 2 * a.window
 
 
-def _divides_fields(regime: Regime) -> bool:
-    """Return whether a field is a multiple of another, which does not hold where they are equal."""
-    forms = (form for _, form in regime.symbols.fields.values())
-    return any(isinstance(factor, str) for form in forms for factor in form.factors)
+def _divided_by_numbers(regimes: Iterable[Regime]) -> Iterator[DividedField]:
+    """Yield the divided fields of regimes.
+
+    But for those where a field is a multiple of another, which does not hold where they are equal.
+    """
+    for regime in regimes:
+        divided = regime.divided_fields()
+        if not any(isinstance(factor, str) for _, form in divided for factor in form.factors):
+            yield from divided
 
 
 def _padded(a: Any) -> dict[str, Any]:

@@ -53,9 +53,11 @@ class Largest:
         return [value + more for value in kept]
 
 
-Part = tuple[list[tuple[Any, int]], int, Any]
-"""Changes of live bytes (bytes, and 1 where they are allocated, -1 where they are freed), how many
-of them are added up, from the first on, and a factor of the sum."""
+Change = tuple[Any, int]
+"""Bytes, and 1 where they are allocated, -1 where they are freed."""
+Part = tuple[list[Change], int, Any]
+"""Changes of live bytes, how many of them are added up, from the first on, and a factor of the
+sum."""
 
 
 class Moment:
@@ -85,8 +87,16 @@ class Moment:
 
     def polynomial(self) -> Size | int:
         """Return the sum, which is shorter than its parts."""
-        (sum_of_parts,) = Largest([self]).kept
-        return sum_of_parts
+        terms: Terms = {}
+        for changes, n, factor in self.parts:
+            sum_of_part = _sum_of(changes[:n])
+            for by, d in terms_of(factor).items():
+                for names, c in sum_of_part.items():
+                    both = joined(names, by)
+                    terms[both] = terms.get(both, 0) + c * d
+        values = Symbols.active.values
+        total = sum(c * prod(values[name] for name in names) for names, c in terms.items())
+        return size_of({names: c for names, c in terms.items() if c}, total)
 
     def _with(self, n_bytes, sign: int = 1) -> Moment:
         *others, (changes, n, factor) = self.parts
@@ -180,7 +190,22 @@ def _matrix(moments: Sequence[Any]) -> tuple[np.ndarray, list[Monomial]]:
     return matrix, list(places)
 
 
-def _sums(changes: Sequence[tuple[Any, int]]) -> tuple[np.ndarray, list[Monomial]]:
+def _sum_of(changes: Sequence[Change]) -> Terms:
+    """Return the sum of changes: most sizes are freed as often as they are allocated."""
+    times: dict[int, int] = {}
+    sizes: dict[int, Any] = {}
+    for n_bytes, sign in changes:
+        key = id(n_bytes)
+        times[key] = times.get(key, 0) + sign
+        sizes[key] = n_bytes
+    terms: Terms = {}
+    for key, n in times.items():
+        for names, c in terms_of(sizes[key]).items():
+            terms[names] = terms.get(names, 0) + c * n
+    return terms
+
+
+def _sums(changes: Sequence[Change]) -> tuple[np.ndarray, list[Monomial]]:
     """Return the sums of the first changes, of none at first, and the products of symbols."""
     results, key = Symbols.active.results, ("sums", id(changes), len(changes))
     if key not in results:

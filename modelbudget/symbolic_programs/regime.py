@@ -32,6 +32,8 @@ from modelbudget.symbolic_programs.symbolic_sizes import (
 
 Quantities = Mapping[str, Mapping[str, Any]]
 """By quantity and component: numbers, sizes, and for peaks tuples, of which the largest counts."""
+DividedField = tuple[str, Form]
+"""A field, and its form with the factors of which it is a multiple."""
 SIZES_OF_RUN = ("batch", "length", "target_length")
 """Numeric fields of a run that are symbols; all others are numbers."""
 
@@ -48,6 +50,10 @@ class Regime:
     """The part or setting that has no program, if that is why there are no quantities."""
     least: dict[str, int] = field(default_factory=dict)
     """The least values of symbols that may be below LEAST here (`least_values.py`)."""
+
+    def divided_fields(self) -> list[DividedField]:
+        """Return the fields that are multiples of something in the whole regime."""
+        return [(name, form) for name, form in self.symbols.fields.values() if form.factors]
 
     def read(self, fields: Mapping[str, Any]) -> Values:
         """Read polynomials with the fields of any reading: numbers, columns, nodes of a graph."""
@@ -146,20 +152,15 @@ def traced(
     a,
     run,
     varying: set[str],
-    like: Iterable[Regime] = (),
+    divided_fields: Iterable[DividedField] = (),
 ) -> Regime:
     """Run a program with symbols for the fields that vary; `a`, `run`: one model, the example.
 
-    `like`: regimes of similar models, whose fields were divided by the same numbers.
+    `divided_fields`: of regimes of similar models, which divide fields by the same numbers.
     """
     forms = _forms(a, varying)
     numbers = dict(a) | dict(run)
-    for name, form in (
-        form_of_field
-        for regime in like
-        for form_of_field in regime.symbols.fields.values()
-        if form_of_field[1].factors
-    ):
+    for name, form in divided_fields:
         by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
         value, remainder = divmod(numbers[name], by) if by else (0, 0)
         if forms.get(name) == Form() and not form.base and value >= LEAST and not remainder:
