@@ -10,6 +10,7 @@ rule calculator:
         readings="results/assets/readings.json",
     log:
         "results/assets/logs/calculator.log",
+    priority: 1
     conda:
         "../../environment.yml"
     params:

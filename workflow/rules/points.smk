@@ -12,6 +12,7 @@ rule points:
         summaries=expand("results/{sweep}/sweep.json", sweep=LISTED),
     log:
         "results/logs/points.log",
+    priority: 1
     conda:
         "../../environment.yml"
     params:

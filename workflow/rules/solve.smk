@@ -25,6 +25,7 @@ rule solve:
         "results/{sweep}/logs/solve.log",
     wildcard_constraints:
         sweep=targets.one_of(targets.writing(SWEEPS, "solutions")),
+    priority: 1
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
