@@ -34,8 +34,10 @@ OF_LARGE, OF_SMALL = (
     {"batched_tokens": 2048, "sampled_requests": 256},
 )
 """What its server batches by default (`get_batch_defaults` in its engine/arg_utils.py)."""
-OF_LLAMA = {"cache_layout": "cells", "utilisation": 100, "batched_tokens": 512}
-"""Defaults of llama.cpp: its cache, all of a device's memory, and n_ubatch."""
+OF_LLAMA = {
+    "cache_layout": "cells", "dtype": "float16", "utilisation": 100, "batched_tokens": 512,
+}  # fmt: skip
+"""Defaults of llama.cpp: its cache in f16, all of a device's memory, and n_ubatch."""
 QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
@@ -189,13 +191,14 @@ def serve(
 
 def _settings_of_engine(model: ChosenModel, device: Accelerator, is_file: bool) -> dict[str, Any]:
     """Return what an engine takes where nothing is chosen: llama.cpp of a file, else vLLM."""
+    if is_file:
+        return OF_LLAMA
     is_large = device.bytes >= LARGE_DEVICE and not device.name.startswith("A100")
-    of_vllm = {"cache_layout": "paged", **(OF_LARGE if is_large else OF_SMALL)}
-    settings: dict[str, Any] = OF_LLAMA if is_file else of_vllm
-    if _stored_dtype(model) in ((None,) if is_file else (None, "float32")):
-        settings = settings | {"dtype": "bfloat16" if device.has_flash else "float16"}
-    if model.base.released_weights and not is_file:
-        settings = settings | {"weights": model.base.released_weights}
+    is_float16 = _stored_dtype(model) == "float16" or not device.has_flash
+    settings: dict[str, Any] = {"cache_layout": "paged", **(OF_LARGE if is_large else OF_SMALL)}
+    settings["dtype"] = "float16" if is_float16 else "bfloat16"
+    if model.base.released_weights:
+        settings["weights"] = model.base.released_weights
     return settings
 
 
@@ -276,8 +279,9 @@ def _notes(
     if is_file:
         return
     yield from (note.text for note in model.base.notes if note.text.startswith(TAKEN_FOR))
-    if _stored_dtype(model) == "float32" and "dtype" not in chosen:
-        yield f"dtype: {run.dtype}, as vLLM serves a file in float32; --dtype float32"
+    stored = _stored_dtype(model)
+    if stored not in (None, run.dtype) and "dtype" not in chosen:
+        yield f"dtype: {run.dtype}, as vLLM serves a file in {stored}; --dtype {stored}"
     if (released := model.base.released_weights) and "weights" not in chosen:
         yield f"weights: {released}, as released; in {run.dtype}: --weights dtype"
     if model.base.left_out:

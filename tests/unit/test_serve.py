@@ -297,6 +297,27 @@ def test_a_file_in_float32_is_served_in_half(tmp_path):
     assert not any("as vLLM serves" in note for note in exact.notes)
 
 
+def test_a_device_without_bfloat16_serves_float16(tmp_path):
+    """`_resolve_auto_dtype` of vLLM's config/model.py; a file in float16 stays so on all."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"torch_dtype": "bfloat16"}))
+    on_t4 = mb.model(path).serve("t4", {"length": 64})
+    assert on_t4.run.dtype == "float16"
+    assert "dtype: float16, as vLLM serves a file in bfloat16; --dtype bfloat16" in on_t4.notes
+    path.write_text(json.dumps(LLAMA | {"torch_dtype": "float16"}))
+    assert mb.model(path).serve("l4", {"length": 64}).run.dtype == "float16"
+
+
+def test_llama_cpp_has_its_cache_in_f16_whatever_the_dtype_of_a_model(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"torch_dtype": "float32"}))
+    half, whole = (
+        mb.model(path).serve("l4", {"length": 256, **dtype}, gguf="Q8_0").of_device.request_bytes
+        for dtype in ({}, {"dtype": "float32"})
+    )
+    assert whole == 2 * half
+
+
 @pytest.mark.parametrize(
     ("device", "tokens"), [("h100", 8192), ("b200", 8192), ("a100-80gb", 2048), ("l4", 2048)]
 )
