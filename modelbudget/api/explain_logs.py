@@ -52,8 +52,8 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     lines = distinct(_lines(context))
     about = context.model.label if context.model else "no model"
     title = f"{', '.join(log.tools)}; {about}"
-    if context.pair and context.pair[1].tensor_parallel > 1:
-        title += f", one of {context.pair[1].tensor_parallel} devices"
+    if context.pair and (n := context.pair[1].tensor_parallel * context.pair[1].data_parallel) > 1:
+        title += f", one of {n} devices"
     capacity = next((of.text for of in log.numbers if of.quantity == "capacity"), None)
     name = context.model.name if context.model else "MODEL"
     fits = f"what fits: modelbudget {name} --fit {capacity}GiB --batch N --length N"

@@ -12,7 +12,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.files.log_lines import UNITS, Log, Number
-from modelbudget.predict.engine_weights import with_stored_experts
+from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 
 
 class LogContext:
@@ -33,7 +33,7 @@ class LogContext:
             if name in self.log.settings:
                 of_log[name] = self.log.settings[name]
         base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
-        weights = self.log.settings.get("weights") or model.base.released_weights
+        weights = model.base.released_weights or self.log.settings.get("weights")
         if weights and "weights" not in base:
             of_log["weights"] = weights
         if "dtype" not in base:
@@ -43,10 +43,12 @@ class LogContext:
         if "adapter" not in self.chosen:  # they are those of the adapter that the log counts
             fields -= {*OF_ADAPTER}
         settings = {name: value for name, value in self.chosen.items() if name in fields}
-        n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
+        shares = {name: settings.pop(name, None) or self.number(name) or 1 for name in SHARES}
+        if "whole_experts" in self.log.settings:
+            shares["expert_parallel"] = shares["tensor_parallel"] * shares["data_parallel"]
         architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})
         run = with_stored_experts(architecture, run)
-        return architecture, run.model_copy(update={"tensor_parallel": n})
+        return architecture, run.model_copy(update=shares)
 
     def number(self, name: str) -> int | None:
         """Return a setting of the log that is a number."""

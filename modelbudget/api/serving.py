@@ -44,8 +44,6 @@ MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
 EAGLE3 = "eagle3"
 """Name of a draft: a head of EAGLE 3."""
-SHARES = ("tensor_parallel", "data_parallel", "expert_parallel", "context_parallel")
-"""Settings of an engine's devices, which are other ones than those of a training step."""
 NOT_IN_SERVING = {"pipeline_parallel": 1, "sequence_parallel": False, "zero": 0}
 """Settings that divide a model otherwise, with the only values that are known in serving."""
 WITHOUT_MODEL = ("ngram", "suffix")
@@ -229,6 +227,8 @@ def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
     `context_parallel` divides the cache among devices of `tensor_parallel`, and `data_parallel`
     experts among replicas.
     """
+    from modelbudget.predict.engine_weights import SHARES
+
     chosen = {name: fields[name] for name in SHARES if name in fields}
     for name, value in chosen.items():
         if type(value) is not int or value < 1:

@@ -47,9 +47,9 @@ SCALARS_OF_ATTENTION, BLOCK = 7, 512
 """Scales and ranges of queries, keys, values and probabilities of a layer (vLLM's
 attention/layer.py), and the bytes of torch's block for each.
 """
-ON_ONE_DEVICE = {
-    "tensor_parallel": 1, "expert_parallel": 1, "data_parallel": 1, "context_parallel": 1,
-}  # fmt: skip
+SHARES = ("tensor_parallel", "data_parallel", "expert_parallel", "context_parallel")
+"""Settings of an engine's devices, which are other ones than those of a training step."""
+ON_ONE_DEVICE = dict.fromkeys(SHARES, 1)
 ALONE = ON_ONE_DEVICE | {
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
 }  # fmt: skip

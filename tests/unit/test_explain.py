@@ -234,6 +234,34 @@ def test_a_log_is_named_after_the_tool_of_its_numbers(tmp_path):
     assert {line.verdict for line in found.lines} == {"exact"}
 
 
+@pytest.mark.parametrize("experts", ["", "'enable_expert_parallel': True"])
+def test_replicas_of_a_log_share_experts_by_hand(tmp_path, experts):
+    """Qwen 3 30B-A3B: 30,532,122,624 parameters, of which 48 · 128 experts have 3 · 2048 · 768."""
+    on_device = 30_532_122_624 - 48 * 128 * 3 * 2048 * 768 * 3 // 4
+    gib = (on_device + 40_960 * 128) * 2 / 2**30
+    path = tmp_path / "server.log"
+    path.write_text(
+        f"non-default args: {{'model': 'Qwen/Qwen3-30B-A3B', {experts}}}\n"
+        + ENGINE.format("Qwen/Qwen3-30B-A3B", 40960, 1).rstrip()
+        + ", pipeline_parallel_size=1, data_parallel_size=4, decode_context_parallel_size=1\n"
+        f"Model loading took {gib:.4f} GiB and 20 seconds\n"
+    )
+    of_log = explain(path)
+    assert of_log.title.endswith("one of 4 devices")
+    assert [line.verdict for line in of_log.lines] == ["exact"]
+
+
+def test_a_format_of_the_engine_is_not_that_of_a_model_released_in_another(tmp_path):
+    """vLLM prints quantization=fp8 of DeepSeek V3, whose file has blocks with scales."""
+    path = tmp_path / "server.log"
+    path.write_text(
+        ENGINE.format("deepseek-ai/DeepSeek-V3", 16384, 8).rstrip() + ", quantization=fp8,\n"
+        "Model loading took 79.1 GiB and 90 seconds\n"
+    )
+    (weights,) = explain(path).lines
+    assert "fp8-block" in weights.explained
+
+
 def test_a_number_that_is_a_multiple_of_the_formula_says_so(tmp_path):
     path = tmp_path / "post.md"
     path.write_text("| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n")

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.serving import SHARES, Serving
+from modelbudget.api.serving import Serving
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.number_format import count, si_bytes
+from modelbudget.predict.engine_weights import SHARES
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 
 OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
