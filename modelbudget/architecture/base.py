@@ -59,6 +59,9 @@ class Architecture(Record):
     """Constraints over its fields and a run's, in addition to those of all families."""
     model_program: ClassVar[Callable | None] = None
     """The program of the family's models, by fields and run (`operations/`)."""
+    lists_matrices: ClassVar[bool] = False
+    """Whether formulas list the matrices that a format of quantised weights converts; those of
+    other families are the linear layers of their programs."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
     reads_all_at_once: ClassVar[bool] = False
@@ -141,7 +144,12 @@ class Architecture(Record):
         return 0
 
     def why_not_quantised(self, r: Run) -> str:
-        """Return why the bytes of quantised weights are not known; empty if they are."""
+        """Return why the bytes of quantised weights are not known; empty if they are.
+
+        They are where the program of a family says what is frozen: that of its linear layers.
+        """
+        if "adapter" in self.switches_of_run:
+            return ""
         return f"which matrices of {self.name()} are converted is not known"
 
     @classmethod

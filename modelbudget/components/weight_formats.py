@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_values import bytes_of
-from modelbudget.architecture.stored_formats import FORMATS, OF_RUN, divides, sizes_of, value_of
+from modelbudget.architecture.stored_formats import (
+    FORMATS,
+    OF_RUN,
+    divides,
+    kept_by_class,
+    path_in_layer,
+    sizes_of,
+    value_of,
+)
 from modelbudget.architecture.terms import join
 from modelbudget.operations.part import NoProgramError
 
@@ -160,29 +168,47 @@ def by_format(matrices: list[Matrix], r, in_file: bool = False) -> dict[str, Any
 class StoredWeights:
     """A format of a run, for the matrices of linear layers in a program.
 
-    `of_experts`: that of routed experts.
+    `of_experts`: that of routed experts. `in_file`: bytes are those of the tensors in a file.
     """
 
-    def __init__(self, r, word: str | None = None):
+    def __init__(self, r, word: str | None = None, in_file: bool = False):
         if converts_vocabulary(r):
             raise NoProgramError(f"weights: {r.weights}, whose kernels are not torch's")
         self.r, self.compute_dtype, self.is_second = r, r.dtype, word is not None
         self.stored = FORMATS[word or r.weights].format
+        self.tensors = self.stored.tensors_in_file if in_file else self.stored.tensors
         has_another = word is None and r.expert_weights != "weights"
         self.of_experts = StoredWeights(r, r.expert_weights) if has_another else self
+        self.kept: tuple[str, ...] = ()
+        self.is_stored: dict[str, bool] = self.of_experts.is_stored if has_another else {}
+        """By path in a layer, of each matrix that a format could have."""
         own_bias = self.stored.tensors.get("bias")
         is_other = own_bias is not None and own_bias.dtype != OF_RUN
         self.bias_dtype = own_bias.dtype if own_bias and is_other else r.dtype
 
+    def begin(self, a) -> None:
+        """Read which linear layers the class of a model keeps in the dtype."""
+        self.kept = kept_by_class(a)
+
+    def finish(self) -> None:
+        """Raise NoProgramError if no matrix is stored, or none has a name in `kept_in_dtype`."""
+        if unknown := names_of_nothing(self.r, self.is_stored):
+            allowed = ", ".join(self.is_stored)
+            raise NoProgramError(f"kept_in_dtype = {unknown}: no such matrices; allowed: {allowed}")
+        if not any(self.is_stored.values()):
+            raise NoProgramError(
+                f"weights_of = {self.r.weights_of}: all matrices would stay in the dtype"
+            )
+
     def stores(self, path: str, d_in, d_out, routed: bool = False) -> bool:
         """Return whether the layer at a path is stored in the format."""
-        names = path.split(".")
-        is_head = path == HEAD
-        if (names[0] != "layer" and not is_head) or names[-1] == KEPT:
+        names, place = path.split("."), path_in_layer(path)
+        if names[0] == MTP or names[-1] == KEPT or place in self.kept:
             return False
-        if not converts(self.r, routed, path.removeprefix("layer.")):
+        self.is_stored[place] = converts(self.r, routed, place)
+        if not self.is_stored[place]:
             return False
-        line = misfit([Matrix(path.removeprefix("layer."), d_in, d_out, routed=routed)], self.r)
+        line = misfit([Matrix(place, d_in, d_out, routed=routed)], self.r)
         if line:
             raise NoProgramError(f"weights: {line}")
         return not self.stored.needs or bool(value_of(self.stored.needs, self._sizes(d_in, d_out)))
@@ -202,7 +228,7 @@ class StoredWeights:
 
     def _n_bytes(self, d_in, d_out, has_bias: bool = False) -> dict[str, Any]:
         sizes, size = self._sizes(d_in, d_out, has_bias), bytes_of(self.r.dtype)
-        return {name: tensor.n_bytes(sizes, size) for name, tensor in self.stored.tensors.items()}
+        return {name: tensor.n_bytes(sizes, size) for name, tensor in self.tensors.items()}
 
     def made_for_product(self, d_in, d_out):
         """Return the numbers of what is made before the copy of a matrix, and their dtype."""

@@ -108,6 +108,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     switches_of_run: ClassVar[tuple[str, ...]] = (*sorted({*content()["switches"]} - OF_OTHERS),)
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (*constraints_of_run(),)
+    lists_matrices: ClassVar[bool] = True
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth
@@ -231,7 +232,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Return the matrices that a format may store: place, matrices of a layer, layers."""
         sizes = embedding.width(self), embedding.rows(self)
         head = Matrix(HEAD, *sizes, 1 - self.tied, 0, self.head_bias)
-        ends = [head]
+        is_factorised = positive(self.d_emb)
+        ends = [
+            head,
+            Matrix("embedding.projection", self.d_emb, self.d_model, is_factorised),
+            Matrix("head.projection", self.d_model, self.d_emb, is_factorised),
+        ]
         if converts_vocabulary(r):
             ends.append(Matrix(TOKEN, sizes[0], sizes[1] + self.n_input_token))
         all_matrices = [("", ends, 1), *layer.all_matrices(self, r)]

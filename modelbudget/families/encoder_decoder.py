@@ -11,6 +11,7 @@ from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances, pattern
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
@@ -100,6 +101,11 @@ class EncoderDecoder(
 
         forward.encode, forward.decode = encode, decode
         return forward
+
+    def why_not_quantised(self, r: RunConfig) -> str:
+        if "moe" in self.mlps.split():
+            return "experts: their classes have a linear layer for each, which is not described"
+        return super().why_not_quantised(r)
 
     def build(self):
         from modelbudget.modules.encoder_decoder import EncoderDecoderModel

@@ -106,11 +106,14 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
         return
     vars(model)["is_adapted"] = True
     for path, parameter in model.named_parameters():
-        is_bias = path.rpartition(".")[2] == "bias"
-        is_stored = path.rpartition(".")[2].isdecimal()
-        parameter.requires_grad_(
-            not is_stored and trains(run, component_of(path), layer_of(path), is_bias)
-        )
+        owner, _, name = path.rpartition(".")
+        component = component_of(path)
+        is_trained = trains(run, component, layer_of(path), name == "bias")
+        is_stored = isinstance(model.get_submodule(owner), Stored)
+        if is_stored and (is_trained or copies(run, component)):
+            setting = "trained" if is_trained else "modules_to_save"
+            raise ValueError(f"{setting} = {component}: it is quantised")
+        parameter.requires_grad_(is_trained)
     _copy(model, run)
     if run.input_gradient:
         _require_gradient(model.get_submodule("embedding"))
@@ -155,8 +158,6 @@ def _copy(model: nn.Module, run: RunConfig) -> None:
     head: Any = getattr(model, "head", None)
     for path, parameter in list(model.named_parameters()):
         if copies(run, component_of(path)):
-            if path.rpartition(".")[2].isdecimal():
-                raise ValueError("modules_to_save = head: it is quantised")
             parameter.requires_grad_(True)
             owner, _, name = path.rpartition(".")
             original = nn.Parameter(parameter.detach().clone(), requires_grad=False)
@@ -199,7 +200,7 @@ def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
     has_experts = any(isinstance(part, MoE) for part in model.modules())
 
     def takes(path: str, part: nn.Module) -> bool:
-        if isinstance(part, Stored) and (path.startswith("head") or len(part.shape) > 2):
+        if isinstance(part, Stored) and (component_of(path) == "head" or len(part.shape) > 2):
             return False  # PEFT leaves out heads, and has stacks of experts in another way
         is_linear = isinstance(part, nn.Linear | Stored)
         return is_linear and is_target(run, path, layer_of(path), has_experts)

@@ -17,12 +17,16 @@ from modelbudget.architecture.stored_formats import (
     OF_STORED_EXPERTS,
     StoredFormat,
     StoredTensor,
+    path_in_layer,
 )
+from modelbudget.architecture.terms import component_of
 from modelbudget.common.expressions import expression_of
 from modelbudget.modules.feed_forward.moe import ExpertLinear, Grouped
 
 KEPT = "index_weight"
 """The linear layer that no format converts."""
+MTP = "mtp"
+"""The part of layers that predict further tokens, whose matrices stay in the dtype."""
 GATES = ("shared_gate", "beta", "decay")
 """Linear layers that a format converts if its library has `gates` among what it converts."""
 OF_VOCABULARY = ("library", "all")
@@ -138,8 +142,8 @@ class Stored(nn.Module):
             return Int8.apply(x, self)
         dtype, x = x.dtype, x.to(self.dtype)
         bias = None if self.bias is None else self.bias.to(self.dtype)
-        n = x.shape[:-1].numel()
-        if loads is None and n <= self.n_without_copy and not torch.is_grad_enabled():
+        n, is_frozen = x.shape[:-1].numel(), not (torch.is_grad_enabled() and x.requires_grad)
+        if loads is None and n <= self.n_without_copy and is_frozen:
             return F.linear(x, self.without_copy(), bias).to(dtype)
         if loads is None:
             return Dequantised.apply(x, self, bias).to(dtype)
@@ -153,7 +157,8 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
 
     Raises ValueError if it cannot store one of them.
     """
-    known, kept_parts = FORMATS[run.weights], run.kept_in_dtype.split()
+    known = FORMATS[run.weights]
+    kept_parts = [*run.kept_in_dtype.split(), *getattr(model, "kept_in_dtype", ())]
     has_vocabulary = "vocabulary" in known.library.converts and run.weights_of in OF_VOCABULARY
     if has_vocabulary:
         _replace_table(model, known.format, run)
@@ -163,9 +168,9 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
         is_matrix = name == "head" and not getattr(layer, "tied", True) and layer.weight is not None
         if is_matrix and (run.weights_of == "all" or has_vocabulary):
             _replace_head(layer, known.format, run)
-        if not (routed or isinstance(layer, nn.Linear)) or path[-1] == KEPT or path[0] != "layer":
+        if not (routed or isinstance(layer, nn.Linear)) or path[-1] == KEPT or path[0] == MTP:
             continue
-        component = ".".join(step for step in path[1:] if not step.isdecimal())
+        component = path_in_layer(component_of(name))
         if any(component == kept or component.startswith(f"{kept}.") for kept in kept_parts):
             continue
         if path[-1] in GATES and "gates" not in known.library.converts:

@@ -7,7 +7,7 @@ from functools import partial
 
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.elementwise import to
-from modelbudget.operations.part import Part, make_part, parameter
+from modelbudget.operations.part import NotComputedError, Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.stored_products import int8_linear, quantised_linear
 from modelbudget.operations.tape import BYTES, Active, Base, Tensor, WeightFormat
@@ -58,6 +58,7 @@ def stored_parameters(
     weight_format: WeightFormat, shape, has_bias: bool, n=1
 ) -> tuple[Tensor, Tensor | None]:
     """Declare a matrix, or a stack of n, in the format of the run, and its bias if it has one."""
+    _refuse_to_train(has_bias)
     n_bytes, of_bias = weight_format.n_bytes(shape[-1], shape[-2], has_bias)
     sharded = Active.tape.sharded
     if sharded is None:
@@ -76,6 +77,17 @@ def stored_parameters(
     shift = parameter("bias", *shape[:-1], is_trained=False, n_bytes=n * of_bias)
     shift.dtype = weight_format.bias_dtype
     return weight, shift
+
+
+def _refuse_to_train(has_bias: bool) -> None:
+    """Raise NotComputedError if the run trains the part that is being made, or a copy of it."""
+    adapter, component = Active.tape.adapter, Active.tape.scope
+    if adapter is None:
+        return
+    is_trained = adapter.trains(component, has_bias)
+    if is_trained or adapter.copies(component):
+        setting = "trained" if is_trained else "modules_to_save"
+        raise NotComputedError(f"{setting} = {component}: it is quantised")
 
 
 def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:

@@ -40,7 +40,8 @@ def _int8_product(x: Tensor, d_out) -> Tensor:
     """Quantise the states row by row, multiply into int32, and scale that in float16."""
     *outer, d_in = x.shape
     n = product(outer)
-    half = to(x, "float16")
+    rows = reshape(x, (n, d_in))  # live to the end
+    half = to(rows, "float16")
     scales, in_8_bits = empty((n,), "float32"), empty((n, d_in), "bool")
     magnitudes = empty((n, d_in), "float16")
     are_outliers = empty((n, d_in), "bool")

@@ -8,12 +8,14 @@ from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.base import OF_PEAK, Architecture
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_pipelined
+from modelbudget.architecture.run_values import OF_STORED, is_pipelined
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, declared_caches, inference
+from modelbudget.quantities.tape_of_run import weight_bytes
 from modelbudget.quantities.training_step import (
     MODEL,
     PHASE,
@@ -93,6 +95,9 @@ def without_program(quantity: str, a: Architecture, run: RunConfig) -> NoProgram
 
 
 def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
+    if is_of_frozen_weights(quantity, a, run):
+        stored = weight_bytes(type(a).program(), a, run, in_file=quantity == "file_bytes")
+        return {name: Term(n_bytes) for name, n_bytes in stored.items()}
     if quantity not in USES:
         return None
     use = USES[quantity]
@@ -103,6 +108,12 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
         run_program(use, a, run)  # raises the reason
         raise NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
     return terms_of(quantity, values)
+
+
+def is_of_frozen_weights(quantity: str, a: Architecture, run: RunConfig) -> bool:
+    """Whether a quantity is the bytes of quantised weights, of a family without their formula."""
+    is_stored = quantity in OF_STORED and run.weights in FORMATS
+    return is_stored and not (is_partial(run) or type(a).lists_matrices)
 
 
 def terms_of(quantity: str, values: Quantities, read: Callable[[Any], Any] = lambda x: x) -> Terms:

@@ -258,7 +258,7 @@ def _declare(passes: Passes, stage: Layers, run: RunConfig, tape: Tape) -> None:
 def _make(tape: Tape, stage: Layers, run: RunConfig) -> Callable:
     program = type(stage.architecture).program()
     ends = {"is_first": stage.is_first, "is_last": stage.is_last}
-    return make_model(tape, partial(program, **ends), stage.architecture, run)
+    return make_model(tape, partial(program, **ends), stage.architecture, run, True)
 
 
 @lru_cache(maxsize=128)

@@ -6,13 +6,14 @@ from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_divided, is_sharded
+from modelbudget.architecture.stored_formats import file_is_known
 from modelbudget.components.adapter import Adapters
 from modelbudget.components.device_share import share
 from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.devices.divided_parts import Divided
 from modelbudget.devices.gathered_layers import Sharded
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Tape, Tensor
+from modelbudget.operations.tape import Tape, Tensor, running_on
 from modelbudget.quantities.depth import OfPhases
 
 
@@ -46,6 +47,19 @@ def parameters_of(tape: Tape) -> tuple[Counter[str], Counter[str]]:
     return numbers, n_bytes
 
 
+def weight_bytes(program, a, run: RunConfig, in_file: bool = False) -> Counter[str]:
+    """Return the bytes of a model's quantised weights by component, without those of an adapter.
+
+    Raises NoProgramError.
+    """
+    if in_file and not file_is_known(run.weights):
+        raise NoProgramError(f"weights: {run.weights}: what its library writes is not known")
+    with running_on(Tape(run.dtype)) as tape:
+        tape.weight_format = StoredWeights(run, in_file=in_file)
+        make_model(tape, program, a, run)
+        return parameters_of(tape)[1]
+
+
 def tape_of(run: RunConfig, lists_allocations: bool = False) -> Tape:
     """Return a tape on which a model of a run is made. Raises NoProgramError."""
     tape = Tape(run.dtype, lists_allocations)
@@ -59,8 +73,8 @@ def tape_of(run: RunConfig, lists_allocations: bool = False) -> Tape:
     return tape
 
 
-def make_model(tape: Tape, program, a, run: RunConfig):
-    """Make a model on a tape: its forward function."""
+def make_model(tape: Tape, program, a, run: RunConfig, is_stage: bool = False):
+    """Make a model on a tape, or a stage of one: its forward function."""
     if run.prepare_for_kbit_training:
         tape.dtype = "float32"
         run = run.model_copy(update={"dtype": "float32"})
@@ -70,9 +84,13 @@ def make_model(tape: Tape, program, a, run: RunConfig):
         tape.divided = Divided(a, run)
     if tape.adapter is not None:
         tape.adapter.begin(a)
+    if tape.weight_format is not None:
+        tape.weight_format.begin(a)
     model = program(share(a, run), run)
     if tape.adapter is not None:
         tape.adapter.finish(a)
+    if tape.weight_format is not None and not is_stage:
+        tape.weight_format.finish()
     if tape.sharded is not None:
         model = tape.sharded.around_model(model, tape.parameters)
     return model

@@ -35,7 +35,7 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
 
 
 def _stores(architecture: Architecture) -> bool:
-    """Whether the modules of a family may store matrices in another format than the dtype."""
+    """Whether the modules of a family may store embedding and head in another dtype."""
     return "vocabulary_dtype" in architecture.switches_of_run
 
 
@@ -57,7 +57,7 @@ def _of_format(
             reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
-        is_other = architecture is not None and not _stores(architecture)
+        is_other = architecture is not None and not architecture.lists_matrices
         if run.vocabulary_dtype == "int8" or run.modules_to_save != "none" or is_other:
             of_weights |= wanted & (OF_TRAINING | OF_ALLOCATOR)
         reasons |= dict.fromkeys(of_weights, f"{setting}: {why}")

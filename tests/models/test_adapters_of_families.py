@@ -199,14 +199,6 @@ def test_an_adapter_with_which_a_class_is_not_traced(kind, fields, reason):
         class_run(kind, RunConfig(**{"adapter": "lora"} | fields))
 
 
-@pytest.mark.parametrize("name", ["bert-base", "t5-base", "mamba-130m"])
-def test_a_step_over_quantised_weights_is_refused_of_other_families(name):
-    """Only here: our modules of these stay in the dtype, and a program would say less."""
-    run = {"adapter": "lora", "weights": "bnb-4bit", "prepare_for_kbit_training": False}
-    answer = mb.model(name).predictions(["peak_training_bytes"], run)
-    assert "are converted is not known" in answer.missing["peak_training_bytes"]
-
-
 def test_an_adapter_that_the_loss_does_not_reach_is_refused():
     """Only here: of ALBERT's layers all are frozen, and its pooler reads no masked token."""
     run = RunConfig(adapter="lora", trained_from_layer=2, batch=2, length=8)

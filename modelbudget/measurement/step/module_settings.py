@@ -25,14 +25,14 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     What is one matrix once stays one.
     """
     _arrange(model, run)
-    if isinstance(model, DecoderModel):
+    if is_transformers_class(model):
+        if run.adapter != "none":
+            adapt_class(model, run)
+    else:
         if run.weights not in ("dtype", "unknown"):
             quantise(model, run)
-        if isinstance(model.embedding, Embedding):
+        if isinstance(model, DecoderModel) and isinstance(model.embedding, Embedding):
             store_vocabulary(model, run)
-    if is_transformers_class(model) and run.adapter != "none":
-        adapt_class(model, run)
-    else:
         adapt(model, run)
 
 
