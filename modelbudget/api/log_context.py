@@ -43,7 +43,9 @@ class LogContext:
         if "adapter" not in self.chosen:  # they are those of the adapter that the log counts
             fields -= {*OF_ADAPTER}
         settings = {name: value for name, value in self.chosen.items() if name in fields}
-        shares = {name: settings.pop(name, None) or self.number(name) or 1 for name in SHARES}
+        shares: dict[str, int] = {
+            name: settings.pop(name, None) or self.number(name) or 1 for name in SHARES
+        }
         if "whole_experts" in self.log.settings:
             shares["expert_parallel"] = shares["tensor_parallel"] * shares["data_parallel"]
         architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})

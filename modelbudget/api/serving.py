@@ -149,7 +149,13 @@ def serve(
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     from modelbudget.api.chosen_model import fields_of
+    from modelbudget.api.class_answers import WITHOUT_FORMULA
     from modelbudget.predict.serve import Term, served
+
+    if model.base.family.name() == WITHOUT_FORMULA:
+        no_formula = "no formula covers its class, and serving is known by formula alone"
+        traced = f"allowed: --fit {on.name} --inference, by a trace"
+        raise InputError([f"{model.name}: {no_formula}; {traced}"])
 
     device = on.accelerator("--fit" if file else "--serve")
     margin = on.margins_on(device).reserve

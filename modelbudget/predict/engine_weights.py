@@ -49,7 +49,7 @@ attention/layer.py), and the bytes of torch's block for each.
 """
 SHARES = ("tensor_parallel", "data_parallel", "expert_parallel", "context_parallel")
 """Settings of an engine's devices, which are other ones than those of a training step."""
-ON_ONE_DEVICE = dict.fromkeys(SHARES, 1)
+ON_ONE_DEVICE: dict[str, Any] = dict.fromkeys(SHARES, 1)
 ALONE = ON_ONE_DEVICE | {
     "cache_dtype": "dtype", "cache_layout": "contiguous", "cache_unquantised": 0,
 }  # fmt: skip
@@ -111,8 +111,8 @@ def _check_parts(a: Any, n_devices: int) -> None:
         parts = {name for name, n in layer.n_layers(a).items() if n}
         if unknown := parts - DIVIDED_PARTS:
             raise ValueError(f"{setting}: {', '.join(sorted(unknown))}: {whole}")
-    if getattr(a, "qk_norm", "none") == "separate":
-        raise ValueError(f"{setting}: qk_norm = {a.qk_norm}: {whole}")
+    if (qk_norm := getattr(a, "qk_norm", "none")) == "separate":
+        raise ValueError(f"{setting}: qk_norm = {qk_norm}: {whole}")
 
 
 def with_stored_experts(a: Any, run: RunConfig) -> RunConfig:

@@ -591,6 +591,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
     ("name", "settings", "devices", "message"),
     [
         ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: --set tensor_parallel=1"),
+        ("whisper-large-v3", {}, 1, "no formula .* allowed: --fit h100 --inference, by a trace"),
         ("stablelm-2-12b", {}, 2, "qk_norm = separate: .* allowed: --set tensor_parallel=1"),
         ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1$"),
         ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
