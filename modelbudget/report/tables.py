@@ -82,7 +82,8 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     templates.filters |= {of.__name__: of for of in (*FILTERS, unbroken)}
-    templates.globals["PAGE"] = PAGE
+    macros = templates.get_template("macros.html.j2").module
+    templates.globals |= {"PAGE": PAGE} | vars(macros)
     return templates
 
 

@@ -208,7 +208,7 @@ def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
 
     found, _ = notes(LLAMA)
     expanded = sweep("points: [{base: config.json}]\nmeasure: {quantities: [parameter_bytes]}")
-    facts = environment().get_template("facts.html.j2").module.facts(summary(expanded))
+    facts = environment().globals["facts"](summary(expanded))
     lines = escape("\n".join(found))
     assert f"<dt>notes</dt><dd>{lines}</dd>" in facts
 
