@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import vl_convert
@@ -39,13 +40,4 @@ def bundled_meanwhile() -> Callable[[], str]:
 
     For a second, vl_convert lets no other thread of its process run.
     """
-    fork = multiprocessing.get_context("fork")
-    receiver, sender = fork.Pipe(duplex=False)
-
-    def bundle() -> None:
-        receiver.close()  # else this process would not end where nothing reads any more
-        sender.send(vega())
-
-    fork.Process(target=bundle, daemon=True).start()
-    sender.close()
-    return receiver.recv
+    return ProcessPoolExecutor(1, multiprocessing.get_context("fork")).submit(vega).result

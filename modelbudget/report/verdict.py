@@ -18,9 +18,6 @@ sides.
 """
 
 
-SIDES = ("predicted", "measured")
-
-
 class Verdict(NamedTuple):
     """The verdict on one table of results.
 
@@ -102,46 +99,6 @@ def verdicts(results: Results) -> list[Verdict]:
     ]
     sweeps = ordered(results.sweeps)
     return [of_sweep(one.name, one.summary["title"], one.comparison) for one in sweeps] + of_tables
-
-
-def disagreements(results: Results) -> list[tuple[str, dict]]:
-    """Return every row that does not agree, with its section, in the order of the page."""
-    compared = [
-        (sweep.name, sweep.comparison.filter(is_compared()), "label", "component", *SIDES)
-        for sweep in ordered(results.sweeps)
-    ] + [
-        (source, results.parts[file], *columns)
-        for file, (source, _, *columns) in TABLES.items()
-        if file in results.parts
-    ]
-    return [
-        (
-            source,
-            dict(zip(("model", "component", *SIDES), (row[name] for name in columns), strict=True))
-            | {"quantity": row.get("quantity", "parameters"),
-               "difference": (row[columns[-1]] or 0) - (row[columns[-2]] or 0)},
-        )
-        for source, table, *columns in compared
-        for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
-    ]  # fmt: skip
-
-
-def class_disagreements(results: Results) -> list[tuple[str, dict]]:
-    """Return every value that is not that of the class, with its section, in the page's order."""
-    return [
-        (
-            sweep.name,
-            {
-                "model": row["label"], "quantity": row["quantity"], "phase": row["component"],
-                **{side: row[side] for side in SIDES}, "class": row["reference"],
-                "difference": row["reference"] - ours,
-                "of": f"{row['class']}, built from {row['built_from']}",
-            },
-        )
-        for sweep in ordered(results.sweeps)
-        for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
-        for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
-    ]  # fmt: skip
 
 
 def failure_lines(results: Results) -> list[str]:

@@ -2,8 +2,6 @@
 
 import re
 
-import polars as pl
-
 from modelbudget.common.number_format import in_full, percent
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.chart_specs import variable_of_group
@@ -71,15 +69,12 @@ def two_stacks(sweeps: list[SweepResult]) -> tuple[Stack, Stack] | None:
 
 def stacks_of(sweep: SweepResult) -> list[Stack]:
     """Return the stack of every point whose parameters all have a verb."""
-    rows = sweep.comparison.filter(
-        pl.col("quantity") == "parameters", pl.col("measured").is_not_null()
-    )
-    decoders = sweep.points.filter(pl.col("family") == "decoder")
-    by_point = rows.partition_by("point", as_dict=True)
+    decoders = {row["point"]: row for row in sweep.points.filter(family="decoder").to_dicts()}
+    counted = sweep.comparison.filter(quantity="parameters").drop_nulls("measured")
     stacks = [
-        stack_of(point, by_point[point["point"],])
-        for point in decoders.iter_rows(named=True)
-        if (point["point"],) in by_point
+        stack_of(decoders[point], rows)
+        for (point,), rows in counted.group_by("point", maintain_order=True)
+        if point in decoders
     ]
     return [stack for stack in stacks if stack.is_plain]
 

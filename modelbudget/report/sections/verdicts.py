@@ -6,6 +6,8 @@ import polars as pl
 from markupsafe import Markup
 
 from modelbudget.common.number_format import count
+from modelbudget.compare.class_verdict import judged
+from modelbudget.compare.comparison import is_compared
 from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
 from modelbudget.report.implementation_tables import class_values, most_of_classes
@@ -19,6 +21,7 @@ from modelbudget.sweeps.quantity_names import OF_RUN
 
 MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20
+SIDES = ("predicted", "measured")
 
 
 def _contents(page: Page) -> dict:
@@ -34,8 +37,8 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
 
     If nothing was compared, the page shows how to begin.
     """
-    wrong, failures = verdict.disagreements(results), verdict.failure_lines(results)
-    of_class = verdict.class_disagreements(results)
+    wrong, of_class = _disagreements(results), _class_disagreements(results)
+    failures = verdict.failure_lines(results)
     shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
     return {
         **_agreement(verdicts),
@@ -69,11 +72,46 @@ def _agreement(verdicts: list[verdict.Verdict]) -> dict[str, str | int]:
     return sums | (texts if verdicts else dict.fromkeys(texts, "Nothing has been measured yet"))
 
 
-def _differences(rows: list[tuple[str, dict]], caption: str) -> Markup | None:
-    """Return a table of values that differ, with links to their sections; the first of many."""
-    shown = [row | {"model": _link(where, row["model"])} for where, row in rows]
-    shown = shown[:MOST_DISAGREEMENTS]
-    numbers = ("predicted", "measured", "class", "difference")
+def _disagreements(results: Results) -> list[dict]:
+    """Return every row that does not agree, in the order of the page."""
+    compared = [
+        (sweep.name, sweep.comparison.filter(is_compared()), ("label", "component", *SIDES))
+        for sweep in ordered(results.sweeps)
+    ] + [
+        (source, results.parts[file], columns)
+        for file, (source, _, *columns) in verdict.TABLES.items()
+        if file in results.parts
+    ]
+    return [
+        {
+            "model": _link(source, row[model]), "component": row[component],
+            "predicted": row[predicted], "measured": row[measured],
+            "quantity": row.get("quantity", "parameters"),
+            "difference": (row[measured] or 0) - (row[predicted] or 0),
+        }
+        for source, table, (model, component, predicted, measured) in compared
+        for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
+    ]  # fmt: skip
+
+
+def _class_disagreements(results: Results) -> list[dict]:
+    """Return every value that is not that of the class, in the order of the page."""
+    return [
+        {
+            "model": _link(sweep.name, row["label"]), "quantity": row["quantity"],
+            "phase": row["component"], **{side: row[side] for side in SIDES},
+            "class": row["reference"], "difference": row["reference"] - ours,
+            "of": f"{row['class']}, built from {row['built_from']}",
+        }
+        for sweep in ordered(results.sweeps)
+        for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
+        for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
+    ]  # fmt: skip
+
+
+def _differences(rows: list[dict], caption: str) -> Markup | None:
+    """Return a table of values that differ; the first of many."""
+    shown, numbers = rows[:MOST_DISAGREEMENTS], ("predicted", "measured", "class", "difference")
     return tables.table(shown, caption, numbers, [True] * len(shown)) if shown else None
 
 
