@@ -72,13 +72,14 @@ def _controls(
     """Return what a reader can choose and change, for the template."""
     in_order = sorted(bases, key=lambda base: (base.series or "").lower())
     choices = [{"name": name} | of for name, of in CHOICES.choices_of_run.items()]
+    name = CHOICES.exchangeable
+    choices += [{"name": name, "description": CHOICES.descriptions[name], "choices": exchanges}]
     by_name = {control["name"]: control for control in (*choices, *fields, *of_run)}
     return {
         "models": len(bases),
         "main": [by_name[name] for name in CHOICES.main],
         "run": [by_name[name] for name in CHOICES.controls],
         "others": [field for field in fields if field["name"] not in CHOICES.main],
-        "exchangeable": {"name": CHOICES.exchangeable, "choices": exchanges},
         "quantities": {"parameters": "parameters"}
         | {name: CHOICES.quantities[name] for name in PARTS},
         "conventions": [
