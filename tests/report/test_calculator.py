@@ -613,7 +613,7 @@ def test_a_print_has_the_answer_or_says_how_to_get_it(open_page, address, tmp_pa
 def test_controls_come_from_the_record(catalogue, static_parts):
     section = static_parts(catalogue)
     names = [field["name"] for field in section["main"] + section["others"]]
-    assert sorted(names) == sorted(Decoder.numeric())
+    assert sorted(names) == sorted([*Decoder.numeric(), "mlps"])
     assert [field["name"] for field in section["run"]] == [
         "batch", "length", "dtype", "attention_kernel", "recompute", "data_parallel", "zero",
         "tensor_parallel", "sequence_parallel", "pipeline_parallel", "pipeline_schedule",

@@ -28,14 +28,8 @@ function drawTree(figure) {
     }
   }
 
-  function describe(part) {
-    description.textContent = textOf(part);
-  }
-
-  function visible(part) {
-    return part !== null && part.checkVisibility() ? part : null;
-  }
-
+  const describe = (part) => (description.textContent = textOf(part));
+  const visible = (part) => (part?.checkVisibility() ? part : null);
   const nearest = (part, step) => {
     let other = part[step];
     while (other && !other.checkVisibility()) other = other[step];
@@ -53,9 +47,10 @@ function drawTree(figure) {
     zoom(part.classList.contains("zoomed") && part !== root ? parent(part) : part);
   });
   tree.addEventListener("keydown", (event) => {
-    const to = moves[event.key]?.(event.target.closest("li"));
-    if (!moves[event.key]) return;
+    const move = moves[event.key];
+    if (!move) return;
     event.preventDefault();
+    const to = move(event.target.closest("li"));
     if (to) button(to).focus();
   });
   tree.addEventListener("focusin", ({ target }) => {

@@ -10,10 +10,7 @@ function configReader({ config: shared, defaults }) {
     const known = (name) => shared.known_as[name] ?? name;
     const type = known(config.model_type);
     const wanted = known(config.architectures?.[0] ?? null);
-    for (const [name, one] of Object.entries(shared.classes)) {
-      if (one.model_type === type && (wanted === null || wanted === name)) return name;
-    }
-    return null;
+    return Object.keys(shared.classes).find((name) => shared.classes[name].model_type === type && [null, name].includes(wanted));
   }
 
   function noClass(config) {
@@ -130,8 +127,8 @@ function configReader({ config: shared, defaults }) {
       if (!hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
     }
     if (words.every((word) => word === "attention")) return {};
-    const found = { mixers: words.join(" ") };
-    return words.includes("sliding_attention") ? { ...found, ...fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) } : found;
+    const hidden = words.includes("sliding_attention") ? fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) : {};
+    return { mixers: words.join(" "), ...hidden };
   }
 
   // The pattern of feed-forward parts, or how many layers come before those with experts.
