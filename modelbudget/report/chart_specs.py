@@ -9,7 +9,7 @@ from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
 
 _PADDING = {"left": 0, "right": 1, "top": 4, "bottom": 4}
-_VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
+VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 
 
 def variable_of_group(title: str) -> str:
@@ -38,14 +38,13 @@ class Charts:
         names = {digest: self._dataset(digest, rows) for digest, rows in datasets.items()}
         spec["usermeta"] = spec["usermeta"] | {"datasets": list(names.values())}
         self.specs[identifier] = _of_the_page(spec, names)
-        groups = spec["usermeta"]["groups"]
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
         whose_text = f"Of {whose}." if whose and "module" not in more else ""
         return {
             "id": identifier,
             "title": finding.removesuffix("."),
             "finding": " ".join(filter(None, (f"{title['text']}.", more, whose_text))),
-            "legend": groups,
+            "legend": spec["usermeta"]["groups"],
         }
 
     def data(self) -> dict:
@@ -59,10 +58,8 @@ class Charts:
         compiled = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
         for spec in compiled.values():
             del spec["$schema"], spec["usermeta"]
-        return {
-            "specs": self.specs, "compiled": compiled, "datasets": self._datasets,
-            "columns": columns,
-        }  # fmt: skip
+        shared = {"datasets": self._datasets, "columns": columns}
+        return {"specs": self.specs, "compiled": compiled} | shared
 
     def _dataset(self, digest: str, rows: list[dict]) -> str:
         """Add a dataset that is not there yet, and return its short name."""
@@ -92,7 +89,7 @@ def _of_the_page(node, names: Mapping[str, str]):
         return {key: _of_the_page(value, names) for key, value in node.items()} | bare
     if isinstance(node, list):
         return [_of_the_page(value, names) for value in node]
-    return names.get(node, _VARIABLES.get(node, node)) if isinstance(node, str) else node
+    return names.get(node, VARIABLES.get(node, node)) if isinstance(node, str) else node
 
 
 def palette_css() -> str:
@@ -100,10 +97,10 @@ def palette_css() -> str:
     light, dark = (
         "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
     )
-    swatches = "".join(
+    classes = "".join(
         f".group-{i}{{background:var(--group-{i});fill:var(--group-{i})}}"
-        for i, _ in enumerate(GROUPS)
+        f".group-{i}-edge{{--edge:var(--group-{i})}}"
+        for i in range(len(GROUPS))
     )
-    edges = "".join(f".group-{i}-edge{{--edge:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
     dark_theme = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f":root{{{light}}}{dark_theme}{swatches}{edges}"
+    return f":root{{{light}}}{dark_theme}{classes}"

@@ -30,11 +30,12 @@ def fits_section(sweep: SweepResult) -> dict | None:
     fit_tables = []
     for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True):
         title, fields_of_point = FITS["fields"][field]
+        devices = cells.select("device", "memory").unique(maintain_order=True).rows()
         fit_tables.append(
             {
                 "title": f"{title} {FITS['purposes'][purpose]}",
                 "fields": {n: head for n, head in fields_of_point.items() if n in cells.columns},
-                "devices": cells.select("device", "memory").unique(maintain_order=True).rows(),
+                "devices": [f"{name} {si_bytes(memory)}" for name, memory in devices],
                 "models": [of.to_dicts() for _, of in cells.group_by("point", maintain_order=True)],
             }
         )

@@ -5,11 +5,11 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.report import chart_specs, tables
-from modelbudget.report.charts.palette import PALETTE
 from modelbudget.report.packing import packed
 from modelbudget.report.page_results import Results
 from modelbudget.report.section import APPENDIX, FIRST, Page
@@ -53,9 +53,8 @@ def render(
         for name, record in chosen.items()
         for section in record.shown(page)
     ]
-    story = [one for one in shown if one["place"] < APPENDIX]
+    story = sorted((one for one in shown if one["place"] < APPENDIX), key=itemgetter("place"))
     appendix = [one for one in shown if one["place"] >= APPENDIX]
-    story.sort(key=lambda one: one["place"])
     acts = [one for one in story if "finding" in one]
     titles = [act["page_title"] for act in acts if "page_title" in act]
     sweep_titles = [one["short"] for one in story if one["place"] == FIRST]
@@ -68,8 +67,8 @@ def render(
     # Below a chart that is saved from the page.
     source, provenance = "modelbudget", results.parts.get("provenance.json")
     source += f", commit {provenance['commit']}" if provenance else ""
-    light = {f"var(--{name})": colour for name, (colour, _) in PALETTE.items()}
-    palette = {"palette": light, "source": source}  # of charts that leave the page
+    palette = {variable: colour for colour, variable in chart_specs.VARIABLES.items()}
+    saved = {"palette": palette, "source": source}  # of charts that leave the page
     style = chart_specs.palette_css() + "".join(_texts("css", STYLES, sections()))
     scripts = [*_texts("js", SCRIPTS, ())]
     hashes = " ".join(map(_hash, (drawing, later, *scripts)))
@@ -81,7 +80,7 @@ def render(
         appendix=appendix,
         verdict=next(one for one in story if one["id"] == "verdict"),
         models=[base.label for base in catalogue.bases.values() if base.model],
-        packed=page.packed | {"charts": packed(page.charts.data() | palette)},
+        packed=page.packed | {"charts": packed(page.charts.data() | saved)},
         style=style,
         scripts=scripts,
         policy=f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; "

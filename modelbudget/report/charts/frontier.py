@@ -72,8 +72,7 @@ def solve_charts(
 
 def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     """Return the chart of a sweep with `solve`."""
-    solutions, frontier, published = tables.solved
-    return solve_charts(solutions, frontier, published, tables.summary["solve"]["best"])
+    return solve_charts(*tables.solved, tables.summary["solve"]["best"])
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:

@@ -144,25 +144,23 @@ class _Step:
         """Return the place of an amount on the vertical axis."""
         return f"{HIGH - HIGH * n_bytes / self.most:.1f}"
 
-    def _live(self) -> list[int]:
-        """Return the indices of the groups that ever hold bytes."""
-        return [k for k, column in enumerate(zip(*self.levels, strict=True)) if any(column)]
-
     def legend(self) -> list[str]:
         """Return the groups that ever hold bytes."""
-        return [MEMORY[k] for k in self._live()]
+        columns = zip(*self.levels, strict=True)
+        return [group for group, column in zip(MEMORY, columns, strict=True) if any(column)]
 
     def areas(self) -> list[tuple[str, str]]:
         """Return each group with its path: below its upper edge, the highest group first."""
         areas = []
-        for k in reversed(self._live()):
+        for group in reversed(self.legend()):
+            k = MEMORY.index(group)
             tops = [HIGH - round(HIGH * sum(level[: k + 1]) / self.most) for level in self.columns]
             path, wide = f"M0 {HIGH}V{tops[0]}", 1
             for before, after in pairwise(tops):
                 if after != before:
                     path, wide = f"{path}h{wide}v{after - before}", 0
                 wide += 1
-            areas.append((MEMORY[k], f"{path}H{WIDE}V{HIGH}z"))
+            areas.append((group, f"{path}H{WIDE}V{HIGH}z"))
         return areas
 
     def ticks(self) -> range:
