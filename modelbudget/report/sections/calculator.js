@@ -203,15 +203,16 @@
   function compute(state) {
     const { model, changes } = state;
     const values = valuesOf(state);
-    const wrong = mistakesOf(model, values, changes);
-    if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
+    const answer = { values, reasons: mistakesOf(model, values, changes), broken: [], components: [] };
+    if (answer.reasons.length > 0) return answer;
     const settings = settingsOf(values);
-    const failed = broken(settings);
-    const reasons = failed.map(({ reason }) => reason);
+    answer.broken = broken(settings);
+    answer.reasons = answer.broken.map(({ reason }) => reason);
     const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     if (!form) {
       const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
-      return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`], broken: failed, components: [] };
+      answer.reasons.push(`the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`);
+      return answer;
     }
     const runs = keyOf(settings);
     const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
@@ -224,18 +225,15 @@
         return [holds, whole, ...parts.map(([, node]) => node)];
       }),
     ]);
-    const components = Object.entries(form.components).map(([name, [each, instances, product]]) => ({
-      name,
-      value: value(product),
-      present: value(instances) > 0,
-      fields: data.fields[each],
-    }));
-    if (reasons.length > 0) return { values, reasons, broken: failed, components };
-    const parameters = { whole: value(form.total), parts: components.map((one) => [one.name, one.value]) };
+    answer.components = Object.entries(form.components).map(([name, [each, instances, product]]) => (
+      { name, value: value(product), present: value(instances) > 0, fields: data.fields[each] }
+    ));
+    if (answer.reasons.length > 0) return answer;
+    const parameters = { whole: value(form.total), parts: answer.components.map((one) => [one.name, one.value]) };
     const budgets = { parameters, ...budgetsOf(budgeted, value) };
     const isAsOthers = devicesOf(values) === 1 && data.half.includes(settings.dtype);
     const others = form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) }));
-    return { values, reasons, broken: failed, components, budgets, others, ofClass: isCompared ? budgetsOf(ofClass, value) : {}, active: value(form.active), counts: form.conventions.map(value) };
+    return { ...answer, budgets, others, ofClass: isCompared ? budgetsOf(ofClass, value) : {}, active: value(form.active), counts: form.conventions.map(value) };
   }
 
   const keyOf = (settings) => [...choices.keys()].map((name) => settings[name]).join(" ");
@@ -248,12 +246,8 @@
   }
 
   function budgetsOf(run, value) {
-    const found = Object.entries(run).map(([quantity, [budget, holds]]) => {
-      if (!value(holds)) return [quantity, null];
-      const [whole, ...parts] = budgetNodes[budget];
-      return [quantity, { whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) }];
-    });
-    return Object.fromEntries(found);
+    const read = ([whole, ...parts]) => ({ whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) });
+    return Object.fromEntries(Object.entries(run).map(([quantity, [budget, holds]]) => [quantity, value(holds) ? read(budgetNodes[budget]) : null]));
   }
 
   // What is wrong with sizes, but for those that follow a wrong one.
@@ -285,7 +279,7 @@
 
   const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
 
-  const element = (tag, textContent, className = "") => story.made(tag, { textContent, className });
+  const element = (tag, textContent, className = "", dataset = {}) => story.made(tag, { textContent, className, dataset });
 
   function showControls(side, { values, components, broken }) {
     const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
@@ -400,11 +394,7 @@
   function row(head, [a, b]) {
     const written = (value) => (value === null ? "–" : value === undefined ? "no formula" : exact(value));
     const difference = [a, b].every(Number.isSafeInteger) ? signed(b - a) : "–";
-    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => {
-      const cell = element("td", text, "number");
-      cell.dataset.label = label;
-      return cell;
-    });
+    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => element("td", text, "number", { label }));
     return story.made("tr", {}, story.made("td", {}, head), ...cells);
   }
 

@@ -48,10 +48,7 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
       })),
     );
     const x = `${100 * placeOf(at)}%`;
-    for (const cursor of section.querySelectorAll(".cursor")) {
-      cursor.setAttribute("x1", x);
-      cursor.setAttribute("x2", x);
-    }
+    for (const cursor of section.querySelectorAll(".cursor")) story.set(cursor, { x1: x, x2: x });
     section.classList.add("pointed");
     slider.value = at;
     slider.setAttribute("aria-valuetext", `operation ${at + 1}, ${phase}, ${bytes(total)}`);

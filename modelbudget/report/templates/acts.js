@@ -32,15 +32,18 @@ const story = {
     const power = Math.min(Math.floor(Math.log10(Math.max(n, 1)) / 3), 6);
     return `${Number((n / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
   },
-  made(name, attributes = {}, ...children) {
-    const element = document.createElement(name);
-    Object.assign(element, attributes);
+  made(name, { dataset = {}, ...properties } = {}, ...children) {
+    const element = Object.assign(document.createElement(name), properties);
+    Object.assign(element.dataset, dataset);
     element.append(...children);
     return element;
   },
+  set(element, attributes) {
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  },
   drawn(name, attributes, ...children) {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    const element = story.set(document.createElementNS("http://www.w3.org/2000/svg", name), attributes);
     element.append(...children);
     return element;
   },
@@ -54,10 +57,8 @@ const story = {
     canvas.getContext("2d").drawImage(image, 0, 0);
     return new Promise((done) => canvas.toBlob(done, "image/png"));
   },
-  save(blob, name) {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
+  save(blob, download) {
+    const link = story.made("a", { href: URL.createObjectURL(blob), download });
     link.click();
     URL.revokeObjectURL(link.href);
   },
@@ -65,8 +66,7 @@ const story = {
   files(text, attribute, name, contents) {
     const titles = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
     const buttons = Object.entries(contents).map(([kind, content]) => {
-      const button = story.made("button", { type: "button", className: "link", textContent: titles[kind] });
-      button.dataset[attribute] = kind;
+      const button = story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind } }, titles[kind]);
       button.addEventListener("click", async () => story.save(await content(), `${name}.${kind}`));
       return button;
     });
@@ -94,9 +94,7 @@ document.addEventListener("DOMContentLoaded", async () => {
         const style = getComputedStyle(one);
         for (const name of KEPT) inside[i].style.setProperty(name, style.getPropertyValue(name));
       });
-      const box = { x: 10, y: HEAD, width: svg.clientWidth, height: svg.clientHeight, overflow: "visible" };
-      for (const [name, value] of Object.entries(box)) copy.setAttribute(name, value);
-      return copy;
+      return story.set(copy, { x: 10, y: HEAD, width: svg.clientWidth, height: svg.clientHeight, overflow: "visible" });
     });
     const fill = getComputedStyle(document.body).color;
     const text = place.closest("section").querySelector("h2").textContent;
