@@ -279,7 +279,7 @@
 
   const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
 
-  const element = (tag, textContent, className = "", dataset = {}) => story.made(tag, { textContent, className, dataset });
+  const element = (tag, textContent, className = "", others = {}) => story.made(tag, { textContent, className, ...others });
 
   function showControls(side, { values, components, broken }) {
     const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
@@ -394,7 +394,7 @@
   function row(head, [a, b]) {
     const written = (value) => (value === null ? "–" : value === undefined ? "no formula" : exact(value));
     const difference = [a, b].every(Number.isSafeInteger) ? signed(b - a) : "–";
-    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => element("td", text, "number", { label }));
+    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => element("td", text, "number", { dataset: { label } }));
     return story.made("tr", {}, story.made("td", {}, head), ...cells);
   }
 
@@ -523,12 +523,11 @@
       const { [DEVICES]: data_parallel, tensor_parallel, pipeline_parallel, recompute, zero } = changed;
       const ways = [[data_parallel, zero ? `data-parallel (zero: ${zero})` : "data-parallel"], [tensor_parallel, "tensor-parallel"], [pipeline_parallel, "stages"]].filter(([size]) => size > 1);
       const parts = [ways.map(([size, name]) => `${exact(size)} ${name}`).join(" × "), recompute === "full" ? "full checkpointing" : ""];
-      const button = element("button", `${exact(n)} device${n > 1 ? "s" : ""}: ${parts.filter(Boolean).join(", ")}`);
-      button.type = "button";
-      button.addEventListener("click", () => {
+      const onclick = () => {
         chosen.A = withChange(state, changed);
         showAndKeep();
-      });
+      };
+      const button = element("button", `${exact(n)} device${n > 1 ? "s" : ""}: ${parts.filter(Boolean).join(", ")}`, "", { type: "button", onclick });
       return story.made("li", {}, button, ` ${short(need)} each`);
     });
     place.append(element("p", "The fewest devices that train it, each with a batch of its own:"), story.made("ul", {}, ...lines));
@@ -568,9 +567,8 @@
       const known = parts.filter(([, of]) => budgets[of]);
       const least = known.reduce((sum, [, of]) => sum + budgets[of].whole, 0);
       const verdict = least > room ? "Does not fit" : "May fit";
-      const line = element("p", `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`, least > room ? "reason" : "");
-      line.title = `${exact(least)} bytes`;
-      if (known.length > 0) place.append(line);
+      const text = `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`;
+      if (known.length > 0) place.append(element("p", text, least > room ? "reason" : "", { title: `${exact(least)} bytes` }));
       place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(chosen.A, quantity)}.`));
       return;
     }
@@ -584,9 +582,8 @@
     const verdict = isTight ? "Tight" : most <= room ? "Fits" : Math.min(...ends) > room ? "Does not fit" : "Fits only with fused modules";
     const without = isTight ? `, not enough for ${short(reserve)} of reserve and the worst published reading, ${worst} × the prediction` : "";
     const margin = most <= room ? `${short(room - most)} to spare${without}` : `${short(most - room)} too much`;
-    const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason");
-    line.title = `${ends.map(exact).join(" to ")} bytes`;
-    place.append(line);
+    const title = `${ends.map(exact).join(" to ")} bytes`;
+    place.append(element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason", { title }));
     showBar(place, budgets, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
     if (most > room && quantity === "peak_training_bytes") showLayouts(place, chosen.A, room);

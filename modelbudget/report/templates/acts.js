@@ -66,9 +66,8 @@ const story = {
   files(text, attribute, name, contents) {
     const titles = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
     const buttons = Object.entries(contents).map(([kind, content]) => {
-      const button = story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind } }, titles[kind]);
-      button.addEventListener("click", async () => story.save(await content(), `${name}.${kind}`));
-      return button;
+      const onclick = async () => story.save(await content(), `${name}.${kind}`);
+      return story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind }, onclick }, titles[kind]);
     });
     return story.made("p", { className: "files" }, text, ...buttons.flatMap((one) => [one, " "]));
   },

@@ -83,14 +83,10 @@ function configReader({ config: shared, defaults }) {
   }
 
   // What a function gives for each layer; for none if no model is as deep.
-  function ofLayers({ num_hidden_layers: n }, of) {
-    return Array.from({ length: n <= shared.most_layers ? n : 0 }, (_, layer) => of(layer));
-  }
+  const ofLayers = ({ num_hidden_layers: n }, of) => Array.from({ length: n <= shared.most_layers ? n : 0 }, (_, layer) => of(layer));
 
   // Whether an expression of keys and a layer's number holds, for each layer.
-  function layersWhere(holds, values) {
-    return ofLayers(values, (layer) => Boolean(FUNCTIONS[holds]({ ...values, layer })));
-  }
+  const layersWhere = (holds, values) => ofLayers(values, (layer) => Boolean(FUNCTIONS[holds]({ ...values, layer })));
 
   // 1 for each layer with RoPE and 0 for the others; nothing if all of them have it.
   function rotatedLayers(one, values) {
@@ -168,9 +164,7 @@ function configReader({ config: shared, defaults }) {
   // Fields that nobody set (`missing`), from others.
   function derived(fields, missing) {
     const all = { ...defaults, ...fields };
-    for (const [name, update, others] of missing) {
-      all[name] = FUNCTIONS[update](Object.fromEntries(others.map((other) => [other, all[other] ?? 0])));
-    }
+    for (const [name, update, others] of missing) all[name] = FUNCTIONS[update](Object.fromEntries(others.map((other) => [other, all[other] ?? 0])));
     return Object.fromEntries(missing.map(([name]) => [name, all[name]]));
   }
 

@@ -56,9 +56,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) story.nea
   }
 
   heads.forEach((head, column) => {
-    const button = story.made("button", { type: "button" }, ...head.childNodes);
-    button.addEventListener("click", () => sort(column));
-    head.append(button);
+    head.append(story.made("button", { type: "button", onclick: () => sort(column) }, ...head.childNodes));
     head.setAttribute("aria-sort", "none");
   });
   form.addEventListener("input", find);
