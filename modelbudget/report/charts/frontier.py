@@ -72,7 +72,7 @@ def solve_charts(
 
 def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     """Return the chart of a sweep with `solve`."""
-    return solve_charts(*tables.solved, tables.summary["solve"]["best"])
+    return solve_charts(*tables.solved, best=tables.summary["solve"]["best"])
 
 
 def _axis(channel, name: str, values: pl.Series) -> tuple:

@@ -9,6 +9,7 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, count
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
+from modelbudget.report.charts.component_charts import name_of
 from modelbudget.report.charts.grouped_values import RANK, groups_in, least_and_most, some_values
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief, value_of
 
@@ -30,12 +31,11 @@ def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, al
     if shares["group"].n_unique() > 1:
         of_axes = shares.filter(pl.col("axis").is_in(axes))
         charts["shares"] = shares_along_axes(of_axes, _held(totals))
-    drawn = totals["quantity"].unique().to_list()
-    for quantity in (unit for unit in UNITS if unit in drawn):
+    for quantity in (unit for unit in UNITS if unit in totals["quantity"]):
         if quantity == "parameter_bytes" and "totals" in charts:
             continue
-        name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
-        charts[name] = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
+        drawn = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
+        charts[name_of(quantity, "totals")] = drawn
     return charts
 
 

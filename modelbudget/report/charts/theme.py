@@ -29,8 +29,8 @@ CHARACTER = 6
 NARROW = 250
 """Width in pixels inside the axes of a panel on a narrow screen."""
 
-INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
-    PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
+INK, SOFT, LINE, PAPER, DIFFERS = (
+    PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs")
 )
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SI = "format(datum.value, '.3~s')"
