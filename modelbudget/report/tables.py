@@ -22,7 +22,6 @@ SECTIONS = Path(__file__).parent / "sections"
 _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 """The space between a number and its unit."""
 
-
 GLOSSARY: dict[str, str] = load_yaml(CONFIGS / "glossary.yaml")
 
 _LONGEST_FIRST = sorted(GLOSSARY, key=len, reverse=True)

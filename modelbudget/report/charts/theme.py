@@ -41,7 +41,6 @@ EXACT = f"datum.value < 1e6 ? format(datum.value, ',') : {SHORT}"
 BYTES = f"replace({_SI}, regexp('([kMGTPE]?)$'), '\\u2009$1B')"
 """The same, for bytes: with the SI prefix of the unit, 24 GB."""
 
-
 _CONFIG = {
     "background": PAPER,
     "font": FONT,
