@@ -10,11 +10,13 @@ import atexit
 import gc
 import multiprocessing
 import os
+import resource
 import runpy
 import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -37,12 +39,18 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
 
 
-def snakemake(folder: Path, arguments: tuple[str, ...], timeout_s: int):
-    """Run `python -m snakemake` with these arguments in a folder.
+def snakemake(
+    folder: Path,
+    arguments: tuple[str, ...],
+    timeout_s: int,
+    addresses: int = resource.RLIM_INFINITY,
+):
+    """Run `python -m snakemake` with these arguments in a folder, in at most so many addresses.
 
     Return what subprocess.run returns.
     """
-    return _forked(_snakemake, folder, arguments, environment(), timeout_s)
+    program = partial(_snakemake, addresses=addresses)
+    return _forked(program, folder, arguments, environment(), timeout_s)
 
 
 def command(folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
@@ -51,11 +59,12 @@ def command(folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: i
 
 
 @contextmanager
-def snakemake_on_a_terminal(folder: Path, arguments: tuple[str, ...], terminal: str, of_run: dict):
-    """Give the process of `python -m snakemake` that writes to the file of a terminal."""
+def snakemake_writing_to(file: str, folder: Path, arguments: tuple[str, ...], of_run: dict):
+    """Give the process of `python -m snakemake`, whose group has its jobs; file: of a terminal."""
     with tempfile.TemporaryDirectory() as scratch:
-        printed = [Path(terminal)] * 2
-        yield _started(_snakemake, folder, arguments, of_run, printed, Path(scratch))
+        printed = [Path(file)] * 2
+        program = partial(_snakemake, addresses=resource.RLIM_INFINITY)
+        yield _started(program, folder, arguments, of_run, printed, Path(scratch))
 
 
 def python(folder: Path, code: str, timeout_s: int = 60):
@@ -86,6 +95,7 @@ def _started(*arguments):
 
 def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], scratch: Path):
     gc.freeze()  # what the server has left
+    os.setpgid(0, 0)
     for number, path in enumerate(printed, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()
@@ -100,9 +110,10 @@ def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], sc
     program(str(folder), path, scratch)
 
 
-def _snakemake(folder: str, path: list[str], scratch: Path) -> None:
+def _snakemake(folder: str, path: list[str], scratch: Path, addresses: int) -> None:
     from snakemake.cli import main
 
+    resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
     convert_once()
     with nullcontext() if ALL else forked_jobs(scratch, path):
         sys.path[:] = [folder, *path]

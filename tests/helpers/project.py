@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.forked_programs import environment, snakemake
+from helpers.forked_programs import snakemake
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
@@ -85,20 +85,9 @@ class Project:
         """The log of the job that measures all sweeps."""
         return (self.folder / "results" / "logs" / "measure-1-of-1.log").read_text()
 
-    def snakemake(self, *arguments: str, **of_process) -> subprocess.CompletedProcess:
-        """Run Snakemake; in a process that starts like a user's where settings are given."""
-        arguments = ("--cores", "2", *arguments)
-        if not of_process:
-            return snakemake(self.folder, arguments, TIMEOUT_S)
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments],
-            cwd=self.folder,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            **of_process,
-        )
+    def snakemake(self, *arguments: str, **limits: int) -> subprocess.CompletedProcess:
+        """Run Snakemake; `limits`: those of its process."""
+        return snakemake(self.folder, ("--cores", "2", *arguments), TIMEOUT_S, **limits)
 
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"

@@ -9,6 +9,7 @@ import time
 
 import polars as pl
 import pytest
+from helpers.forked_programs import environment, snakemake_writing_to
 from helpers.project import SMALL, Project, start
 
 from modelbudget.common.errors import InputError
@@ -104,12 +105,13 @@ def test_the_second_of_two_runs_at_once_is_refused(project):
 
 def test_killed_and_taken_up_again(project):
     """`benchmarks/kills.py` does this at twenty moments and compares every byte."""
-    run = start(project, TARGET, start_new_session=True)
-    while not (project.folder / "results/small/points.parquet").exists():
-        time.sleep(0.05)
-        assert run.poll() is None
-    os.killpg(run.pid, signal.SIGKILL)
-    output_of(run)
+    arguments = ("--cores", "2", TARGET)
+    with snakemake_writing_to(os.devnull, project.folder, arguments, environment()) as run:
+        while not (project.folder / "results/small/points.parquet").exists():
+            time.sleep(0.05)
+            assert run.is_alive()
+        os.killpg(run.pid, signal.SIGKILL)
+        run.join()
     assert not (project.folder / TARGET).exists()
     assert finishes(project, "--unlock")
     assert finishes(project, TARGET)

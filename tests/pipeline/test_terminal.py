@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from helpers.forked_programs import environment, snakemake_on_a_terminal
+from helpers.forked_programs import environment, snakemake_writing_to
 from helpers.project import SMALL, SWEEPS, Project
 from helpers.tiers import some
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -176,7 +176,7 @@ def on_a_terminal(project: Project, *arguments: str) -> str:
     of_run = environment() | {"TERM": "xterm-256color", "COLUMNS": "80"}
     arguments = ("--cores", "2", *arguments)
     output = b""
-    with snakemake_on_a_terminal(project.folder, arguments, os.ttyname(theirs), of_run) as run:
+    with snakemake_writing_to(os.ttyname(theirs), project.folder, arguments, of_run) as run:
         while run.is_alive() or select.select([ours], [], [], 0)[0]:
             if select.select([ours], [], [], 0.1)[0]:
                 output += os.read(ours, 65536)

@@ -1,7 +1,6 @@
 """Memory is what the tightest limit leaves: the machine's, a container's, a job's, the shell's."""
 
 import os
-import resource
 import subprocess
 import sys
 
@@ -187,8 +186,7 @@ def write_sweep_of_widths(project, name: str, device: str, *labels: str) -> None
 
 def run_with_few_addresses(project, *sweeps: str) -> subprocess.CompletedProcess:
     return project.snakemake(
-        *(f"results/{name}/comparison.parquet" for name in sweeps),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ALLOWED, ALLOWED)),
+        *(f"results/{name}/comparison.parquet" for name in sweeps), addresses=ALLOWED
     )
 
 
