@@ -119,6 +119,31 @@ def opened(open_page, address):
     return open_at
 
 
+FOLLOW = """(address) => new Promise((answered) => {
+  document.getElementById("calculator").addEventListener("answered", answered, { once: true });
+  location.hash = address;
+})"""
+
+
+@pytest.fixture(scope="module")
+def only_tab(read_page, address):
+    tab = read_page(address)
+    tab.wait_for_selector("#calculator-table tbody tr", state="attached")
+    return tab
+
+
+@pytest.fixture
+def at(only_tab):
+    """Moves the one tab of all tests that paste no file to a link: opening a page takes longer."""
+
+    def at_link(fragment: str):
+        only_tab.messages.clear()
+        only_tab.evaluate(FOLLOW, fragment)
+        return only_tab
+
+    return at_link
+
+
 OF_MESH = [*CHOICES.of_several, *CHOICES.of_several.values(), "master_weights", "gradient_casts"]
 ONE_DEVICE = {name: RunConfig.model_fields[name].default for name in OF_MESH}
 
@@ -328,7 +353,7 @@ def mesh_of(run: RunConfig) -> tuple[int, str, bool]:
     return run.zero, run.pipeline_schedule, run.tensor_parallel > 1
 
 
-def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
+def test_every_digit_and_every_reason_is_pythons(only_tab, bases, with_peaks):
     dice = random.Random(540 if ALL else 5)
     legal, illegal = [], []
     n_legal, n_illegal = examples(300), examples(100)
@@ -347,12 +372,11 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
         for _ in pairs
     ]
     counted = [dice.choice(CONVENTIONS) for _ in pairs]
-    tab = opened()
     links = [
         f"#what-if?{urlencode(a.written('A') | b.written('B') | {'by': by, 'count': one.name})}"
         for (a, b), by, one in zip(pairs, splits, counted, strict=True)
     ]
-    answers = tab.evaluate(ANSWERS, links)
+    answers = only_tab.evaluate(ANSWERS, links)
     past = activations = peaks = served = asked = 0
     meshes = Counter()
     for pair, by, one, answer in zip(pairs, splits, counted, answers, strict=True):
@@ -413,26 +437,25 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     assert served >= asked / 2  # of models that a reader has changed in several fields
     assert meshes.keys() >= {(0, "none", True), (0, "gpipe", False), (0, "1f1b", False)}
     assert {zero for zero, *_ in meshes} == {0, 1, 2, 3}
-    assert tab.messages == []
+    assert only_tab.messages == []
 
 
-def test_every_model_of_the_catalogue_is_there(opened, models):
-    tab = opened()
-    names = tab.eval_on_selector_all(
+def test_every_model_of_the_catalogue_is_there(only_tab, models):
+    names = only_tab.eval_on_selector_all(
         "select[aria-label='model A'] option", "o => o.map(x => x.value)"
     )
     assert sorted(names) == sorted(models)
     pairs = [(name, names[-1 - number]) for number, name in enumerate(names[: -(-len(names) // 2)])]
-    answers = tab.evaluate(ANSWERS, [f"#what-if?A={a}&B={b}" for a, b in pairs])
+    answers = only_tab.evaluate(ANSWERS, [f"#what-if?A={a}&B={b}" for a, b in pairs])
     for pair, answer in zip(pairs, answers, strict=True):
         counts = [total(Decoder.parameters(models[name])) for name in pair]
         expected = [*(f"{n:,}" for n in counts), difference(*counts)]
         assert answer["rows"]["all parameters"] == expected, pair
 
 
-def test_each_move_is_answered(opened):
+def test_each_move_is_answered(at):
     """With the numbers of that move; `benchmarks/page.py` measures the milliseconds."""
-    tab = opened("#what-if?A=deepseek-v3&B=palm-540b")
+    tab = at("#what-if?A=deepseek-v3&B=palm-540b")
     totals = tab.evaluate(
         """async () => {
           const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
@@ -457,8 +480,8 @@ def total_of(tab, side: str) -> str:
     return tab.inner_text(f'[data-answer="{side}"] .total')
 
 
-def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
-    tab = opened("#what-if?A=gpt-2-124m&B=gpt-2-124m")
+def test_the_keyboard_moves_numbers_and_the_address_follows(at, opened, models):
+    tab = at("#what-if?A=gpt-2-124m&B=gpt-2-124m")
     assert total_of(tab, "A") == "124,439,808"
     tab.focus("[aria-label='n_vocab of A']")
     tab.keyboard.press("ArrowUp")
@@ -485,8 +508,8 @@ def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
     assert tab.messages == again.messages == []
 
 
-def test_what_is_no_model_has_a_reason_and_no_number(opened):
-    tab = opened("#what-if?A=gpt-2-124m&A.n_kv_head=5&B=gpt-2-124m")
+def test_what_is_no_model_has_a_reason_and_no_number(at):
+    tab = at("#what-if?A=gpt-2-124m&A.n_kv_head=5&B=gpt-2-124m")
     answer = tab.inner_text('[data-answer="A"]')
     assert "n_kv_head = 5 does not divide n_head = 12" in answer
     assert tab.query_selector('[data-answer="A"] .total') is None
@@ -500,8 +523,8 @@ def test_what_is_no_model_has_a_reason_and_no_number(opened):
     assert total_of(tab, "B") == f"{124_439_808 - (50_257 - 256) * 768:,}"
 
 
-def test_fields_follow_others_until_they_are_set(opened, bases):
-    tab = opened("#what-if?A=gpt-2-124m&B=gpt-2-124m")
+def test_fields_follow_others_until_they_are_set(at, opened, bases):
+    tab = at("#what-if?A=gpt-2-124m&B=gpt-2-124m")
 
     def move(**changes: int) -> str:
         for name, value in changes.items():
@@ -872,12 +895,12 @@ def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
     assert tab.messages == again.messages == []
 
 
-def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
+def test_the_smallest_layouts_fit_and_each_is_a_click(at, bases):
     """Data × tensor × pipeline × checkpointing; none of half as many devices fits."""
     room = mb.model("llama-3-8b").fit("h100").accelerator.bytes
     base = bases["palm-540b"]
     home = "#what-if?A=palm-540b&B=palm-540b&device=H100"
-    tab = opened(home)
+    tab = at(home)
     texts = [button.inner_text() for button in tab.query_selector_all("#fit-answer button")]
     sizes = [int(text.split(" device")[0].replace(",", "")) for text in texts]
     assert len(texts) == 3
@@ -894,7 +917,7 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
         needed = model.peak("peak_training_bytes")
         assert needed is not None
         assert needed <= room
-        tab = opened(home)
+        tab = at(home)
     half = sizes[0] // 2
     for tensor, stages in itertools.product(SHARED, SHARED):
         if tensor * stages > half:
@@ -912,19 +935,19 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
     assert tab.messages == []
 
 
-def test_a_class_is_named_where_it_was_compared(opened):
+def test_a_class_is_named_where_it_was_compared(at):
     """Mistral's class has a mask for as many tokens as its window: only here would the formula of
     fewer tokens answer for it."""
     for length, is_named in ((4095, True), (4096, False), (8192, False)):
-        tab = opened(f"#what-if?A=mistral-7b-v0.1&B=mistral-7b-v0.1&A.length={length}&device=H100")
+        tab = at(f"#what-if?A=mistral-7b-v0.1&B=mistral-7b-v0.1&A.length={length}&device=H100")
         assert ("MistralForCausalLM" in tab.inner_text("#fit-answer p")) == is_named, length
         assert "Tight" in tab.inner_text("#fit-answer p") or length > 4096
         assert tab.messages == []
 
 
-def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(opened, bases):
+def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(at, bases):
     """ALiBi: only here must the parts add up to what is live at the end of a forward pass."""
-    tab = opened("#what-if?A=bloom-3b&B=bloom-3b&A.length=8192&device=H100")
+    tab = at("#what-if?A=bloom-3b&B=bloom-3b&A.length=8192&device=H100")
     kernel = tab.input_value("[aria-label='attention_kernel of A']")
     fields = {"batch": 1, "length": 8192, "foreach": True, "dtype": "bfloat16"}
     run = RunConfig.model_validate(fields | {"attention_kernel": kernel})
@@ -940,10 +963,10 @@ def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(open
     assert "modelbudget bloom-3b predicts or measures it" in answer
 
 
-def test_where_nothing_is_known_the_page_names_no_least(opened):
+def test_where_nothing_is_known_the_page_names_no_least(at):
     """Efficient attention in 16 bits, of which the page has no formulas."""
     settings = "A.dtype=bfloat16&A.attention_kernel=efficient"
-    tab = opened(f"#what-if?A=llama-3-8b&B=llama-3-8b&{settings}&device=H100")
+    tab = at(f"#what-if?A=llama-3-8b&B=llama-3-8b&{settings}&device=H100")
     answer = tab.inner_text("#fit-answer")
     assert "at least" not in answer
     assert "it has one with dtype: float32 or with attention_kernel: flash" in answer
@@ -957,10 +980,10 @@ def _choice(name: str, text: str):
     return next(one for one in OPTIONS[name] if str(one) == text)
 
 
-def test_devices_share_a_model_in_three_ways_at_once(opened, bases):
+def test_devices_share_a_model_in_three_ways_at_once(at, bases):
     settings = {"dtype": "float32", "attention_kernel": "math"}
     written = urlencode({f"{side}.{name}": one for side in "AB" for name, one in settings.items()})
-    tab = opened(f"#what-if?A=gpt-2-355m&B=gpt-2-355m&{written}")
+    tab = at(f"#what-if?A=gpt-2-355m&B=gpt-2-355m&{written}")
     for name in CHOICES.of_several:
         assert not tab.is_visible(f'[data-row="{name}"]'), name
     tab.fill("[aria-label='data_parallel of A']", "2")

@@ -409,6 +409,12 @@ def opened(open_page, address):
     return lambda width, scheme="light": open_page(address, width, scheme)
 
 
+@pytest.fixture
+def saving_tab(read_page, address):
+    """The tab of tests that point and save, which changes nothing that the others see."""
+    return read_page(address, 1280)
+
+
 WIDE = {"light": 1280, "dark": 1500}
 """Width of the tab of each scheme that tests only read."""
 
@@ -470,16 +476,15 @@ def test_colours_follow_the_readers_scheme(read_only):
     assert colours["light"] != colours["dark"]
 
 
-def test_a_pointer_gets_exact_numbers(opened):
-    tab = opened(1280)
-    area = drawn(tab, "hybrid-shares")
+def test_a_pointer_gets_exact_numbers(saving_tab):
+    area = drawn(saving_tab, "hybrid-shares")
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
-    tab.mouse.move(box["x"] + 100, box["y"] + 120)
-    tab.mouse.move(box["x"] + 110, box["y"] + 120)
-    tooltip = tab.wait_for_selector("#vg-tooltip-element.visible")
+    saving_tab.mouse.move(box["x"] + 100, box["y"] + 120)
+    saving_tab.mouse.move(box["x"] + 110, box["y"] + 120)
+    tooltip = saving_tab.wait_for_selector("#vg-tooltip-element.visible")
     assert re.search(r"\d{1,3}(,\d{3})+", tooltip.inner_text())
-    assert tab.messages == []
+    assert saving_tab.messages == []
 
 
 def test_formulas_are_drawn_as_mathematics(read_only):
@@ -594,14 +599,13 @@ def test_the_acts_need_no_script_and_print_at_once(open_page, address):
     assert tab.is_visible("#zoo")
 
 
-def test_a_chart_is_saved_with_its_title_and_its_source(opened):
+def test_a_chart_is_saved_with_its_title_and_its_source(saving_tab):
     """Only this draws the Vega-Lite file, whose compiler the page lacks: it has the same marks."""
-    tab = opened(1280)
-    tab.evaluate("location.hash = '#hybrid-shares'")
+    saving_tab.evaluate("location.hash = '#hybrid-shares'")
     n_path = 0
     for kind in ("svg", "png", "json"):
-        with tab.expect_download() as download:
-            tab.click(f"#hybrid-shares [data-file={kind}]")
+        with saving_tab.expect_download() as download:
+            saving_tab.click(f"#hybrid-shares [data-file={kind}]")
         content = download.value.path().read_bytes()
         assert download.value.suggested_filename == f"hybrid-shares.{kind}"
         if kind == "json":
@@ -611,30 +615,29 @@ def test_a_chart_is_saved_with_its_title_and_its_source(opened):
             assert "var(--" not in drawn
         elif kind == "svg":
             n_path = content.decode().count("<path")
-            assert tab.inner_text("#hybrid-shares h3") in content.decode()
+            assert saving_tab.inner_text("#hybrid-shares h3") in content.decode()
             assert "Source: modelbudget, commit 0123abc" in content.decode()
             assert b"var(--" not in content
         else:
             assert content.startswith(b"\x89PNG")
             assert len(content) > 10_000
-    assert tab.messages == []
+    assert saving_tab.messages == []
 
 
-def test_a_drawing_of_an_act_is_saved_as_it_is_shown(opened):
+def test_a_drawing_of_an_act_is_saved_as_it_is_shown(saving_tab):
     """With the styles that the page's sheet gives it, which a file does not have."""
-    tab = opened(1280)
     for kind in ("svg", "png"):
-        with tab.expect_download() as download:
-            tab.click(f"#what-decides [data-drawing={kind}]")
+        with saving_tab.expect_download() as download:
+            saving_tab.click(f"#what-decides [data-drawing={kind}]")
         content = download.value.path().read_bytes()
         assert download.value.suggested_filename == f"what-decides.{kind}"
         if kind == "svg":
-            assert tab.inner_text("#what-decides h2").strip() in content.decode()
+            assert saving_tab.inner_text("#what-decides h2").strip() in content.decode()
             assert content.count(b"fill: rgb(") > 50
         else:
             assert content.startswith(b"\x89PNG")
             assert len(content) > 10_000
-    assert tab.messages == []
+    assert saving_tab.messages == []
 
 
 ONE_ROW_OF_EACH_KIND = """() => {
