@@ -8,6 +8,7 @@ a config.json from a model page.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
 
@@ -15,8 +16,8 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import read_text, yaml_files
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.files import mapping_in, read_text, yaml_files
+from modelbudget.common.strict import Strict, as_strict
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.families import families
@@ -262,7 +263,7 @@ def of_series(folder: Path, name: str) -> list[str]:
 
 
 def _bases(path: Path) -> list[Base]:
-    series = read_strict(path, Series, Model, rest=KEYS)
+    series = _series(path, read_text(path))
     if series.family is not None and series.family not in families():
         raise InputError(
             [
@@ -273,6 +274,12 @@ def _bases(path: Path) -> list[Base]:
     shared = _shared(path, series)
     named = (_named(path, series, name, model) for name, model in series.models.items())
     return [*shared, *named]
+
+
+@cache  # a name is looked for in all files, up to five times; parsing them takes longest
+def _series(path: Path, text: str) -> Series:
+    """Return the series in the text of a file. Raises InputError with every mistake."""
+    return as_strict(mapping_in(text, path), path, Series, Model, rest=KEYS)
 
 
 def _shared(path: Path, series: Series) -> list[Base]:

@@ -120,8 +120,12 @@ def yaml_files(folder: Path) -> list[Path]:
 
 def load_yaml(path: Path) -> dict:
     """Return the mapping in a YAML file. Raises InputError with file and line for anything else."""
+    return mapping_in(read_text(path), path)
+
+
+def mapping_in(text: str, path: Path) -> dict:
+    """Return the mapping in the text of a YAML file, as `load_yaml`."""
     try:
-        text = read_text(path)
         data = _StrictLoader(text).read()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

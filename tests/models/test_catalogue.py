@@ -87,6 +87,16 @@ def test_a_series_speaks_for_its_models(tmp_path):
     assert catalogue["mine-2b"].model.source == "a letter"
 
 
+def test_a_file_that_is_edited_is_read_again(tmp_path):
+    """Also in the process that has read it: a notebook stays open."""
+    path = tmp_path / "mine.yaml"
+    for label in ("Mine 1B", "Mine 1B again"):
+        path.write_text(
+            f"title: Mine\nfamily: decoder\nsource: s\nmodels: {{mine-1b: {{label: {label}}}}}\n"
+        )
+        assert Catalogue(tmp_path)["mine-1b"].label == label
+
+
 MINE = """title: Mine
 family: decoder
 source: a notebook
