@@ -91,6 +91,8 @@ class Serving(Frames):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
+        from modelbudget.predict.engine_weights import SHARES
+
         device = self.of_device
         return {
             "version": JSON_VERSION,
@@ -101,6 +103,10 @@ class Serving(Frames):
             "memory_source": self.accelerator.source,
             "devices": self.devices,
             "replicas": self.replicas,
+            **{name: getattr(self.run, name) for name in SHARES},
+            "dtype": self.run.dtype,
+            "weights": self.file or self.run.weights,
+            "cache_dtype": self.run.cache_dtype,
             "usable": device.usable,
             "terms": [term._asdict() for term in device.terms],
             "cache_bytes": device.cache_bytes,

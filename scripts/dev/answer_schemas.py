@@ -151,6 +151,13 @@ class Serve(Printed):
     memory_source: str
     devices: int
     replicas: int
+    tensor_parallel: int
+    data_parallel: int = Field(description="replicas that share experts")
+    expert_parallel: int
+    context_parallel: int
+    dtype: str
+    weights: str = Field(description="their format, or that of a file; dtype: in the dtype")
+    cache_dtype: str
     usable: int = Field(description="bytes: the memory × utilisation")
     terms: list[TermOfDevice]
     cache_bytes: int

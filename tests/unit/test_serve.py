@@ -584,6 +584,8 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
     assert any("requests at once" in line and " 28" in line and "to 29" in line for line in lines)
     data = json.loads(command(*args, "--json"))
     assert data["requests"] == 28
+    assert (data["tensor_parallel"], data["context_parallel"]) == (2, 1)
+    assert (data["dtype"], data["cache_dtype"]) == ("bfloat16", "dtype")
     assert {term["how"] for term in data["terms"]} == {"exact", "bounded", "read"}
 
 
