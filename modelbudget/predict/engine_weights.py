@@ -205,10 +205,14 @@ def head_norm_bytes(a: Any, run: RunConfig) -> int:
 def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
     """Raise ValueError if numbers that share a scale would be on two devices.
 
-    vLLM cannot load such shards (vllm-project/vllm, issues 25292 and 52997).
+    vLLM cannot load such shards (vllm-project/vllm, issues 25292 and 52997). Of families that list
+    no matrices, neither that nor which ones an engine converts is known.
     """
     if run.weights not in FORMATS:
         return
+    if not a.lists_matrices:
+        unknown = f"which matrices of {a.name()} are converted by an engine is not known"
+        raise ValueError(f"weights = {run.weights}: {unknown}; allowed: --weights dtype")
     for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
         word = format_of(run, part.routed, part.path)
         if word is None or not (stored := FORMATS[word].format).groups:

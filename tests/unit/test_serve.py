@@ -598,6 +598,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1$"),
         ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
         ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
+        ("mamba-2.8b", {"weights": "awq"}, 1, "which matrices of selective-scan are converted"),
         ("t5-base", {"host_layers": 2}, 1, "host_layers: known of decoders"),
         ("t5-base", {"served_adapters": 2}, 1, "served_adapters: adapter_targets = all-linear"),
         ("llama-3-8b", {"tensor_parallel": 3}, 4, "a tensor_parallel that divides them"),
