@@ -48,6 +48,7 @@ const story = {
     return element;
   },
   svg: (drawing) => new Blob([drawing], { type: "image/svg+xml" }),
+  pngOf: (canvas) => new Promise((done) => canvas.toBlob(done, "image/png")),
   // A drawing as PNG; the page's policy allows images of data addresses alone.
   async png(drawing, width, height) {
     const image = new Image();
@@ -55,7 +56,7 @@ const story = {
     await image.decode();
     const canvas = Object.assign(document.createElement("canvas"), { width, height });
     canvas.getContext("2d").drawImage(image, 0, 0);
-    return new Promise((done) => canvas.toBlob(done, "image/png"));
+    return story.pngOf(canvas);
   },
   save(blob, download) {
     const link = story.made("a", { href: URL.createObjectURL(blob), download });

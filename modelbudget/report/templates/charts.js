@@ -100,10 +100,7 @@ const charts = (() => {
 
   const FILES = {
     svg: async (spec) => story.svg(await (await undrawn(spec)).toSVG()),
-    png: async (spec) => {
-      const canvas = await (await undrawn(spec)).toCanvas(2);
-      return new Promise((done) => canvas.toBlob(done, "image/png"));
-    },
+    png: async (spec) => story.pngOf(await (await undrawn(spec)).toCanvas(2)),
     json: (spec) => new Blob([JSON.stringify(spec)], { type: "application/json" }),
   };
 
