@@ -710,34 +710,39 @@ def test_an_encoder_without_a_head_fits_and_has_flops(command):
 def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(command):
     """Only here: a V100 was said to have room for a step whose scores of attention do not fit."""
 
-    def needed(*settings, model="gpt-2-124m", device="v100"):
+    def answered(*settings, model="gpt-2-124m", device="v100", more=()):
         given = [word for setting in settings for word in ("--set", setting)]
-        words = model, "--train", "--fit", device, *given
-        return json.loads(command(*words, "--json").out)["fit"][0], command(*words).err
+        return command(model, "--train", "--fit", device, *given, *more)
+
+    def fit_of(*settings, **of):
+        return json.loads(answered(*settings, **of, more=["--json"]).out)["fit"][0]
+
+    def notes_of(*settings, **of):
+        return answered(*settings, **of).err
 
     half, no_scores = "dtype=float16", "attention_kernel=efficient"
-    fit, notes = needed()
-    assert fit["needed"] == needed(half, no_scores, device="a100")[0]["needed"]
+    fit, notes = fit_of(), notes_of()
+    assert fit["needed"] == fit_of(half, no_scores, device="a100")["needed"]
     settings = fit["settings"]
     assert "dtype float16" in settings
     assert "attention_kernel efficient" in settings
     assert "V100: dtype float16" in notes
     assert "attention_kernel efficient" in notes
-    assert fit["largest"] == needed(half, no_scores)[0]["largest"]
-    bfloat16, notes = needed("dtype=bfloat16")  # of which memory-efficient attention is of 8.0 on
-    with_scores = needed(half, "attention_kernel=math")[0]["needed"]
+    assert fit["largest"] == fit_of(half, no_scores)["largest"]
+    bfloat16 = fit_of("dtype=bfloat16")  # of which memory-efficient attention is of 8.0 on
+    with_scores = fit_of(half, "attention_kernel=math")["needed"]
     assert bfloat16["needed"] == with_scores > fit["needed"]
-    assert "no memory-efficient attention in bfloat16 there" in notes
-    grouped, notes = needed(model="qwen-2.5-0.5b")
-    scores = needed(half, "attention_kernel=math", model="qwen-2.5-0.5b")[0]["needed"]
+    assert "no memory-efficient attention in bfloat16 there" in notes_of("dtype=bfloat16")
+    grouped, notes = fit_of(model="qwen-2.5-0.5b"), notes_of(model="qwen-2.5-0.5b")
+    scores = fit_of(half, "attention_kernel=math", model="qwen-2.5-0.5b")["needed"]
     assert grouped["needed"] == scores
     assert "attention_kernel math" in notes
     assert "not efficient: n_kv_head" in notes
-    assert "torch has no FlashAttention there" in needed("attention_kernel=flash")[1]
+    assert "torch has no FlashAttention there" in notes_of("attention_kernel=flash")
     large = ("llama-3-8b", "--train", "--dtype", "float32", "--fit")
     assert "bfloat16" in command(*large, "a100").out
     assert "bfloat16" not in command(*large, "v100").out
-    assert "tensor cores" not in needed(device="a100")[1]
+    assert "tensor cores" not in notes_of(device="a100")
     trainer = command("gpt-2-124m", "--trainer", "dpo", "--fit", "t4").out
     assert "dtype float16" in trainer
     assert "attention_kernel efficient" in trainer
