@@ -226,15 +226,14 @@ def test_a_config_edited_in_place(make_project):
     project.write_sweep("small.yaml", "points: [{base: own-llama}, {base: own.json}]\n")
     run(project, *TARGETS)
     assert "Nothing to be done" in run(project, *TARGETS)
-    for path in configs:
+    for path, targets in zip(configs, (["results/small/points.parquet"], TARGETS), strict=True):
         stamp = path.stat()
         path.write_text(json.dumps(LLAMA | {"num_hidden_layers": 3}))
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        run(project, "results/small/points.parquet")
+        run(project, *targets)
         table = pl.read_parquet(project.folder / "results/small/points.parquet")
         assert 3 in table["n_layer"]
     assert table["n_layer"].to_list() == [3, 3]
-    run(project, *TARGETS)
     comparison = pl.read_parquet(project.folder / TARGETS[0])
     counted = comparison.filter(quantity="parameters").group_by("point").agg(pl.sum("predicted"))
     # Two vocabularies, three layers of four projections, a gated MLP and two norms, and a norm.
