@@ -392,7 +392,8 @@ def compared_with_peft(folder, kind, keys, targets) -> dict:
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets))
     trained = sum(tensor.numel() for tensor in adapted.parameters() if tensor.requires_grad)
     given = targets if isinstance(targets, str) else " ".join(targets)
-    ours, run = mb.model(str(folder)), {"adapter": "lora", "adapter_targets": given}
+    ours = mb.model(str(folder))
+    run = {"adapter": "lora", "adapter_targets": given, "implementation": "modelbudget"}
     lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
     settings = dict(
         setting.split("=")

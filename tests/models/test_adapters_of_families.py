@@ -113,7 +113,7 @@ def test_peft_trains_as_many_parameters_of_the_class(kind, tmp_path):
         model = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets))
         n_trained = sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad)
         given = targets if targets == "all-linear" else " ".join(targets)
-        run = {"adapter": "lora", "adapter_targets": given}
+        run = {"adapter": "lora", "adapter_targets": given, "implementation": "modelbudget"}
         assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * n_trained
 
 
@@ -127,7 +127,7 @@ MT0_LARGE = {
 def test_peft_prints_as_many_parameters_of_mt0_large(tmp_path):
     """Query and value of rank 8: peft, docs/source/quicktour.md."""
     (tmp_path / "config.json").write_text(json.dumps(MT0_LARGE))
-    run = {"adapter": "lora", "adapter_targets": "q v"}
+    run = {"adapter": "lora", "adapter_targets": "q v", "implementation": "modelbudget"}
     answer = mb.model(tmp_path).predictions(["gradient_bytes"], run)
     assert answer["gradient_bytes"].total == 4 * 2_359_296
 
