@@ -104,10 +104,11 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     if not run.zero and run.gradient_buckets == "none" and run.expert_parallel == 1:
         run = run.model_copy(update={"data_parallel": 1})  # replicas need as much each
     values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
-    if quantity not in values:
-        run_program(use, a, run)  # raises the reason
-        raise NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
-    return terms_of(quantity, values)
+    if quantity in values:
+        return terms_of(quantity, values)
+    error = _error_of(use, a, run)  # pyright: ignore[reportArgumentType]
+    error = error or NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
+    raise error.with_traceback(None)
 
 
 def is_of_frozen_weights(quantity: str, a: Architecture, run: RunConfig) -> bool:
@@ -127,7 +128,21 @@ def terms_of(quantity: str, values: Quantities, read: Callable[[Any], Any] = lam
 
 @lru_cache(maxsize=256)
 def _of_one_model(use: Use, a: Architecture, run: RunConfig) -> Quantities:
-    return quantities(use, a, run)
+    """Return the quantities of a use; none where its program ends with a reason."""
+    try:
+        return quantities(use, a, run)
+    except NoProgramError:
+        return {}
+
+
+@lru_cache(maxsize=256)
+def _error_of(use: Use, a: Architecture, run: RunConfig) -> NoProgramError | None:
+    """Return why the program of a use has no value, without the frames that hold its tape."""
+    try:
+        run_program(use, a, run)
+    except NoProgramError as error:
+        return error.with_traceback(None)
+    return None
 
 
 def has_loss(a) -> bool:

@@ -1,5 +1,7 @@
 """Whether a fine-tuning step fits one card, and what would let it fit."""
 
+from collections import Counter
+
 import pytest
 
 import modelbudget as mb
@@ -8,6 +10,7 @@ from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.command.budget_table import of_totals
 from modelbudget.api.command.tables_of_fit import of_changes, of_fits
 from modelbudget.api.command.text_table import lines
+from modelbudget.predict import by_program
 
 QLORA = {
     "weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16, "batch": 4, "length": 2048,
@@ -307,3 +310,18 @@ def test_totals_have_the_peak_of_each_phase():
     compared = of_totals([model.predictions(SHOWN, run), eight_bit])
     (row,) = [row for row in compared.rows if row[0] == "  in the optimizer's step"]
     assert row[1:] == (rows[row[0]], "")
+
+
+def test_a_program_that_ends_with_a_reason_is_run_twice_for_all_quantities(monkeypatch):
+    """For its values and for its reason; each quantity ran it twice."""
+    runs, program = [], by_program.run_program
+
+    def counted(use, *arguments):
+        runs.append(use)
+        return program(use, *arguments)
+
+    monkeypatch.setattr(by_program, "run_program", counted)
+    run = {"adapter": "lora", "adapter_targets": "router", "length": 77}
+    answer = mb.model("gpt-2-124m").memory(run)
+    assert not answer.breakdowns
+    assert Counter(runs) == dict.fromkeys(("training", "inference", "caches"), 2)
