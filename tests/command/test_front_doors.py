@@ -79,6 +79,10 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --file gguf --serve h100", "--file gguf: no --format; allowed: F32"),
         ("llama-3-8b --serve h100 --trainer grpo --reward a", "allowed without --trainer, --rew"),
         ("llama-3-8b --lora", "--lora: no such option; allowed: --adapter lora"),
+        (
+            "compare gpt2 gpt2 --trainer grpo",
+            "--trainer: no such option; allowed: modelbudget MODEL --trainer",
+        ),
         ("llama-3-8b --seq-len 4", "--seq-len: no such option; allowed: --length"),
         ("llama-3-8b --seq_len=4", "--seq_len: no such option; allowed: --length"),
         ("llama-3-8b --context 4", "--context: no such option; allowed: --length"),

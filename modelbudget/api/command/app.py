@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from modelbudget.api.command.options import (
+    options_of,
     other_name,
     refuse_without_value,
     version,
@@ -118,7 +119,8 @@ def main() -> None:
     except InputError as error:
         _end("\n".join(error.mistakes))
     except UsageError as error:
-        text = wrong_value(error) or other_name(error)
+        of_model = options_of(subcommands("show")["show"].run)
+        text = wrong_value(error) or other_name(error, of_model)
         _end(text or " ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
     except typer.Abort:
         sys.exit(130)

@@ -4,7 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
@@ -126,8 +126,11 @@ def wrong_value(error: Any) -> str | None:
     return describe(cause, within=error.param.opts[0])[0]
 
 
-def other_name(error: Any) -> str | None:
-    """Return what to write for an option of another tool, or a word too many; None if unknown."""
+def other_name(error: Any, of_model: set[str]) -> str | None:
+    """Return what to write for an option of another tool, or a word too many; None if unknown.
+
+    `of_model`: options of `modelbudget MODEL`, which another subcommand may have not.
+    """
     if extra := re.search(r"extra arguments?(?:\(s\))? \((.*)\)", error.format_message()):
         if re.fullmatch("[kMGT]i?B", extra[1], re.IGNORECASE):
             return f"{extra[1]}: a unit alone; allowed: without a space, such as 24{extra[1]}"
@@ -148,11 +151,20 @@ def other_name(error: Any) -> str | None:
         fields = {field: f"--set {field}=…" for of in known for field in of.model_fields}
         wanted = fields | wanted
     near = [wanted[option] for option in nearest(name, wanted, 1, SAME_WORD)]
-    if name in OF_LAYERS and "adapter" in wanted:
+    if name not in wanted and error.option_name in of_model:
+        near = [f"modelbudget MODEL {error.option_name}"]
+    elif name in OF_LAYERS and "adapter" in wanted:
         near = [f"--adapter {name}"]
     elif name == "qlora":
         near = ["--adapter lora --weights bnb-4bit"]
     return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
+
+
+def options_of(run: Callable[..., None]) -> set[str]:
+    """Return the options of a subcommand."""
+    parameters = inspect.signature(run).parameters.values()
+    of_each = (getattr(of.annotation, "__metadata__", ()) for of in parameters)
+    return {option.default for option in chain.from_iterable(of_each)}  # where typer has a flag
 
 
 def _option(flag: str, about: str, metavar: str | None = None, least: int | None = None) -> Any:
