@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_a
 from modelbudget.api.changes import Change, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, fields_of
+from modelbudget.api.class_answers import class_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings, lines_of_adapted_matrices
 from modelbudget.api.traced_batch import Peaks, largest_batch
@@ -49,10 +50,9 @@ MOST_AHEAD = 4
 """Where the optimizer's step is the peak of a trainer's step, a line through small batches leads
 much too far.
 """
-LOSS = (
-    "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
-    "those of our own modules"
-)
+LOSS = "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
+OF_OURS = "those of our own modules"
+OF_OTHERS = "{ours} with the settings of {name}, which were not compared in a trainer"
 
 
 class Engine(NamedTuple):
@@ -105,6 +105,13 @@ class Trained(Frames):
         return peak_of(self.parts)
 
     @property
+    def note(self) -> str:
+        """Whose losses and whose passes are counted."""
+        name = self.run.implementation
+        whose = OF_OURS if name == OURS else OF_OTHERS.format(ours=OF_OURS, name=name)
+        return LOSS + whose
+
+    @property
     def grade(self) -> Grade | None:
         """Whether it fits with the margins, without them (tight), or not at all."""
         if self.accelerator is None or self.margins is None:
@@ -126,7 +133,7 @@ class Trained(Frames):
             "largest_batch": self.largest_batch,
             "changes": [change._asdict() for change in self.changes],
             "together": self.together and self.together._asdict(),
-            "note": LOSS,
+            "note": self.note,
             "notes": list(self.notes),
         }
 
@@ -240,6 +247,20 @@ class _Models:
             for what, model in models.items()
             if model not in (None, COPY, NONE)
         }
+        self._refuse_others(name)
+
+    def _refuse_others(self, trainer: str) -> None:
+        """Raise InputError for a model that is only traced, or that generates no text."""
+        for option, model in {f"trainer {trainer}": self.policy, **self.further}.items():
+            family = model.base.family
+            if not family.has_formula:
+                why = f"{class_of(model)} is only traced, and a trainer's passes are computed"
+            elif family.reads_all_at_once or not family.has_cache:
+                why = f"{family.name()} generates no text"
+            else:
+                continue
+            head = ", whose head one number replaces" if option == "reward" else ""
+            raise InputError([f"--{option}: {model.name}: {why}; allowed: a language model{head}"])
 
     def run_of(self, chosen: dict[str, Any]) -> RunConfig:
         """Return the run of the policy's step. Raises InputError."""

@@ -61,7 +61,7 @@ class Preference(NamedTuple):
         if self.trainer == "dpo":
             logits = model(tokens)
         elif getattr(model, "states", None) is None:
-            raise NoProgramError("the last logits alone, of a model without states")
+            raise NoProgramError("logits of the answers alone are known of decoders; allowed: dpo")
         else:
             logits = model.head(narrow(model.states(tokens), 1, self.n_answer + 1, is_first=False))
         Active.tape.autocast = None  # accelerate casts around the model alone

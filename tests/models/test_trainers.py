@@ -244,3 +244,31 @@ def test_what_a_trainer_does_not_know_is_one_line(call, line):
     with pytest.raises(InputError) as error:
         mb.model("gpt-2-124m").trainer(*call)
     assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "line"),
+    [
+        ("whisper-tiny", ("dpo",), "--trainer dpo: openai/whisper-tiny: WhisperForCond"),
+        ("gpt-2-124m", ("dpo", {}, "whisper-tiny"), "--reference: openai/whisper-tiny: Whisper"),
+        ("gpt-2-124m", ("grpo", {}, None, "whisper-tiny"), "model, whose head one number replaces"),
+        ("bert-base", ("dpo",), "--trainer dpo: bert-base: encoder generates no text"),
+        ("gpt-2-124m", ("grpo", {}, None, "bert-base"), "--reward: bert-base: encoder generates"),
+        ("mamba-130m", ("grpo",), "logits of the answers alone are known of decoders"),
+    ],
+)
+def test_a_model_that_no_trainer_has_is_named_with_the_reason(name, call, line):
+    """A class that is only traced had "no formula covers it", of the policy whoever it was."""
+    with pytest.raises(InputError) as error:
+        mb.model(name).trainer(*call)
+    assert line in str(error.value)
+
+
+def test_a_trainer_names_whose_passes_it_counts():
+    """With the settings of a class it said both: the class, and our own modules."""
+    ours, of_class = (
+        mb.model("gpt-2-124m").trainer("dpo", {"length": 64, "implementation": name}).note
+        for name in ("modelbudget", "transformers")
+    )
+    assert ours.endswith("all passes are those of our own modules")
+    assert of_class.endswith("settings of transformers, which were not compared in a trainer")

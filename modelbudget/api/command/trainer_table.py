@@ -4,7 +4,7 @@ from modelbudget.api.command.options import Output
 from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
-from modelbudget.api.trainers import LOSS, Trained
+from modelbudget.api.trainers import Trained
 from modelbudget.common.number_format import count, si_bytes
 
 
@@ -12,7 +12,7 @@ def show(trained: Trained, printed: Output) -> None:
     """Print the parts, as a table or as data."""
     of_less = [of_changes(trained)] if trained.changes else []
     tables = [of_trainer(trained), *of_less]
-    printed.show(trained.as_dict(), trained.rows(), tables, [LOSS, *trained.notes])
+    printed.show(trained.as_dict(), trained.rows(), tables, [trained.note, *trained.notes])
 
 
 def of_trainer(trained: Trained) -> Table:
