@@ -95,6 +95,8 @@ class Adapters:
         self.dtype = adapter_dtype_of(r)
         self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
         self.shared: dict[str, Tensor] = {}
+        self.buffers: list[Tensor] = []
+        """Live with the model, also those of layers that nothing calls."""
         self.has_layers = self.has_experts = self.has_trained_experts = False
         self.model_has_experts = False
         self.why_not_experts: str | None = None
@@ -127,9 +129,11 @@ class Adapters:
         self.has_layers = True
         values = self.sizes | widths
         tensors = {name: self._declare(name, values) for name in self.method.tensors}
-        tensors |= {
+        indices = {
             name: empty(self.method.shape(name, values), "int64") for name in self.method.indices
         }
+        self.buffers += indices.values()
+        tensors |= indices
         if base.is_stored and (why := why_not_over_stored(self.r)):
             raise NotComputedError(why)
         if self.method.forward is None:

@@ -17,6 +17,7 @@ from modelbudget.operations.elementwise import (
     add,
     clamp,
     clone,
+    clone_contiguous,
     cos,
     div,
     exp,
@@ -30,7 +31,7 @@ from modelbudget.operations.elementwise import (
 from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
 from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.joining import repeat, stack
-from modelbudget.operations.memory_layout import is_contiguous
+from modelbudget.operations.memory_layout import is_contiguous, is_unit
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.products import bmm, linear, matmul, mm
@@ -78,19 +79,21 @@ class Layer(NamedTuple):
 def add_in_place(x: Tensor, y: Tensor, factor: float = 1.0, is_view: bool = False) -> Tensor:
     """Add a multiple of y to x, which keeps its dtype.
 
-    A view is then one of its changed base, whose gradient is copied (CopySlices,
-    torch/csrc/autograd/functions/tensor.cpp).
+    A view is then one of its changed base, whose gradient is copied in the layout of that base
+    (CopySlices, torch/csrc/autograd/functions/tensor.cpp).
     """
     node = start_node("add_", [x, y])
     wants_x = x.needs_gradient
 
     def gradients(_, g):
-        of_x = clone(g) if is_view else g
-        of_y = clone(g) if is_view else g
+        of_x = clone_contiguous(g) if is_view else g
+        of_y = clone_contiguous(g) if is_view else g
         return (of_x if wants_x else None), (of_y if factor == 1.0 else mul(of_y, factor))
 
     z = finish_node(node, view_of(x, x.shape, x.strides), gradients)
-    return with_node("as_strided", z.detach(), [z], lambda _, g: clone(g)) if is_view else z
+    if not is_view:
+        return z
+    return with_node("as_strided", z.detach(), [z], lambda _, g: clone_contiguous(g))
 
 
 def add_to_result(base: Base, x: Tensor, result: Tensor, y: Tensor) -> Tensor:
@@ -338,11 +341,21 @@ def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:
 
 @operation
 def with_numbers(matrix: Tensor, numbers: Tensor, *places: Tensor) -> Tensor:
-    """Write numbers into places of zeros, in place. Saves the places; the gradient reads them."""
+    """Write numbers into places of zeros, in place. Saves the places; the gradient reads them.
+
+    An assignment leaves out a first dimension of one row (slicePrefix1sSize of
+    torch/csrc/autograd/python_variable_indexing.cpp), over which the gradient is summed then.
+    """
     shape, dtype = numbers.shape, numbers.dtype
     node = start_node("index_put", [numbers], places)
     y = view_of(matrix, matrix.shape, matrix.strides)
-    return finish_node(node, y, lambda _, g: empty(shape, dtype))
+
+    def gradients(_, g):
+        of_numbers = empty(shape, dtype)
+        has_one_row = len(shape) > 1 and is_unit(shape[0])
+        return sum_over(of_numbers, [0], keepdim=True) if has_one_row else of_numbers
+
+    return finish_node(node, y, gradients)
 
 
 def summed_shards(layer: Layer, block) -> Callable:

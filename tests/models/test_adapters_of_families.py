@@ -11,7 +11,7 @@ from helpers.small_classes import SMALL as DECODERS
 from helpers.tiers import ALL, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_adapters import METHODS, adapters, check_step
+from test_adapters import adapters, check_step
 from test_per_layer_input import KINDS, SIZES
 
 import modelbudget as mb
@@ -27,9 +27,6 @@ from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.training_step import training_step
 
-OF_ONE_BLOCK = ("c3a", "oft")
-"""Methods whose products of one block torch computes as others, in layers of few channels."""
-
 
 @pytest.mark.parametrize(
     "family", [family for family in READ_TOKENS if "adapter" in family.switches_of_run]
@@ -39,8 +36,7 @@ OF_ONE_BLOCK = ("c3a", "oft")
 def test_every_allocation_of_another_family_is_the_traces(family, data):
     """Catches a tied head that reads the copy of a table, and a stack with experts at one end."""
     a, run = data.draw(trained(family))
-    methods = [name for name in METHODS if name not in OF_ONE_BLOCK]
-    check_step(a, run.model_copy(update=data.draw(adapters(a, run, methods))))
+    check_step(a, run.model_copy(update=data.draw(adapters(a, run))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -205,3 +201,16 @@ def test_an_adapter_that_the_loss_does_not_reach_is_refused():
     a = TINY_MODELS["ALBERT"].model_copy(update={"d_emb": 0, "transform": False})
     with pytest.raises(NoProgramError, match="the loss reaches nothing that is trained"):
         training_step(a.program(), a, run)
+
+
+@pytest.mark.parametrize("method", ["c3a", "oft"])
+@pytest.mark.parametrize("block", [4, 8])
+@pytest.mark.parametrize("name", ["BERT", "T5", "Mamba"])
+def test_a_block_as_wide_as_its_layer(name, block, method):
+    """A sum over one block is none: torch multiplies number by number, and copies conjugates."""
+    a = TINY_MODELS[name]
+    run = RunConfig(
+        adapter=method, adapter_block=block, adapter_targets="key output", batch=2, length=5,
+        attention_kernel="math",
+    )  # fmt: skip
+    check_step(a, run)
