@@ -19,12 +19,15 @@ from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar, cast
 
 log = logging.getLogger(__name__)
 # Forked after torch is imported, a worker need not import it again.
 _FORK = multiprocessing.get_context("fork")
 _LONGEST_REASON = 300
+Outcome = TypeVar("Outcome")
 
 
 class Failure(NamedTuple):
@@ -87,6 +90,21 @@ def spread(
     for _ in range(n_workers):
         give(None)
     return outcomes()
+
+
+def read_ahead(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    """Take outcomes in a thread, so that workers get their next items before anybody reads them."""
+    taken: SimpleQueue[Outcome | None] = SimpleQueue()
+
+    def take() -> None:
+        try:
+            for outcome in outcomes:
+                taken.put(outcome)
+        finally:
+            taken.put(None)
+
+    Thread(target=take, daemon=True).start()
+    return cast(Iterator[Outcome], iter(taken.get, None))
 
 
 class Helper:

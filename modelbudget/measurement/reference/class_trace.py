@@ -14,7 +14,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
-from modelbudget.common.workers import Bound, Failure, spread
+from modelbudget.common.workers import Bound, Failure, read_ahead, spread
 from modelbudget.measurement.build import build_class
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
@@ -115,7 +115,7 @@ def begin_traces(
         return spread(work, tasks, workers, timeout_s, bound)
 
     groups = _by_class(runs)
-    outcomes = started(groups)
+    outcomes = read_ahead(started(groups))
 
     def finished() -> list[Traced | Failure]:
         traces: dict[int, Traced | Failure] = {}

@@ -1,0 +1,23 @@
+"""Tasks in worker processes, whose outcomes are read later."""
+
+import os
+import time
+
+from modelbudget.common.workers import read_ahead, spread
+
+
+def test_workers_get_their_next_items_before_outcomes_are_read(tmp_path):
+    def work(name: str) -> str:
+        if name == "ends":
+            os._exit(3)
+        (tmp_path / name).touch()
+        return name
+
+    outcomes = read_ahead(spread(work, ["first", "ends", "last"], 1, timeout_s=60))
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "last").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert {path.name for path in tmp_path.iterdir()} == {"first", "last"}
+    (_, first), (_, failure), (_, last) = sorted(outcomes, key=lambda outcome: outcome[0])
+    assert (first, last) == ("first", "last")
+    assert failure.reason == "its process ended with exit status 3"
