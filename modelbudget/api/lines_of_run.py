@@ -152,6 +152,11 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
             f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
             f'adapts as one: --set "{settings}"'
         )
+    if model_type in of_peft.packed_in_class:
+        yield (
+            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
+            "adapts as one: --implementation transformers"
+        )
     given = run.adapter_targets.split()
     targets = of_peft.targets_of(model_type, given)
     if _is_moe(a) and method_of(run.adapter).of_experts and targets != given:
