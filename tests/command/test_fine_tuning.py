@@ -168,11 +168,12 @@ def test_what_lets_the_models_of_a_trainer_fit_is_named(name, adapter, card, tex
     ("name", "card", "texts"),
     [
         ("gpt-oss-20b", "rtx-4090", {"weights as released", "weights in 8 bits"}),
-        ("falcon-mamba-7b", "rtx-3060", set()),  # quantised states: which matrices is not known
+        ("falcon-mamba-7b", "rtx-3060", {"weights in 4 bits, bitsandbytes", "weights in 8 bits"}),
+        ("zamba-7b", "rtx-3060", set()),  # which of its matrices are quantised is not known
     ],
 )
 def test_weights_that_would_fit_are_named_for_inference(name, card, texts):
-    """Each is typed again: gpt-oss had no way on, and Mamba has one that is refused elsewhere."""
+    """Each is typed again: gpt-oss had no way on, and Zamba has one that is refused elsewhere."""
     fit = mb.model(name).fit(card, training=False)
     assert fit.grade == "does not fit"
     assert texts <= {change.text for change in fit.changes}
