@@ -90,8 +90,9 @@ def slope(total: np.ndarray, size: np.ndarray, per_token: np.ndarray, fit: LossF
     """
     low, high = (_as_good_as_next(total, per_token, fit, at) for at in (0, len(total) - 2))
     budgets = np.geomspace(low, high, BUDGETS)
-    tokens = budgets[:, None] / per_token[None, :]
-    best = np.argmin(fit.a / total[None, :] ** fit.alpha + fit.b / tokens**fit.beta, axis=1)
+    # b / D^β with D = budget / compute for each token, as a product: no power of each pair.
+    of_tokens = np.outer(budgets**-fit.beta, fit.b * per_token**fit.beta)
+    best = np.argmin(fit.a / total**fit.alpha + of_tokens, axis=1)
     inside = (best > 0) & (best < len(size) - 1)
     return float(np.polyfit(np.log(budgets[inside]), np.log(size[best[inside]]), 1)[0])
 
