@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
 from modelbudget.api.lines_of_run import lines_of_optimizer
+from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
@@ -219,7 +220,11 @@ def answer(
         missing |= lost
     breakdowns = {q: _predicted(of_class, q) for q in by_formula} | values
     ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
-    notes = *_notes(of_class, values, missing), *lines_of_optimizer(of_class.run, ordered)
+    notes = (
+        *_notes(of_class, values, missing),
+        *_line_of_adapter(of_class, ordered),
+        *lines_of_optimizer(of_class.run, ordered),
+    )
     return Answer(of_class.run, ordered, missing, notes)
 
 
@@ -336,6 +341,17 @@ def _notes(
     if missing:
         lines.append("--implementation modelbudget answers for modelbudget's own modules")
     return tuple(lines)
+
+
+def _line_of_adapter(of_class: OfClass, quantities: Collection[str]) -> Iterator[str]:
+    """Say where the adapter of a class that trains is, and in which dtype."""
+    run = of_class.run
+    if run.adapter != "none" and "gradient_bytes" in quantities:
+        yield (
+            f"adapter {run.adapter}: as PEFT wraps {of_class.class_name}, in "
+            f"{adapter_dtype_of(run)} (adapter_rank {run.adapter_rank}, adapter_targets "
+            f"{run.adapter_targets})"
+        )
 
 
 def _ratios(model_class: OfClass, traced: Mapping[str, Breakdown]) -> str:

@@ -396,9 +396,10 @@ def test_the_class_of_a_file_leads_with_an_adapter_too(tmp_path):
     """Our modules did, which need less; with what no trace has they do, and a line says why."""
     model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
     for run, source in [(MATH | LORA, "formula"), (MATH | LORA | {"dtype": "float64"}, "traced")]:
-        answer = model.predictions(["peak_training_bytes"], run)
+        answer = model.predictions(["gradient_bytes", "peak_training_bytes"], run)
         assert answer.whose == "transformers (LlamaForCausalLM)"
         assert answer["peak_training_bytes"].source.startswith(source)
+        assert any("adapter_rank 2, adapter_targets all-linear" in line for line in answer.notes)
     for others in ({"trained": "norms"}, {"modules_to_save": "head"}, {"weights": "bnb-8bit"}):
         answer = model.predictions(["peak_training_bytes"], MATH | LORA | others)
         assert answer.whose == "modelbudget"
