@@ -17,17 +17,17 @@ chart-files: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES) chart_files
 
 # While developing: style, types, and one case of each test function that is cheap. At most a minute.
-check: $(VENV)/.installed-tests types
+check: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest --check -n 2
+	@$(MAKE) --no-print-directory -j2 types pytest ARGUMENTS="--check -n 2"
 
-# Types are checked while tests run, which leave a part of the second core idle.
 test: style
 	@$(MAKE) --no-print-directory -j2 types pytest
 
+# Types are checked at the same time, since tests leave a part of the second core idle.
 pytest: $(VENV)/.installed-tests
-	$(BIN)/pytest
+	$(BIN)/pytest $(ARGUMENTS)
 
 # Write the CPU seconds of all tests into tests/cpu_seconds.json, the budget of later runs in CI.
 record-test-times: $(VENV)/.installed-tests
