@@ -93,18 +93,30 @@ def spread(
 
 
 def read_ahead(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    """Take outcomes in a thread, so that workers get their next items before anybody reads them."""
-    taken: SimpleQueue[Outcome | None] = SimpleQueue()
+    """Take outcomes in a thread, so that workers get their next items before anybody reads them.
+
+    What ends them with an error is raised where they are read.
+    """
+    ended = object()
+    taken: SimpleQueue[Any] = SimpleQueue()
 
     def take() -> None:
         try:
             for outcome in outcomes:
                 taken.put(outcome)
-        finally:
-            taken.put(None)
+        except Exception as error:
+            taken.put(error)
+        else:
+            taken.put(ended)
+
+    def read() -> Iterator[Outcome]:
+        while (outcome := taken.get()) is not ended:
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield outcome
 
     Thread(target=take, daemon=True).start()
-    return cast(Iterator[Outcome], iter(taken.get, None))
+    return read()
 
 
 class Helper:

@@ -3,6 +3,8 @@
 import os
 import time
 
+import pytest
+
 from modelbudget.common.workers import read_ahead, spread
 
 
@@ -21,3 +23,16 @@ def test_workers_get_their_next_items_before_outcomes_are_read(tmp_path):
     (_, first), (_, failure), (_, last) = sorted(outcomes, key=lambda outcome: outcome[0])
     assert (first, last) == ("first", "last")
     assert failure.reason == "its process ended with exit status 3"
+
+
+def test_an_error_between_outcomes_is_raised_where_they_are_read():
+    """It ended them early, as if there were no more."""
+
+    def outcomes():
+        yield "first"
+        raise OSError("no process can be started")
+
+    read = read_ahead(outcomes())
+    assert next(read) == "first"
+    with pytest.raises(OSError, match="no process can be started"):
+        next(read)
