@@ -129,8 +129,8 @@ def _of_adapter(a: Architecture, run: RunConfig) -> Iterator[str]:
         )
 
 
-def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
-    """Count the parameters that get a gradient."""
+def numbers_of_gradients(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
+    """Count the parameters whose gradients stay after a backward pass."""
     is_of_adapter = run.adapter != "none" and adapter_dtype_of(run) == "float32"
     size = BYTES["float32"] if is_of_adapter else gradient_number(run)
     return breakdowns["gradient_bytes"].total // size
@@ -190,7 +190,7 @@ def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> I
         return
     optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total
     line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): "
-    n_trained = _n_trained(run, breakdowns)
+    n_trained = numbers_of_gradients(run, breakdowns)
     if run.modules_to_save == "none" and n_trained:  # else of two dtypes, or freed at once
         line += f"{n_bytes / n_trained:.3g} bytes a parameter that is trained"
     else:

@@ -4,7 +4,7 @@ from itertools import chain
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.api.lines_of_run import line_of_settings, numbers_of_gradients
 from modelbudget.api.predictions import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -12,11 +12,9 @@ from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
 )
-from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.run_adapter import is_partial
-from modelbudget.architecture.run_values import division, gradient_number
+from modelbudget.architecture.run_values import division
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
-from modelbudget.operations.tape import BYTES
 from modelbudget.predict.by_program import trained_parameters
 from modelbudget.sweeps.fields_in_words import UNITS
 
@@ -135,13 +133,10 @@ def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str,
 
 
 def _n_trained(predicted: Predictions) -> int:
-    """Count what a run trains; of a traced class, the numbers of the gradients that it keeps."""
-    run, gradients = predicted.run, predicted["gradient_bytes"]
-    if gradients.source == FORMULA:
-        return trained_parameters(*predicted.model.with_run(run))
-    is_of_adapter = run.adapter != "none"
-    size = BYTES[adapter_dtype_of(run)] if is_of_adapter else gradient_number(run)
-    return gradients.total // size
+    """Count what a run trains; of a traced class, what has a gradient after it."""
+    if predicted["gradient_bytes"].source == FORMULA:
+        return trained_parameters(*predicted.model.with_run(predicted.run))
+    return numbers_of_gradients(predicted.run, predicted.breakdowns)
 
 
 def _amount(value: int, quantity: str) -> str:
