@@ -152,6 +152,10 @@ class Architecture(Record):
             return ""
         return f"which matrices of {self.name()} are converted is not known"
 
+    def kept_by_class(self) -> tuple[str, ...]:
+        """Return the linear layers that no format converts in its class, by path in a layer."""
+        return ()
+
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a quantity that the family defines holds, else 0."""

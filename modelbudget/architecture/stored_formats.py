@@ -134,16 +134,6 @@ def path_in_layer(path: str) -> str:
     return ".".join(names[names.index("layer") + 1 :]) if "layer" in names else path
 
 
-def kept_by_class(a) -> tuple[str, ...]:
-    """Return the linear layers that the class of a model keeps in the dtype, by path in a layer.
-
-    Of T5 the last one of each MLP: `_keep_in_fp32_modules` of modeling_t5.py and modeling_mt5.py,
-    which no quantizer of transformers converts.
-    """
-    is_t5 = hasattr(a, "n_encoder_layer") and a.position == "buckets" and "moe" not in a.mlps
-    return ("mlp.down",) if is_t5 else ()
-
-
 def file_is_known(weights: str) -> bool:
     """Whether it is known what the library of a format writes to a file."""
     return weights not in FORMATS or FORMATS[weights].library.file_is_known

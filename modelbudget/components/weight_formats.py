@@ -10,7 +10,6 @@ from modelbudget.architecture.stored_formats import (
     FORMATS,
     OF_RUN,
     divides,
-    kept_by_class,
     path_in_layer,
     sizes_of,
     value_of,
@@ -188,7 +187,7 @@ class StoredWeights:
 
     def begin(self, a) -> None:
         """Read which linear layers the class of a model keeps in the dtype."""
-        self.kept = kept_by_class(a)
+        self.kept = a.kept_by_class()
 
     def finish(self) -> None:
         """Raise NoProgramError if no matrix is stored, or none has a name in `kept_in_dtype`."""

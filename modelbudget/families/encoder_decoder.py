@@ -107,6 +107,13 @@ class EncoderDecoder(
             return "experts: their classes have a linear layer for each, which is not described"
         return super().why_not_quantised(r)
 
+    def kept_by_class(self) -> tuple[str, ...]:
+        """Of T5 the last one of each MLP, which no quantizer of transformers converts.
+
+        `_keep_in_fp32_modules` of modeling_t5.py and modeling_mt5.py.
+        """
+        return ("mlp.down",) if self.position == "buckets" and "moe" not in self.mlps else ()
+
     def build(self):
         from modelbudget.modules.encoder_decoder import EncoderDecoderModel
 

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from modelbudget.architecture.stored_formats import kept_by_class
 from modelbudget.modules.embedding import padded
 from modelbudget.modules.feed_forward import feed_forward
 from modelbudget.modules.lm_head import make_head
@@ -111,7 +110,7 @@ class EncoderDecoderModel(nn.Module):
         self.head = make_head(a, self.embedding["token"], a.d_model)
         # Vaswani et al. 2017, §3.4: rows of the shared matrix are small, positions are not.
         self.scale_in = a.d_model**0.5 if a.position == "sinusoidal" else 1.0
-        self.kept_in_dtype = kept_by_class(a)
+        self.kept_in_dtype = a.kept_by_class()
         # T5 scales on the way out instead, and only where the matrix is shared.
         self.scale_out = a.d_model**-0.5 if a.position == "buckets" and a.tied else 1.0
 
