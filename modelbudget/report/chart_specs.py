@@ -98,7 +98,7 @@ def palette_css() -> str:
         "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
     )
     classes = "".join(
-        f".group-{i}{{background:var(--group-{i});fill:var(--group-{i})}}"
+        f".group-{i}{{--group:var(--group-{i});fill:var(--group-{i})}}"
         f".group-{i}-edge{{--edge:var(--group-{i})}}"
         for i in range(len(GROUPS))
     )

@@ -85,9 +85,9 @@ def _formula(term: Term | None, predicted: int | None, values: dict | None) -> M
 
 def component_name(component: str, shared_with: str | None = None) -> Markup:
     """Return a component with the colour of its group, and the component that owns its tensor."""
-    swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
+    colour = variable_of_group(group_of(component))
     owner = f" <small>tied to {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f'<code class="name">{swatch}{escape(component)}</code>{owner}')
+    return Markup(f'<code class="name swatch {colour}">{escape(component)}</code>{owner}')
 
 
 def steps(

@@ -399,7 +399,7 @@
   }
 
   const nameOf = (component) =>
-    story.made("code", { className: "name" }, element("i", "", `swatch ${groups.get(component)}`), component);
+    story.made("code", { className: `name swatch ${groups.get(component)}` }, component);
 
   function show() {
     for (const side of SIDES) settleKernel(chosen[side]);
@@ -546,7 +546,7 @@
     const x = `${(100 * room) / length}%`;
     const line = story.drawn("line", { x1: x, x2: x, y1: "-15%", y2: "115%" });
     const drawing = bar({ role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, pieces, length, line);
-    const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", {}, element("i", "", `swatch ${data.memory[title]}`), `${titles[title] ?? title} ${short(value)}`)));
+    const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", { className: `swatch ${data.memory[title]}` }, `${titles[title] ?? title} ${short(value)}`)));
     place.append(story.made("div", { id: "fit-bar" }, drawing, legend));
   }
 

@@ -19,7 +19,6 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
     return left + (width * (at - first + 0.5)) / (last - first + 1);
   }
 
-  const swatch = (k) => made("i", { className: `swatch ${groups[k][1]}` });
   const amount = (n) => made("span", { textContent: bytes(n), title: `${grouped(n)} bytes` });
 
   function summed(rows, key) {
@@ -39,10 +38,10 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
     panel.replaceChildren(
       made("h3", { textContent: `Operation ${grouped(at + 1)}, ${phase}${started ? `: ${operation[started[5]]}` : ""}` }),
       made("p", {}, made("b", { textContent: bytes(total), title: `${grouped(total)} bytes` }), ` live; ${bytes(shared[Math.min(shared.length - 1, Math.floor(shared.length * placeOf(at)))])} on one of several devices`),
-      made("ul", { className: "live" }, ...by.map(([k, n]) => made("li", {}, swatch(k), `${groups[k][0]} `, amount(n)))),
+      made("ul", { className: "live" }, ...by.map(([k, n]) => made("li", { className: `swatch ${groups[k][1]}` }, `${groups[k][0]} `, amount(n)))),
       made("p", { className: "tensors" }, "Largest tensors: ", ...tensors.flatMap(([key, n], i) => {
         const [k, of, by] = key.split(" ").map(Number);
-        const text = made("span", { className: "tensor" }, swatch(k), `${component[of]} `, made("code", { textContent: operation[by] }), " ", amount(n));
+        const text = made("span", { className: `tensor swatch ${groups[k][1]}` }, `${component[of]} `, made("code", { textContent: operation[by] }), " ", amount(n));
         if (i < tensors.length - 1) text.append(";");
         return [text, " "];
       })),
