@@ -68,9 +68,11 @@ test-slurm: .slurm-venv/.installed
 		-r requirements.lock -r profiles/slurm/requirements.txt
 	@touch $@
 
+# Compiled once, since jobs that start at the same time would each compile the same files.
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m compileall -q modelbudget
 	@touch $@
 
 # The command, and `import modelbudget` in every folder, from this checkout; nothing is built.
