@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from modelbudget.architecture import counting_conventions
-from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
@@ -32,12 +31,8 @@ __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
 OF_ANY_FAMILY = (*OF_STORED, "resident_bytes")
 """Quantities whose formula follows from that of the parameters."""
-OF_DTYPE_CACHE = ("cache_bytes", "peak_inference_bytes")
-"""Quantities whose formula is that of a cache in the dtype, without blocks."""
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
-"""Quantities whose formula is that of the peak of training."""
-OF_ONE_PASS = ("activation_bytes", "peak_training_bytes")
-"""Quantities whose closed formulas are those of a batch with one forward and backward pass."""
+"""Quantities that are the peak of training."""
 
 
 class Architecture(Record):
@@ -67,9 +62,6 @@ class Architecture(Record):
     reads_all_at_once: ClassVar[bool] = False
     """Whether its inference is one forward pass over all tokens, without a cache."""
 
-    peak_training_bytes: ClassVar[Callable[[Fields, Run], Terms]]
-    """Bytes of the live tensors at the peak of each phase of training; not of every family."""
-
     @staticmethod
     @abstractmethod
     def parameters(a: Fields) -> Terms:
@@ -89,17 +81,6 @@ class Architecture(Record):
     def resident_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of a real CPU process that the parameters take: their own, once written."""
         return part("", {"model": total(cls.parameter_bytes(a, r))})
-
-    @classmethod
-    def resident_peak_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Peak bytes of a real CPU process in two steps of training: the largest of all phases."""
-        phases = cls.peak_training_bytes(a, r).values()
-        return part("", {"model": largest(*(phase.total for phase in phases))})
-
-    @classmethod
-    def peak_requested_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Peak bytes requested from an allocator, by phase: the live tensors."""
-        return cls.peak_training_bytes(a, r)
 
     @classmethod
     def terms(cls, quantity: str, a: Fields, r: Run) -> Terms:
@@ -126,17 +107,9 @@ class Architecture(Record):
                 return cls.stores_all(a, r)
         if r.autocast != "none" and quantity not in OF_AUTOCAST:
             return 0
-        if quantity in OF_DTYPE_CACHE and (
-            r.cache_dtype != "dtype" or r.cache_layout != "contiguous"
-        ):
-            return 0
         if quantity in OF_ANY_FAMILY and r.zero == 0 and not is_pipelined(r):
             return int(cls.has_formula)
-        of = "peak_training_bytes" if quantity in OF_PEAK else quantity
-        holds = cls._holds(of, a, r) if hasattr(cls, of) else 0
-        if of in OF_ONE_PASS and not is_pipelined(r):
-            holds = holds * (1 - positive(r.n_microbatch - 1))
-        return holds
+        return cls._holds(quantity, a, r)
 
     @classmethod
     def stores_all(cls, a: Fields, r: Run):
@@ -158,8 +131,8 @@ class Architecture(Record):
 
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where the formula of a quantity that the family defines holds, else 0."""
-        return 1
+        """1 where the family has a formula of a quantity and it holds, else 0."""
+        return int(hasattr(cls, quantity))
 
     @classmethod
     def program(cls) -> Callable:

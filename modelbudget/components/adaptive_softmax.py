@@ -5,10 +5,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture.base import Count, Size
+from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components.embedding import table_program
-from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.elementwise import add, compare, mul, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
@@ -20,7 +19,7 @@ from modelbudget.operations.views import narrow, unsqueeze
 Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 when not adaptive")]
 
 
-class AdaptiveFields(TrainedModel):
+class AdaptiveFields(Architecture):
     n_vocab: Count
     d_model: Count
     tied: bool = True

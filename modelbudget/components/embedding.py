@@ -8,7 +8,6 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, fuses_gradients, parts_of_length, stored
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
-from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.autograd import make_leaf
 from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
@@ -56,7 +55,7 @@ class PositionFields(LearnedPositionFields):
     d_rotary: Size = 0
 
 
-class HeadFields(TrainedModel):
+class HeadFields(Architecture):
     tied: bool = True
     head_bias: bool = False
 
@@ -131,7 +130,6 @@ def tensors(a: Fields) -> list[Tensor]:
             position(a),
             has_table,
             places if is_learned else None,
-            dims=places if is_learned else None,
         ),
     ]
 

@@ -5,6 +5,8 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 (`_fsdp_param.py`: `_init_sharded_param`, `reset_sharded_param`).
 """
 
+from math import prod
+
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import (
@@ -14,7 +16,7 @@ from modelbudget.architecture.run_values import (
     replicas,
     replicas_of_experts,
 )
-from modelbudget.memory.parameter_tensors import Tensor, is_absent
+from modelbudget.memory.parameter_tensors import Tensor
 
 
 def devices(r: Run, tensor: Tensor):
@@ -40,10 +42,7 @@ def of_device(r: Run, tensor: Tensor) -> Tensor:
     return tensor._replace(numbers=numbers(r, tensor)) if tensor.shape else tensor
 
 
-def are_known(tensors: list[Tensor]) -> bool:
-    """Whether the rows of all tensors that the model has are known."""
-    return all(tensor.shape for tensor in tensors if not is_absent(tensor))
-
-
 def _shape(tensor: Tensor) -> tuple:
-    return tensor.shape or (0, 0)  # absent, or without a formula
+    """Return the number of rows and the numbers of each; 0 of an absent tensor or without shape."""
+    rows, *columns = tensor.shape or (0, 0)
+    return rows, prod(columns)

@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from modelbudget.architecture.arithmetic import positive
-from modelbudget.architecture.base import Depth, Size
+from modelbudget.architecture.arithmetic import largest, positive
+from modelbudget.architecture.base import OF_PEAK, Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
@@ -18,6 +18,7 @@ from modelbudget.architecture.run_values import (
     divides,
     divides_context,
     exchanges_context,
+    gradient_number,
     has_part_of_experts,
     has_part_of_states,
     is_divided,
@@ -48,6 +49,7 @@ from modelbudget.components.decoder.decoder_conditions import (
     has_closed_products,
     has_closed_step,
     is_of_stages,
+    knows_optimizer,
     knows_shards,
 )
 from modelbudget.components.decoder.decoder_constraints import (
@@ -56,7 +58,6 @@ from modelbudget.components.decoder.decoder_constraints import (
     empty_layer,
 )
 from modelbudget.components.decoder.decoder_terms import (
-    all_tensors,
     around_layers,
     flops_of,
     in_own_rows,
@@ -136,7 +137,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
-        if [*layer.joins(r)] and quantity != "cache_bytes":
+        if quantity == "cache_bytes":
+            if (r.cache_dtype, r.cache_layout) != ("dtype", "contiguous"):
+                return 0
+        elif [*layer.joins(r)]:
+            return 0
+        quantity = "peak_training_bytes" if quantity in OF_PEAK else quantity
+        optimizer_is_known = knows_optimizer(quantity, a, r)
+        if is_nothing(optimizer_is_known):
             return 0
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = 1
@@ -164,7 +172,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
                 lower = decoder_step.forward_of_shards_is_lower
                 holds = holds if is_nothing(holds) else holds * lower(cls, whole, r)
-        return holds
+        return holds * optimizer_is_known
 
     @staticmethod
     def parameters(a: Fields) -> Terms:
@@ -297,15 +305,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         a = share(a, r)
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
-        terms = super().gradient_bytes(a, r)
+        terms = scaled(cls.trained_parameters(a), gradient_number(r))
         is_whole = is_divided(r) and not accumulates(r)
         return tensor_parallel.with_whole_embedding(a, r, terms) if is_whole else terms
-
-    @classmethod
-    def knows_sizes(cls, a: Fields, r: Run) -> bool:
-        return super().knows_sizes(a, r) or (
-            not has_part_of_states(r) and optimizer_states.sizes_are_known(r, all_tensors(a))
-        )
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
@@ -373,6 +375,17 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
         return decoder_step.peaks(cls, a, r)
+
+    @classmethod
+    def peak_requested_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Peak bytes requested from an allocator, by phase: the live tensors."""
+        return cls.peak_training_bytes(a, r)
+
+    @classmethod
+    def resident_peak_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Peak bytes of a real CPU process in two steps of training: the largest of all phases."""
+        phases = cls.peak_training_bytes(a, r).values()
+        return part("", {"model": largest(*(phase.total for phase in phases))})
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

@@ -20,7 +20,7 @@ from modelbudget.architecture.run_values import (
     replicas,
 )
 from modelbudget.architecture.terms import Term, Terms, part, total
-from modelbudget.memory.parameter_tensors import Neighbours, Tensor, is_absent
+from modelbudget.memory.parameter_tensors import Neighbours, Tensor
 from modelbudget.memory.step_program import Peak, peaks_of
 
 OF_MODEL = "model"
@@ -55,7 +55,7 @@ def states_by_sizes(a, r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]
     optimizer, of_head = optimizer_named(r.optimizer), numbers_of_head(a)
 
     def sizes(tensor: Tensor) -> Sizes:
-        return Sizes(tensor.numbers, tensor.dims, tensor.name, of_head)
+        return Sizes(tensor.numbers, tensor.shape, tensor.name, of_head)
 
     def n_bytes(tensor: Tensor):
         states = optimizer.state_bytes(sizes(tensor), r)
@@ -66,14 +66,6 @@ def states_by_sizes(a, r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]
         tables = total(of_tensors(lambda tensor: optimizer.once(sizes(tensor))))
         terms[OF_MODEL] = Term(largest_table * positive(tables))
     return terms
-
-
-def sizes_are_known(r, tensors: list[Tensor]) -> bool:
-    """Whether the sizes that the optimizer reads are known of all tensors that the model has."""
-    is_read = not optimizer_named(r.optimizer).follows_numbers
-    return not is_read or all(
-        tensor.dims is not None for tensor in tensors if not is_absent(tensor)
-    )
 
 
 def of_part(r, trained):

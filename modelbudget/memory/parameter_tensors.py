@@ -9,18 +9,15 @@ from modelbudget.architecture.layer_groups import LayerGroup
 class Tensor(NamedTuple):
     """A parameter tensor that gets a gradient.
 
-    Its component, its number of elements, and 1 where the model has it (else 0). `shape`: its rows
-    (the size of the first dimension) and the elements of each; None if no formula needs them.
-    `is_routed`: 1 where devices divide it with the routed experts. `dims`: the sizes of all
-    dimensions; None if they are not known.
+    Its component, its number of elements, and 1 where the model has it (else 0). `shape`: None if
+    no formula needs it. `is_routed`: 1 where devices divide it with the routed experts.
     """
 
     name: str
     numbers: Any
     is_there: Any = 1
-    shape: tuple[Any, Any] | None = None
+    shape: tuple | None = None
     is_routed: int = 0
-    dims: tuple | None = None
 
 
 def is_absent(tensor: Tensor) -> bool:
@@ -28,14 +25,19 @@ def is_absent(tensor: Tensor) -> bool:
     return isinstance(tensor.is_there, int) and tensor.is_there == 0
 
 
+def have_shapes(tensors: list[Tensor]) -> bool:
+    """Whether the shapes of all tensors that the model has are known."""
+    return all(tensor.shape for tensor in tensors if not is_absent(tensor))
+
+
 def matrix(name: str, rows, columns, is_there=1) -> Tensor:
     """Return a tensor of so many rows."""
-    return Tensor(name, rows * columns, is_there, (rows, columns), dims=(rows, columns))
+    return Tensor(name, rows * columns, is_there, (rows, columns))
 
 
 def vector(name: str, rows, is_there=1) -> Tensor:
     """Return a tensor of one dimension."""
-    return Tensor(name, rows, is_there, (rows, 1), dims=(rows,))
+    return Tensor(name, rows, is_there, (rows,))
 
 
 def linear_tensors(name: str, d_in, d_out, bias) -> list[Tensor]:

@@ -3,16 +3,20 @@
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import (
     drops_outputs,
+    has_part_of_states,
     is_interleaved,
+    is_pipelined,
     is_sharded,
     stays_gathered,
 )
 from modelbudget.components import layer, multi_token_prediction
 from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layer import BEFORE
-from modelbudget.devices import shards
+from modelbudget.memory import optimizer_states
+from modelbudget.memory.parameter_tensors import have_shapes
 
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 SHARDED = (*OF_TENSORS, "peak_training_bytes")
@@ -48,7 +52,8 @@ def has_closed_step(a: Fields, r: Run):
     if any(getattr(r, name) not in closed for name, closed in OF_SETTINGS.items()):
         return 0
     has_one_loss = (1 - positive(r.loss_chunks - 1)) * multi_token_prediction.has_none(a)
-    return has_one_loss * (1 - r.dropout)
+    has_one_pass = 1 if is_pipelined(r) else 1 - positive(r.n_microbatch - 1)
+    return has_one_loss * has_one_pass * (1 - r.dropout)
 
 
 def has_closed_products(quantity: str, a: Fields, r: Run):
@@ -59,6 +64,24 @@ def has_closed_products(quantity: str, a: Fields, r: Run):
     return multi_token_prediction.has_none(a) * (1 - drops_outputs(r) * int(again == "full"))
 
 
+def knows_optimizer(quantity: str, a: Fields, r: Run):
+    """1 where the optimizer of a run has what a quantity reads of it, else 0.
+
+    The sizes of tensors that its states depend on; the temporary tensors of its step; gradients,
+    which a step inside of the backward pass frees.
+    """
+    optimizer, is_peak = optimizer_named(r.optimizer), quantity == "peak_training_bytes"
+    if is_peak and not optimizer_states.is_known(r):
+        return 0
+    if is_peak or quantity == "optimizer_bytes":
+        has_sizes = not has_part_of_states(r) and have_shapes(all_tensors(a))
+        if not (optimizer.follows_numbers or has_sizes):
+            return 0
+    if not is_peak and quantity != "gradient_bytes":
+        return 1
+    return (1 - r.optimizer_in_backward) * int(optimizer.updates_in == "step")
+
+
 def knows_shards(quantity: str, a: Fields, r: Run):
     """1 where a quantity of a device's shards has a formula, else 0.
 
@@ -67,7 +90,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """
     if quantity not in SHARDED:
         return 1
-    known = shards.are_known(all_tensors(a))
+    known = have_shapes(all_tensors(a))
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
         return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)

@@ -104,9 +104,8 @@ def _tensors(a: Fields, n_expert, biases=("logit", "selection")) -> list[Tensor]
 
 def _stacked(tensor: Tensor, n_expert) -> Tensor:
     """Return the stack of the same tensor of several experts."""
-    stack = matrix(tensor.name, n_expert, tensor.numbers, tensor.is_there)
-    dims = None if tensor.dims is None else (n_expert, *tensor.dims)
-    return stack._replace(is_routed=1, dims=dims)
+    shape = tensor.shape and (n_expert, *tensor.shape)
+    return tensor._replace(numbers=n_expert * tensor.numbers, shape=shape, is_routed=1)
 
 
 def matrices(a: Fields) -> list[Matrix]:

@@ -111,9 +111,9 @@ def tensors(a: Fields) -> list[Tensor]:
 def matrices(a: Fields) -> list[Matrix]:
     """Return the projections, but that to the weights of the indexer's heads."""
     return [
-        Matrix(tensor.name, tensor.dims[1], tensor.dims[0], tensor.is_there)
+        Matrix(tensor.name, tensor.shape[1], tensor.shape[0], tensor.is_there)
         for tensor in _tensors(a)
-        if tensor.dims and len(tensor.dims) == 2 and tensor.name != "index_weight"
+        if tensor.shape and len(tensor.shape) == 2 and tensor.name != "index_weight"
     ]
 
 
