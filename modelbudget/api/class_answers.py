@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
-from modelbudget.api.lines_of_run import lines_of_optimizer
+from modelbudget.api.lines_of_run import lines_of_optimizer, lines_of_weights
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_values import bytes_of
@@ -23,6 +23,7 @@ from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
+from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 if TYPE_CHECKING:
@@ -196,14 +197,15 @@ def answer(
         if named == TRANSFORMERS:
             raise InputError([f"{model.name}: {error}"]) from None
         return NotOfClass(model, str(error))
-    missing = {
-        q: why
-        for q in quantities
-        if (why := undefined_of_class(q, of_class.architecture, of_class.run))
+    a, run = of_class.architecture, of_class.run
+    refusals = refused(None, run, {*quantities})
+    undefined = {
+        q: why for q in quantities if (why := refusals.get(q) or undefined_of_class(q, a, run))
     }
-    by_formula = [q for q in quantities if q not in missing and not _not_by_formula(of_class, q)]
-    to_trace = [q for q in quantities if q not in missing and q not in by_formula]
+    by_formula = [q for q in quantities if q not in undefined and not _not_by_formula(of_class, q)]
+    to_trace = [q for q in quantities if q not in undefined and q not in by_formula]
     values: dict[str, Breakdown] = {}
+    missing: dict[str, str] = {}
     traced = of_class
     if to_trace and (why := _not_traceable(of_class)):
         as_built = of_class.run.model_copy(update={"weights": "dtype"})
@@ -213,7 +215,7 @@ def answer(
         if named != TRANSFORMERS and not counted:
             return NotOfClass(model, why)
         reasons = {q: _not_by_formula(of_class, q) for q in to_trace if q not in counted}
-        missing |= {q: f"{reason}; {why}" for q, reason in reasons.items()}
+        missing = {q: f"{reason}; {why}" for q, reason in reasons.items()}
         to_trace = counted
     if to_trace:
         values, lost = _traced(traced, to_trace)
@@ -223,9 +225,10 @@ def answer(
     notes = (
         *_notes(of_class, values, missing),
         *_line_of_adapter(of_class, ordered),
-        *lines_of_optimizer(of_class.run, ordered),
+        *lines_of_weights(a, run, ordered, of_class.class_name),
+        *lines_of_optimizer(run, ordered),
     )
-    return Answer(of_class.run, ordered, missing, notes)
+    return Answer(run, ordered, undefined | missing, notes)
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

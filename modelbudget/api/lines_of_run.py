@@ -28,7 +28,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
-from modelbudget.measurement.reference.class_run import OF_CODE
+from modelbudget.measurement.reference.class_run import OF_CODE, OF_CONV1D
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import trained_parameters
@@ -105,10 +105,7 @@ def lines_of_run(
         yield from _of_padded_experts(a, run)
     if "optimizer_bytes" in breakdowns and (n_bytes := host_bytes(a, run)) is not None:
         yield f"memory of the host: {n_bytes:,} bytes, of the optimizer"
-    if run.weights in FORMATS:
-        if "parameter_bytes" in breakdowns:
-            yield from _of_experts_in_dtype(a, run)
-        yield from _of_weights(a, run, breakdowns, class_)
+    yield from lines_of_weights(a, run, breakdowns, class_)
 
 
 def _of_adapter(a: Architecture, run: RunConfig) -> Iterator[str]:
@@ -121,12 +118,6 @@ def _of_adapter(a: Architecture, run: RunConfig) -> Iterator[str]:
         f"adapter {run.adapter}: {trained_parameters(a, run):,} parameters{in_dtype} are trained "
         f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})"
     )
-    if run.prepare_for_kbit_training:
-        yield (
-            "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in "
-            "float32, as PEFT's function makes them, and recompute is full; false: all stays in "
-            "the dtype"
-        )
 
 
 def numbers_of_gradients(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
@@ -134,10 +125,6 @@ def numbers_of_gradients(run: RunConfig, breakdowns: Mapping[str, Breakdown]) ->
     is_of_adapter = run.adapter != "none" and adapter_dtype_of(run) == "float32"
     size = BYTES["float32"] if is_of_adapter else gradient_number(run)
     return breakdowns["gradient_bytes"].total // size
-
-
-OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
-"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
 
 
 def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | None) -> Iterator[str]:
@@ -272,12 +259,22 @@ PRODUCTS = {
 """How a product with quantised weights is counted, by what its library's kernels do."""
 
 
-def _of_weights(
+def lines_of_weights(
     a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown], class_: str | None
 ) -> Iterator[str]:
     """Say where the bytes of quantised weights come from, and how products read them."""
+    if run.weights not in FORMATS:
+        return
+    if run.prepare_for_kbit_training and "gradient_bytes" in breakdowns:
+        yield (
+            "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in "
+            "float32, as PEFT's function makes them, and recompute is full; false: all stays in "
+            "the dtype"
+        )
     known, line = FORMATS[run.weights], f"weights {run.weights}: "
     library = known.library
+    if "parameter_bytes" in breakdowns:
+        yield from _of_experts_in_dtype(a, run)
     if class_ in OF_CONV1D and "conv1d" not in library.converts:
         yield (
             f"{line}of our linear layers; {library.library} converts no Conv1D, so that "

@@ -28,7 +28,6 @@ from modelbudget.measurement.step.transformers_step import KEEPS_NONE
 from modelbudget.measurement.trace.inference import infer, reads_all_at_once
 from modelbudget.measurement.trace.module_trace import Trace
 from modelbudget.memory import caching_allocator
-from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import (
@@ -38,7 +37,6 @@ from modelbudget.sweeps.quantity_names import (
     OF_PROCESS,
     OF_RUN,
     OF_SIMULATION,
-    OF_STORED,
     OF_TRAINING,
 )
 from modelbudget.sweeps.sweep_file import Measure
@@ -103,9 +101,6 @@ def measure_one(
         with _losing(wanted - OF_PROCESS - simulated.keys(), missing):
             counts, values = _on_device(architecture, run, wanted, method, missing)
     values |= _of_process(architecture, run, measure, n_bytes, room, missing)
-    if (run.weights, run.vocabulary_dtype) != ("dtype", "dtype") and OF_STORED & wanted:
-        with _losing({*OF_STORED}, missing):
-            counts = _with_bytes_of(counts, _stored(architecture, run))
     values |= {
         quantity: {name: getattr(c, quantity) for name, c in counts.items()}
         for quantity in OF_PARAMETERS - missing.keys()
@@ -170,7 +165,7 @@ def look(
     counts, values, simulated = count(model), {}, {}
     device = next(model.parameters()).device.type
     arrange(model, run)
-    if is_partial(run):
+    if is_partial(run) or (run.weights, run.vocabulary_dtype) != ("dtype", "dtype"):
         counts = _with_bytes_of(counts, count(model))
     if device != "meta" and (trains(wanted) or infers(wanted)):
         initialise(model)
@@ -210,16 +205,6 @@ def _with_bytes_of(counts: dict[str, Count], stored: dict[str, Count]) -> dict[s
         )
         for name in counts | stored
     }
-
-
-def _stored(architecture: Architecture, run: RunConfig) -> dict[str, Count]:
-    """Count a model on meta with quantised weights and adapters."""
-    model = _built(architecture, run, "meta")
-    if (run.weights, run.vocabulary_dtype) != ("dtype", "dtype"):
-        arrange(model, run)
-    else:
-        adapt(model, run)
-    return count(model)
 
 
 def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:

@@ -118,9 +118,7 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
     if run.input_gradient:
         _require_gradient(model.get_submodule("embedding"))
     if run.prepare_for_kbit_training:
-        for path, parameter in model.named_parameters():
-            if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():
-                parameter.data = parameter.data.float()
+        cast_to_float32(model)
     if why := why_not_run(run):
         vars(model)["forward"] = partial(_refuse, why)
     if run.adapter in OF_MODEL:
@@ -129,6 +127,13 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
         _adapt_layers(model, run)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(f"trained = {run.trained!r}: no part of that name")
+
+
+def cast_to_float32(model: nn.Module) -> None:
+    """Cast all parameters of 16 bits but quantised ones, as `prepare_model_for_kbit_training`."""
+    for path, parameter in model.named_parameters():
+        if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():
+            parameter.data = parameter.data.float()
 
 
 def _require_gradient(embedding: Any) -> None:

@@ -69,14 +69,14 @@ class Int8(torch.autograd.Function):
         are_outliers = half.abs() >= 6
         are_outliers.any()
         del half, are_outliers
-        sums = torch.ops.aten._int_mm(in_8_bits, layer.packed().t())
+        sums = torch.ops.aten._int_mm(in_8_bits, layer.weight.t())
         y = torch.empty_like(sums, dtype=torch.float16).to(x.dtype)
         del sums, scales, in_8_bits
         return y.view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx, gradient):
-        packed = ctx.layer.packed()
+        packed = ctx.layer.weight
         rows = gradient.reshape(-1, gradient.shape[-1]).contiguous()
         copy = packed.to(ctx.x.dtype, copy=True)
         scales = torch.empty_like(copy[:, :1], dtype=torch.float32)
@@ -127,8 +127,9 @@ class Stored(nn.Module):
             _scales = _empty(self.made_for_product[0], [], self.made_for_product[1], like)
         return like.new_empty(self.shape)
 
-    def packed(self) -> torch.Tensor:
-        """Return the numbers of the matrix, the first of the format's tensors."""
+    @property
+    def weight(self) -> torch.Tensor:
+        """The numbers of the matrix, the first of the format's tensors."""
         return self.get_parameter("0")
 
     def without_copy(self) -> torch.Tensor:
@@ -186,7 +187,7 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
             sizes = {"weight_group": group} if group else {}
             sizes |= {"weight_block": block} if block else {}
             of_layer = run.model_copy(update=sizes)
-        if is_converted and (packed := _stored(name, layer, stored, of_layer)):
+        if is_converted and (packed := stored_layer(name, layer, stored, of_layer)):
             model.set_submodule(name, packed)
 
 
@@ -233,7 +234,7 @@ def _rows_of_int8(token: Any, tokens: torch.Tensor) -> torch.Tensor:
 def _replace_table(model: Any, stored: StoredFormat, run: RunConfig) -> None:
     """Replace the table of tokens, which a tied head reads too."""
     token = model.embedding.token
-    packed = _stored(
+    packed = stored_layer(
         "embedding.token", SimpleNamespace(weight=token.weight, bias=None), stored, run
     )
     if packed is not None:
@@ -245,15 +246,18 @@ def _replace_table(model: Any, stored: StoredFormat, run: RunConfig) -> None:
 
 def _replace_head(head: Any, stored: StoredFormat, run: RunConfig) -> None:
     """Replace the matrix of a head, which keeps its cap."""
-    packed = _stored("head", head, stored, run)
+    packed = stored_layer("head", head, stored, run)
     if packed is not None:
         head.weight = head.bias = None
         head.add_module("0", packed)  # a number is no part of a component's name
         head.product = packed.forward
 
 
-def _stored(name: str, layer: Any, stored: StoredFormat, run: RunConfig) -> Stored | None:
-    """Return the tensors of a layer; None if it stays in the dtype."""
+def stored_layer(name: str, layer: Any, stored: StoredFormat, run: RunConfig) -> Stored | None:
+    """Return the tensors of a layer; None if it stays in the dtype.
+
+    Raises ValueError if the format cannot store it.
+    """
     d_out, d_in = layer.weight.shape[-2:]
     divisors = (n for n in stored.group_divisors if d_in % n == 0)
     sizes = {

@@ -72,6 +72,6 @@ def _of_format(
 
 
 def _why_without_bytes(architecture: Architecture | None, run: RunConfig) -> str:
-    if architecture is None or run.weights == "unknown":
+    if run.weights == "unknown":
         return "the bytes are not known"
-    return architecture.why_not_quantised(run)
+    return architecture.why_not_quantised(run) if architecture else ""

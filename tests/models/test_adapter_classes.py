@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import modelbudget as mb
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL, method_of
+from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, of_model
 from modelbudget.components.decoder.decoder_program import program
@@ -122,10 +123,11 @@ def steps(draw) -> dict:
         "adapter_targets": draw(st.sampled_from(["all-linear", "query value", "gate up", "down"])),
         "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
         "recompute": draw(st.sampled_from(["none", "full"])),
+        "weights": draw(st.sampled_from(["dtype", *BITSANDBYTES.split()])),
     }
     names = "foreach", "adapter_dropout", "dropout", "input_gradient"
     fields |= {name: draw(st.booleans()) for name in names}
-    if fields["dtype"] == "float32" and draw(st.booleans()):
+    if fields["dtype"] == "float32" and fields["weights"] == "dtype" and draw(st.booleans()):
         fields["autocast"] = "bfloat16"
     return fields
 
@@ -139,7 +141,7 @@ ANSWERED = ("rslora", "lora_fa", "dora", "vera", "loha", "ia3")
 def test_a_formula_that_answers_for_a_class_with_an_adapter_is_its_trace(kind, fields):
     """Every quantity that is declared as compared, of all methods, with the settings of the class.
 
-    Only here: FLOPs, autocast and microbatches of a class with an adapter.
+    Only here: FLOPs, autocast, microbatches and quantised weights of a class with an adapter.
     """
     run, a = run_of(kind, **fields), architecture_of(kind)
     if not_compared("activation_bytes", kind, SMALL[kind], a, run):

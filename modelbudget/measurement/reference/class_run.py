@@ -1,10 +1,12 @@
 """Run settings that affect a class of `transformers`. Imports no torch."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.adapter_methods import ALL_LINEAR, OF_LAYERS, why_not_run
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
@@ -18,6 +20,9 @@ OF_CODE = (
     "softmax_dtype", "targets", "weight_group",
 )  # fmt: skip
 """Settings of our own modules; a class computes as its code says."""
+OF_FORMAT = ("kept_in_dtype", "weights_of", "expert_weights", "vocabulary_dtype")
+"""Settings of which matrices have a format."""
+OF_TRAINED = ("trained", "trained_from_layer", "modules_to_save")
 LIMIT = 100_000
 """Operations of one phase of a trace. A step of 128 layers has fewer, a loop over tokens more."""
 
@@ -34,27 +39,54 @@ class ClassRun(NamedTuple):
 def class_run(class_name: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
-    Raises ValueError if the weights are quantised, PEFT's adapter is one that is not traced, or
-    devices share the model.
+    Raises ValueError if it is not traced with the run's weights or PEFT's adapter, or devices share
+    the model.
     """
     whole_class(class_name, run)
-    if run.weights != "dtype":
-        raise ValueError(
-            f"weights = '{run.weights}': {class_name} is traced with weights of the dtype"
-        )
-    if why := _why_not_trained(class_name, run):
+    if why := _why_not_quantised(class_name, run) or _why_not_trained(class_name, run):
         raise ValueError(why)
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
 
 
-def _why_not_trained(class_name: str, run: RunConfig) -> str | None:
-    """Return why a class is not traced with what a run trains; None if it is."""
-    for name in ("trained", "trained_from_layer", "modules_to_save"):
+OF_EACH_LAYER = ("bitsandbytes", "quanto", "torchao")
+"""Methods that convert the linear layers which transformers gives them, and nothing else."""
+OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
+"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
+
+
+def _why_not_quantised(class_name: str, run: RunConfig) -> str | None:
+    """Return why a class is not traced with the weights of a run; None if it is.
+
+    Files that were quantised before name their layers themselves.
+    """
+    if run.weights == "dtype":
+        return None
+    known = FORMATS.get(run.weights)
+    if known is None or known.library.quant_method not in OF_EACH_LAYER:
+        return (
+            f"weights = '{run.weights}': {class_name} is traced with weights of the dtype, "
+            f"{', '.join(OF_EACH_LAYER)}"
+        )
+    if class_name in OF_CONV1D and "conv1d" not in known.library.converts:
+        return (
+            f"weights = '{run.weights}': {class_name} is made of Conv1D, which stays in the dtype"
+        )
+    return _why_not_default(class_name, run, OF_FORMAT)
+
+
+def _why_not_default(class_name: str, run: RunConfig, names: Iterable[str]) -> str | None:
+    """Return which of some settings a class is not traced with; None if all have their default."""
+    for name in names:
         value, default = getattr(run, name), RunConfig.model_fields[name].default
         if value != default:
             return f"{name} = {show(value)}: {class_name} is traced with {show(default)}"
-    if run.adapter == "none":
-        return None
+    return None
+
+
+def _why_not_trained(class_name: str, run: RunConfig) -> str | None:
+    """Return why a class is not traced with what a run trains; None if it is."""
+    if (why := _why_not_default(class_name, run, OF_TRAINED)) or run.adapter == "none":
+        return why
     if run.adapter not in OF_LAYERS or why_not_run(run):
         return f"adapter = '{run.adapter}': {class_name} is traced with adapters of layers alone"
     targets, of_peft = run.adapter_targets.split(), peft_classes()

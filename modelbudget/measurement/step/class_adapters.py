@@ -7,7 +7,8 @@ from torch import nn
 from modelbudget.architecture.adapter_methods import ALL_BUT_EXPERTS, ALL_LINEAR, method_of
 from modelbudget.architecture.run_adapter import NAMES_OF_CLASSES
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.modules.adapters import CONV1D, adapt_layers, refuse_none
+from modelbudget.modules.adapters import CONV1D, adapt_layers, cast_to_float32, refuse_none
+from modelbudget.modules.weight_formats import Stored
 
 
 def adapt_class(model: Any, run: RunConfig) -> None:
@@ -23,6 +24,8 @@ def adapt_class(model: Any, run: RunConfig) -> None:
     model.requires_grad_(False)
     if run.input_gradient:
         model.enable_input_require_grads()
+    if run.prepare_for_kbit_training:
+        cast_to_float32(model)
     head = model.get_output_embeddings()
     layers = {
         path: part
@@ -37,7 +40,7 @@ def adapt_class(model: Any, run: RunConfig) -> None:
 
 
 def _is_linear(part: nn.Module) -> bool:
-    return isinstance(part, nn.Linear) or type(part).__name__ == CONV1D
+    return isinstance(part, nn.Linear | Stored) or type(part).__name__ == CONV1D
 
 
 def _is_target(run: RunConfig, name: str) -> bool:
