@@ -196,6 +196,8 @@ def _settings(
     groups = _groups(config, whole) if method == OF_GROUPS else [(whole, [LINEAR])]
     if partial or groups is None:
         return None, f" ({partial} is set)" if partial else ""
+    if not groups:
+        return {}, ""
     if skipped or has_gates or whole is None:
         all_texts = [*texts, *(target for _, targets in groups for target in targets)]
         layers = linear_layers(config.get("model_type"), fields, all_texts)
@@ -289,6 +291,8 @@ def _plain(value: Any) -> Any:
 
 def _stays(method: str, settings: dict[str, Any], config: dict[str, Any], fields: dict) -> str:
     """Return why transformers leaves all matrices in the dtype; empty if it converts some."""
+    if not settings:
+        return f"{method} has no group of layers"
     library = FORMATS[settings["weights"]].library
     if config.get("model_type") in CONV1D and "conv1d" not in library.converts:
         return f"{method} converts no Conv1D, of which {config['model_type']} is made"

@@ -261,6 +261,15 @@ def test_layers_that_are_not_counted_are_left_out_without_a_difference(tmp_path)
         assert of_both[0] == of_both[1]
 
 
+def test_a_cache_alone_may_be_in_fp8(tmp_path):
+    """compressed-tensors without groups of layers: it raised IndexError."""
+    fp8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
+    given = {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": fp8}
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+    run = mb.model(tmp_path).run()
+    assert (run.weights, run.cache_dtype) == ("dtype", "fp8")
+
+
 def test_quarks_files_have_a_cache_in_fp8(tmp_path):
     for export, cache_dtype in ((None, "fp8"), ({"kv_cache_group": []}, "dtype")):
         given = KNOWN["quark-fp8"] | ({} if export is None else {"export": export})
