@@ -191,7 +191,7 @@ def served(
     most = max(usable - smallest, 0)
     of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
     room = _Room(caches_on_device(a, run), run, of_draft)
-    shared = room.shared_bytes(run.shared_prefix)
+    shared = room.shared_bytes(run.length)
     pages = room.pages if room.is_one_group or not draft else None
     return Served(
         memory, usable, tuple(terms), room_left, most, room.request_bytes(run.length), shared,
@@ -348,8 +348,9 @@ class _Room:
         both = [cache_terms(caches, of_request) for caches in (self.caches, self.draft) if caches]
         return sum(term.total for terms in both for term in terms.values())
 
-    def shared_bytes(self, prefix: int) -> int:
-        """Return the bytes of the blocks of a prefix that all requests share."""
+    def shared_bytes(self, length: int) -> int:
+        """Return the bytes of the blocks of a prefix that all requests of a length share."""
+        prefix = min(self.run.shared_prefix, length)
         if not prefix:
             return 0
         if self.pages is None:
@@ -358,7 +359,7 @@ class _Room:
             raise ValueError(
                 "shared_prefix: vLLM shares no blocks next to cross-attention; allowed: 0"
             )
-        return self.pages.block_bytes * self.pages.shared_blocks(prefix)
+        return self.pages.block_bytes * self.pages.shared_blocks(prefix, length)
 
     def blocks(self, n_bytes: int) -> int:
         """Return the usable blocks: vLLM keeps one as a placeholder."""
@@ -370,7 +371,7 @@ class _Room:
         length = self.run.length if length is None else length
         if self.pages:
             n_bytes = self.blocks(n_bytes) * self.pages.block_bytes
-        shared = self.shared_bytes(min(self.run.shared_prefix, length))
+        shared = self.shared_bytes(length)
         bytes_of_request = self.request_bytes(length) - shared
         left = n_bytes - shared
         return max(left // bytes_of_request, 0) if bytes_of_request else 0

@@ -100,6 +100,22 @@ class Group(NamedTuple):
         kept = min(self.window - 1 + batched_tokens, length)
         return ceil_div(kept, self.block) + 1  # the window may begin inside of a block
 
+    def shared_of(self, prefix: int, length: int) -> int:
+        """Return the whole blocks of a prefix that requests of a length still need.
+
+        vLLM frees those before the window (`get_num_skipped_tokens` in
+        v1/core/single_type_kv_cache_manager.py).
+        """
+        if self.n_state:
+            return 0
+        if not self.window:
+            skipped = 0
+        elif self.in_chunks:
+            skipped = length // self.window * self.window
+        else:
+            skipped = max(length - self.window + 1, 0)
+        return max(prefix // self.block - skipped // self.block, 0)
+
 
 class Pages(NamedTuple):
     """The pool of vLLM's blocks: all have the same bytes, and each group of layers takes some."""
@@ -123,11 +139,12 @@ class Pages(NamedTuple):
             for group in self.groups
         )
 
-    def shared_blocks(self, prefix: int) -> int:
-        """Return the blocks of a prefix that several requests share: whole ones, of all tokens."""
-        return sum(
-            prefix // group.block for group in self.groups if not group.window and not group.n_state
-        )
+    def shared_blocks(self, prefix: int, length: int) -> int:
+        """Return the blocks of a prefix that several requests of a length share.
+
+        Whole ones, but those that have left a window.
+        """
+        return sum(group.shared_of(prefix, length) for group in self.groups)
 
 
 def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
