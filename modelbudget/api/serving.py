@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_positions
+from modelbudget.architecture.run_config import RunConfig, ServedCache
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
+from modelbudget.predict.engine_weights import SHARES
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.gguf import GgufFile
     from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.files.gguf_header import GgufTensor
     from modelbudget.huggingface.checkpoint_files import Tensor
     from modelbudget.predict.serve import Draft, Served, Term
@@ -35,7 +36,8 @@ OF_LARGE, OF_SMALL = (
 )
 """What its server batches by default (`get_batch_defaults` in its engine/arg_utils.py)."""
 OF_LLAMA = {
-    "cache_layout": "cells", "dtype": "float16", "utilisation": 100, "batched_tokens": 512,
+    "cache_layout": "cells", "cache_dtype": "dtype", "dtype": "float16", "utilisation": 100,
+    "batched_tokens": 512,
 }  # fmt: skip
 """Defaults of llama.cpp: its cache in f16, all of a device's memory, and n_ubatch."""
 QUANTIZATION = "quantization_config"
@@ -46,6 +48,21 @@ EAGLE3 = "eagle3"
 """Name of a draft: a head of EAGLE 3."""
 NOT_IN_SERVING = {"pipeline_parallel": 1, "sequence_parallel": False, "zero": 0}
 """Settings that divide a model otherwise, with the only values that are known in serving."""
+READ = {
+    *ServedCache.model_fields, *SHARES, *NOT_IN_SERVING, "batch", "length", "target_length",
+    "dtype", "weights", "weight_group", "weight_block", "weights_of", "kept_in_dtype",
+    "expert_weights", "expert_weight_group", "expert_weight_block", "vocabulary_dtype",
+    "attention_kernel", "adapter", "adapter_rank", "adapter_targets",
+}  # fmt: skip
+"""Settings of a run on which what an engine serves depends."""
+OF_OTHER_LAYOUTS = {
+    "paged": {"attention_kernel"},
+    "cells": {
+        "cache_block", "cached_state_dtype", "cached_states", "rope_rows", "sampled_requests",
+        "sampling_kernel", "drafted_tokens",
+    },
+}  # fmt: skip
+"""Of these, those on which it does not depend in a layout of the cache."""
 WITHOUT_MODEL = ("ngram", "suffix")
 """Methods of vLLM's speculative decoding that have no model."""
 
@@ -91,8 +108,6 @@ class Serving(Frames):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        from modelbudget.predict.engine_weights import SHARES
-
         device = self.of_device
         return {
             "version": JSON_VERSION,
@@ -168,6 +183,10 @@ def serve(
     chosen = {**model.chosen, **fields_of(settings)}
     tensors = _tensors(model, file)
     is_file = tensors is not None
+    unread = _unread(model, chosen)
+    chosen = {name: value for name, value in chosen.items() if name not in unread}
+    of_model = {name: value for name, value in model.chosen.items() if name not in unread}
+    model = replace(model, chosen=of_model)
     fields = _settings_of_engine(model, device, is_file) | chosen
     architecture, run = _run_of_engine(model, fields, on.devices)
     if architecture.reads_all_at_once:
@@ -194,9 +213,23 @@ def serve(
         run,
         of_device,
         file.format if file else GGUF if is_file else None,
-        tuple(_notes(model, architecture, run, chosen, is_file)),
+        tuple(_notes(model, architecture, run, chosen, unread, is_file)),
         getattr(architecture, "n_ctx", None) if is_rotary else None,
     )
+
+
+def _unread(model: ChosenModel, chosen: dict[str, Any]) -> Set[str]:
+    """Return the settings without effect in serving.
+
+    Raises InputError of those that divide a model as no engine does, or have no such value.
+    """
+    for name, known in NOT_IN_SERVING.items():
+        if (value := chosen.get(name, known)) != known:
+            refused = f"{name} = {show(value)}: not known in serving"
+            raise InputError([f"{model.name}: {refused}; allowed: {show(known)}"])
+    unread = RunConfig.model_fields.keys() & chosen.keys() - READ
+    model.with_run({name: chosen[name] for name in unread})
+    return unread
 
 
 def _settings_of_engine(model: ChosenModel, device: Accelerator, is_file: bool) -> dict[str, Any]:
@@ -223,10 +256,6 @@ def _run_of_engine(
     from modelbudget.api.class_answers import run_of
     from modelbudget.predict.engine_weights import with_stored_experts
 
-    for name, known in NOT_IN_SERVING.items():
-        if (value := fields.get(name, known)) != known:
-            refused = f"{name} = {show(value)}: not known in serving"
-            raise InputError([f"{model.name}: {refused}; allowed: {show(known)}"])
     shares = _shares(fields, devices)
     whole = {name: value for name, value in fields.items() if name not in shares}
     architecture, run = run_of(model, whole)
@@ -239,8 +268,6 @@ def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
     `context_parallel` divides the cache among devices of `tensor_parallel`, and `data_parallel`
     experts among replicas.
     """
-    from modelbudget.predict.engine_weights import SHARES
-
     chosen = {name: fields[name] for name in SHARES if name in fields}
     for name, value in chosen.items():
         if type(value) is not int or value < 1:
@@ -281,9 +308,13 @@ def _with_draft(
 
 
 def _notes(
-    model: ChosenModel, a: Architecture, run: RunConfig, chosen: dict[str, Any], is_file: bool
-) -> Iterator[str]:
+    model: ChosenModel, a: Architecture, run: RunConfig, chosen: dict[str, Any],
+    unread: Set[str], is_file: bool,
+) -> Iterator[str]:  # fmt: skip
     """Yield what a reader must know of what was taken and what is not counted."""
+    of_others = OF_OTHER_LAYOUTS.get(run.cache_layout, set()) & chosen.keys()
+    if ignored := sorted(unread | of_others):
+        yield f"without effect in serving: {', '.join(ignored)}"
     yield from line_of_positions({**model.base.fields, **chosen}, run.length, is_served=True)
     if getattr(a, "n_encoder_layer", 0):
         target = f"a target of {target_tokens(run):,} (target_length)"

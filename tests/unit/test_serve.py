@@ -136,6 +136,36 @@ def test_replicas_of_data_parallel_share_experts_by_hand(expert_parallel):
     assert four.requests == 4 * four.of_device.requests
 
 
+@pytest.mark.parametrize(
+    ("length", "shared"),
+    [(2048, 62), (4096 + 499, 62 - 500 // 16), (8000, 0)],
+)
+def test_blocks_of_a_prefix_are_shared_while_a_window_has_them(length, shared):
+    """Mistral 7B v0.1, a window of 4,096 in all layers: a prefix of 1,000 tokens was never shared.
+
+    vLLM's `remove_skipped_blocks` frees whole blocks before token length - 4096 + 1.
+    """
+    settings = {"length": length, "shared_prefix": 1000}
+    device = mb.model("mistral-7b-v0.1").serve("l4", settings).of_device
+    assert device.shared_bytes == shared * device.block_bytes
+    assert device.requests == (device.blocks - shared) // (device.request_blocks - shared)
+
+
+def test_settings_that_no_engine_reads_have_no_effect_and_a_line():
+    """They had neither; an activation function written out changed the bound."""
+    model, paged = mb.model("gemma-3-1b"), {"length": 128, "sampled_requests": 1}
+    training = {"optimizer": "adamw-8bit", "recompute": "full", "activation_kernel": "written_out"}
+    plain = model.serve("l4", paged)
+    served = model.serve("l4", paged | training | {"attention_kernel": "math"})
+    assert terms(served) == terms(plain)
+    names = "activation_kernel, attention_kernel, optimizer, recompute"
+    assert {*served.notes} - {*plain.notes} == {f"without effect in serving: {names}"}
+    of_llama = model.serve("l4", paged, gguf="Q8_0")
+    assert "without effect in serving: sampled_requests" in of_llama.notes
+    with pytest.raises(InputError, match="optimizer = 'adam-9bit': unknown"):
+        model.serve("l4", {"optimizer": "adam-9bit"})
+
+
 def test_replicas_of_dense_models_share_nothing():
     model = mb.model("llama-3-8b")
     replicas = model.serve("h100", {"data_parallel": 2}, devices=4)
@@ -316,6 +346,17 @@ def test_llama_cpp_has_its_cache_in_f16_whatever_the_dtype_of_a_model(tmp_path):
         for dtype in ({}, {"dtype": "float32"})
     )
     assert whole == 2 * half
+
+
+def test_llama_cpp_has_its_cache_in_f16_whatever_the_cache_of_a_checkpoint(tmp_path):
+    """A checkpoint with keys and values in FP8, as vLLM reads it, becomes a file without."""
+    fp8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True}
+    keys = {"quant_method": "compressed-tensors", "kv_cache_scheme": fp8, "config_groups": {}}
+    for quantization in ({}, {"quantization_config": keys}):
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA | quantization))
+        model = mb.model(tmp_path)
+        assert model.run().cache_dtype == ("fp8" if quantization else "dtype")
+        assert model.serve("l4", {"length": 256}, gguf="Q8_0").run.cache_dtype == "dtype"
 
 
 @pytest.mark.parametrize(
@@ -609,6 +650,10 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
             "needs cache_layout: paged",
         ),
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
+        ("llama-3-8b", {"cache_block": 7}, 1, "cache_block = 7: .* multiples of 16 tokens"),
+        ("llama-3-8b", {"cache_dtype": "q4_0"}, 1, "llama.cpp's, and vLLM has no such"),
+        ("llama-3-8b", {"cache_dtype": "int4-group"}, 1, "QuantizedCache, which no engine has"),
+        ("llama-3-8b", {"cache_dtype": "fp8", "cache_layout": "cells"}, 1, "allowed: q8_0"),
         ("llama-3-8b", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}, 1,
          "pipeline_parallel = 2: not known in serving; allowed: 1"),
         ("llama-3-8b", {"sequence_parallel": True}, 2,
