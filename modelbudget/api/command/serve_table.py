@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from modelbudget.api.command.options import Output
+from modelbudget.api.command.serve_changes import ON_A_MAC, Change, Serve, what_helps
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
 from modelbudget.architecture.run_config import RunConfig
@@ -11,12 +12,15 @@ from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.engine_weights import SHARES
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 
-OF_LLAMA_CPP = "--file gguf --format Q4_K_M"
+OF_LLAMA_CPP = Change(gguf=ON_A_MAC).words
 
 
-def show(serving: Serving, printed: Output) -> None:
-    """Print what is served, as a table or as data."""
-    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)], _notes(serving))
+def show(serving: Serving, printed: Output, serve: Serve) -> None:
+    """Print what is served, as a table or as data, and what helps if that is nothing."""
+    notes = [*_notes(serving)]
+    if not serving.requests:
+        notes.append(too_small(serving, what_helps(serving, serve)))
+    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)], notes)
 
 
 def _notes(serving: Serving) -> Iterator[str]:
@@ -26,30 +30,22 @@ def _notes(serving: Serving) -> Iterator[str]:
     yield from serving.notes
     if serving.accelerator.platform == "mps" and not serving.file:
         yield f"blocks as vLLM has them; llama.cpp on a Mac: {OF_LLAMA_CPP}"
-    if not serving.requests:
-        yield too_small(serving)
 
 
-def too_small(serving: Serving) -> str:
-    """Return why no request is served."""
+def too_small(serving: Serving, helps: list[str]) -> str:
+    """Return why no request is served, and the options with each of which one is."""
     of_device, length = serving.of_device, count(serving.run.length)
-    needed, helps = sum(term.n_bytes for term in of_device.terms), "--devices N, --weights FORMAT"
-    if serving.accelerator.platform == "mps" and not serving.file:
-        helps = OF_LLAMA_CPP
-    elif serving.file:
-        helps = "another --format, --set host_layers=N, --set cache_dtype=q8_0"
+    needed = sum(term.n_bytes for term in of_device.terms)
     if needed >= of_device.usable:
         why = f"weights and the rest need {si_bytes(needed)} of {si_bytes(of_device.usable)}"
     else:
         left, request = si_bytes(of_device.cache_bytes), si_bytes(of_device.request_bytes)
         why = f"the cache of one of {length} tokens needs {request}, and {left} are left"
-        if serving.run.cache_dtype == "dtype" and not serving.file:
-            helps += ", --set cache_dtype=fp8"
-        helps += ", a shorter --length"
     at_least = ""
     if serving.most_requests:
         at_least = f", with bounded terms at their least {count(serving.most_requests)}"
-    return f"no request fits{at_least}: {why}; what helps: {helps}"
+    options = f"what helps: {', or '.join(helps)}" if helps else "no single option helps"
+    return f"no request fits{at_least}: {why}; {options}"
 
 
 def of_serving(serving: Serving) -> Table:

@@ -1,11 +1,14 @@
 """`modelbudget MODEL`: what is asked of one model, by the options that are given."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.command import budget, gguf_table, options
 from modelbudget.api.model import model_with
 from modelbudget.common.errors import InputError
+
+if TYPE_CHECKING:
+    from modelbudget.api.serving import Serving
 
 
 @options.expanded
@@ -62,16 +65,23 @@ def run(
         _refuse_with(
             f"--serve {serve}", {"fit": fit, "train": train, "trainer": trainer, **of_trainer}
         )
-        from modelbudget.api.command import serve_table  # and the parts of all models with it
+        from modelbudget.api.command import (
+            serve_changes,
+            serve_table,
+        )  # and the parts of all models with it
         from modelbudget.architecture.run_config import Devices
 
         of_devices = Devices.model_fields  # checked as settings of an engine
         of_model = {field: value for field, value in settings.items() if field not in of_devices}
         model = model_with(name, of_model, {})
-        serving = model.serve(
-            serve, settings, devices, reserve, accelerators, draft, format_name, imatrix
-        )
-        serve_table.show(serving, printed)
+
+        def served(change: serve_changes.Change) -> "Serving":
+            return model.serve(
+                serve, {**settings, **change.settings}, change.devices or devices, reserve,
+                accelerators, draft, change.gguf or format_name, imatrix,
+            )  # fmt: skip
+
+        serve_table.show(served(serve_changes.Change()), printed, served)
         return
     _refuse_alone("engine", "serve", {"draft": draft})
     if trainer is not None:

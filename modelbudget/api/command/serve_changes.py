@@ -1,0 +1,93 @@
+"""What would make one request fit, where `modelbudget MODEL --serve ACCELERATOR` serves none."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from modelbudget.api.command.notes_of_fit import GGUF, SERVED
+from modelbudget.api.command.options import repeated
+from modelbudget.api.serving import Serving
+from modelbudget.common.errors import InputError
+
+ON_A_MAC = "Q4_K_M"
+"""Format of the file that is offered on a Mac."""
+TIMES_DEVICES = (2, 4, 8, 16, 32, 64)
+UTILISATION = (95, 98)
+"""Percent of a device's memory that an engine may take where nothing else runs there."""
+SMALLER_PASS = {"batched_tokens": 2048, "sampled_requests": 64}
+HOST_LAYERS = range(1, 1024)
+
+
+class Change(NamedTuple):
+    """Settings, a number of devices, or the format of a file that llama.cpp serves."""
+
+    settings: Mapping[str, Any] = {}
+    devices: int | None = None
+    gguf: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The options of a command that make the change."""
+        file = self.gguf and "gguf"
+        return repeated(self.settings, devices=self.devices, file=file, format=self.gguf).strip()
+
+
+Serve = Callable[[Change], Serving]
+"""What serves the same model on the same accelerator, but for a change. Raises InputError."""
+
+
+def what_helps(serving: Serving, serve: Serve) -> list[str]:
+    """Return the options with each of which alone a request fits.
+
+    Of each kind of change the least: the most bits, the fewest devices or layers on the host.
+    """
+
+    def fits(change: Change) -> bool:
+        with suppress(InputError):
+            return serve(change).fits
+        return False
+
+    kinds = _of_file(serving, serve) if serving.file else _of_engine(serving)
+    first = (next(filter(fits, changes), None) for changes in (*kinds, _shorter(serve)))
+    return [change.words for change in first if change]
+
+
+def _of_engine(serving: Serving) -> Iterator[Iterable[Change]]:
+    """Yield the changes of each kind, the least first."""
+    run, devices = serving.run, serving.devices
+    if serving.accelerator.platform == "mps":
+        yield [Change(gguf=ON_A_MAC)]
+        return
+    yield (Change({"utilisation": n}) for n in UTILISATION if n > run.utilisation)
+    yield [Change(SMALLER_PASS)]
+    if run.cache_dtype == "dtype":
+        yield [Change({"cache_dtype": "fp8"})]
+    if run.weights == "dtype":
+        yield (Change({"weights": name}) for name in SERVED)
+    more = [n * devices for n in TIMES_DEVICES]
+    yield [
+        *(Change(devices=n) for n in more),
+        *(Change({"expert_parallel": n}, devices=n) for n in more),
+    ]
+
+
+def _of_file(serving: Serving, serve: Serve) -> Iterator[Iterable[Change]]:
+    """Yield the changes of each kind of a file that llama.cpp serves, the least first."""
+    if serving.run.cache_dtype == "dtype":
+        yield [Change({"cache_dtype": "q8_0"})]
+    if serving.file in GGUF:
+        yield (Change(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
+
+    def has_room(n: int) -> bool:
+        with suppress(InputError):
+            return serve(Change({"host_layers": n})).fits
+        return True  # more layers than there are
+
+    yield [Change({"host_layers": 1 + bisect_left(HOST_LAYERS, True, key=has_room)})]
+
+
+def _shorter(serve: Serve) -> Iterator[Change]:
+    """Yield the largest length of one request, if there is any."""
+    if longest := serve(Change({"batch": 1})).of_device.largest_length:
+        yield Change({"length": longest})
