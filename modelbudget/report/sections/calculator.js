@@ -198,57 +198,55 @@
   const exchangeable = data.exchanged_field;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
-  // -- The result of one side.
+  // -- The result of one side: what is wrong, or functions that compute a quantity when it is shown.
+
+  const IMPOSSIBLE = { broken: [], components: () => [], active() {}, whole() {}, parts() {}, ofClass() {} };
 
   function compute(state) {
     const { model, changes } = state;
     const values = valuesOf(state);
-    const answer = { values, reasons: mistakesOf(model, values, changes), broken: [], components: [] };
-    if (answer.reasons.length > 0) return answer;
+    const mistakes = mistakesOf(model, values, changes);
+    if (mistakes.length > 0) return { ...IMPOSSIBLE, values, reasons: mistakes };
     const settings = settingsOf(values);
-    answer.broken = broken(settings);
-    answer.reasons = answer.broken.map(({ reason }) => reason);
+    const rules = broken(settings);
+    const reasons = rules.map(({ reason }) => reason);
     const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     if (!form) {
       const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
-      answer.reasons.push(`the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`);
-      return answer;
+      reasons.push(`the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`);
+      return { ...IMPOSSIBLE, values, reasons, broken: rules };
     }
-    const runs = keyOf(settings);
-    const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
-    const only = data.only[data.kinds[model]];
-    const isCompared = only === undefined || FUNCTIONS[only](settings);
-    const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
-      form.total, form.active, ...form.conventions, ...form.others.flatMap(([, , ...nodes]) => nodes), ...Object.values(form.components).flat(),
-      ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
-        const [whole, ...parts] = budgetNodes[budget];
-        return [holds, whole, ...parts.map(([, node]) => node)];
-      }),
-    ]);
-    answer.components = Object.entries(form.components).map(([name, [each, instances, product]]) => (
+    const value = evaluate(settings);
+    const components = () => Object.entries(form.components).map(([name, [each, instances, product]]) => (
       { name, value: value(product), present: value(instances) > 0, fields: data.fields[each] }
     ));
-    if (answer.reasons.length > 0) return answer;
-    const parameters = { whole: value(form.total), parts: answer.components.map((one) => [one.name, one.value]) };
-    const budgets = { parameters, ...budgetsOf(budgeted, value) };
+    if (reasons.length > 0) return { ...IMPOSSIBLE, values, reasons, broken: rules, components };
+    const only = data.only[data.kinds[model]];
+    const isCompared = only === undefined || FUNCTIONS[only](settings);
+    // The nodes of a quantity and of its components. One device does the inference, however many train.
+    const budget = (runs, quantity) => {
+      if (quantity === "parameters") return [form.total, ...Object.entries(form.components).map(([name, [, , product]]) => [name, product])];
+      const run = runs?.[keyOf(data.of_inference.includes(quantity) ? { ...settings, ...ALONE } : settings)];
+      const [place, holds] = run?.[quantity] ?? [];
+      return place !== undefined && value(holds) ? budgetNodes[place] : undefined;
+    };
+    const whole = (runs) => (quantity) => {
+      const nodes = budget(runs, quantity);
+      return nodes && value(nodes[0]);
+    };
     const isAsOthers = devicesOf(values) === 1 && data.half.includes(settings.dtype);
-    const others = form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) }));
-    return { ...answer, budgets, others, ofClass: isCompared ? budgetsOf(ofClass, value) : {}, active: value(form.active), counts: form.conventions.map(value) };
+    return {
+      values, reasons, components, broken: rules,
+      whole: whole(form.runs), // of our modules; undefined without a formula
+      ofClass: whole(isCompared ? form.classes[data.kinds[model]] : undefined),
+      parts: (quantity) => budget(form.runs, quantity)?.slice(1).map(([name, node]) => [name, value(node)]),
+      active: () => value(form.active),
+      count: (place) => value(form.conventions[place]),
+      others: () => form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) })),
+    };
   }
 
   const keyOf = (settings) => [...choices.keys()].map((name) => settings[name]).join(" ");
-
-  // The quantities of a run by name. One device does the inference, however many train.
-  function nodesOf(runs, settings) {
-    const inference = runs[keyOf({ ...settings, ...ALONE })] ?? {};
-    const kept = Object.entries(inference).filter(([quantity]) => data.of_inference.includes(quantity));
-    return { ...Object.fromEntries(kept), ...runs[keyOf(settings)] };
-  }
-
-  function budgetsOf(run, value) {
-    const read = ([whole, ...parts]) => ({ whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) });
-    return Object.fromEntries(Object.entries(run).map(([quantity, [budget, holds]]) => [quantity, value(holds) ? read(budgetNodes[budget]) : null]));
-  }
 
   // What is wrong with sizes, but for those that follow a wrong one.
   function mistakesOf(model, values, changes) {
@@ -282,7 +280,8 @@
   const element = (tag, textContent, className = "", others = {}) => story.made(tag, { textContent, className, ...others });
 
   function showControls(side, { values, components, broken }) {
-    const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
+    const parts = components();
+    const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...parts.filter((part) => part.present).flatMap((part) => part.fields)]);
     for (const rule of broken) rule.fields.forEach((name) => used.add(name));
     for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
     const { model, changes } = chosen[side];
@@ -300,7 +299,7 @@
       if (type === "checkbox") control.checked = value;
       else if (type !== "number" || (whole(control.value) !== value && !Number.isNaN(value))) control.value = value;
       control.classList.toggle("changed", name in changes && !choices.has(name));
-      if (components.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
+      if (parts.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
     }
   }
 
@@ -322,21 +321,22 @@
       place.append(element("p", "Not possible:", "reason"), story.made("ul", { className: "reason" }, ...reasons));
       return;
     }
-    const { active, budgets } = answer;
-    const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes?.whole];
+    const { values, whole } = answer;
+    const [total, active, bytes] = [whole("parameters"), answer.active(), whole("parameter_bytes")];
     place.append(element("p", exact(total), "total"));
-    const devices = devicesOf(answer.values);
+    const devices = devicesOf(values);
     const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${answer.values.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
-    const [activations, cache] = [budgets.activation_bytes, budgets.cache_bytes];
-    if (activations) facts.push(`${short(activations.whole)} of activations`);
-    if (bytes !== undefined && !budgets.peak_training_bytes) facts.push(`the page has no formula for the peak of training${lacking(chosen[side], "peak_training_bytes")}`);
-    if (cache) facts.push(`${short(cache.whole)} of KV cache`);
+    const [activations, cache] = [whole("activation_bytes"), whole("cache_bytes")];
+    if (activations !== undefined) facts.push(`${short(activations)} of activations`);
+    if (bytes !== undefined && whole("peak_training_bytes") === undefined) facts.push(`the page has no formula for the peak of training${lacking(chosen[side], "peak_training_bytes")}`);
+    if (cache !== undefined) facts.push(`${short(cache)} of KV cache`);
     if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
-    place.append(element("p", facts.join("; ")), barOfComponents(answer.components, total));
+    place.append(element("p", facts.join("; ")), barOfComponents(answer.components(), total));
+    const others = answer.others();
     for (const [name, title] of [["parameter_bytes", "Parameters in other formats"], ["optimizer_bytes", "States of other optimizers"]]) {
-      const sizes = answer.others.filter(({ quantity }) => quantity === name).map(({ word, bytes }) => `${word} ${short(bytes)}`);
+      const sizes = others.filter(({ quantity }) => quantity === name).map(({ word, bytes }) => `${word} ${short(bytes)}`);
       if (sizes.length > 0) place.append(element("p", `${title}: ${sizes.join(", ")}`));
     }
   }
@@ -365,27 +365,28 @@
 
   function showTable(answers) {
     const by = asked.by.value;
-    const parts = SIDES.map((side) => new Map(answers[side].budgets?.[by]?.parts));
+    const parts = SIDES.map((side) => answers[side].parts(by)).map((of) => of && new Map(of));
     const rows = [];
     for (const name of groups.keys()) {
-      const pair = SIDES.map((side, i) => (answers[side].budgets?.[by] ? (parts[i].get(name) ?? 0) : null));
+      const pair = parts.map((of) => (of ? (of.get(name) ?? 0) : null));
       if (pair.some((value) => value > 0)) rows.push(row(nameOf(name), pair));
     }
+    const isPossible = ({ reasons }) => reasons.length === 0;
     const sum = (title, of) => {
-      const made = row(title, SIDES.map((side) => (answers[side].budgets ? (of(answers[side]) ?? undefined) : null)));
+      const made = row(title, SIDES.map((side) => (isPossible(answers[side]) ? of(answers[side]) : null)));
       for (const cell of made.cells) cell.classList.add("whole");
       rows.push(made);
     };
-    sum("all parameters", ({ budgets }) => budgets.parameters.whole);
-    if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("active parameters per token", ({ active }) => active);
+    sum("all parameters", ({ whole }) => whole("parameters"));
+    if (SIDES.some((side) => answers[side].active() !== answers[side].whole("parameters"))) sum("active parameters per token", ({ active }) => active());
     const place = data.conventions.findIndex(([name]) => name === asked.count.value);
     const [convention, unit, rule] = data.conventions[place];
-    sum(`${unit} by the convention ${convention}`, ({ counts }) => counts[place]);
+    sum(`${unit} by the convention ${convention}`, ({ count }) => count(place));
     asked.count.title = rule;
     for (const [quantity, title] of data.quantities) {
-      sum(title, ({ budgets }) => budgets[quantity]?.whole);
+      sum(title, ({ whole }) => whole(quantity));
       for (const side of SIDES) {
-        if (answers[side].budgets && !answers[side].budgets[quantity]) rows.at(-1).querySelector(`[data-label="${side}"]`).title = `The page has no formula for it${lacking(chosen[side], quantity)}.`;
+        if (isPossible(answers[side]) && answers[side].whole(quantity) === undefined) rows.at(-1).querySelector(`[data-label="${side}"]`).title = `The page has no formula for it${lacking(chosen[side], quantity)}.`;
       }
     }
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
@@ -413,7 +414,7 @@
       line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.classList.contains("unused"));
     }
     showTable(answers);
-    showFit();
+    showFit(answers.A);
     if (isRefused) for (const part of all("[data-answer], #calculator-table tbody, #fit-answer")) part.replaceChildren();
     const link = root.querySelector("#calculator-link");
     [link.href, link.textContent] = [written(), LINK];
@@ -458,7 +459,7 @@
     for (const [name] of data.of_several) if (data.switches.includes(name)) changes.push([name, 1 - values[name]]);
     const enough = changes
       .filter(([name, value]) => value !== values[name] && !isAlone(name, values))
-      .filter(([name, value]) => compute(withChange(state, { [name]: value })).budgets?.[quantity])
+      .filter(([name, value]) => compute(withChange(state, { [name]: value })).whole(quantity) !== undefined)
       .map(([name, value]) => `${name}: ${value}`);
     if (enough.length === 0) return `; modelbudget ${state.model === PASTED ? PASTED : state.model} predicts or measures it`;
     return ` with these settings together; it has one with ${enough.join(" or with ")}`;
@@ -479,8 +480,8 @@
   function needOf(state, changed) {
     const ranks = changed.pipeline_parallel > 1 ? ["first", "last"] : [valuesOf(state).pipeline_rank];
     const peaks = ranks.flatMap((pipeline_rank) => {
-      const { budgets, ofClass } = compute(withChange(state, { ...changed, pipeline_rank }));
-      return [budgets?.peak_training_bytes?.whole, ofClass?.peak_training_bytes?.whole ?? 0];
+      const { whole, ofClass } = compute(withChange(state, { ...changed, pipeline_rank }));
+      return [whole("peak_training_bytes"), ofClass("peak_training_bytes") ?? 0];
     });
     return peaks.includes(undefined) ? undefined : Math.max(...peaks);
   }
@@ -488,7 +489,7 @@
   // The layouts of the fewest devices that train the model: data × tensor × pipeline × checkpointing.
   function smallestLayouts(state, room) {
     const values = valuesOf(state);
-    const states = compute(withChange(state, layout(values, 1, 1, 1, "full"))).budgets?.[STATES]?.whole ?? 0;
+    const states = compute(withChange(state, layout(values, 1, 1, 1, "full"))).whole(STATES) ?? 0;
     const found = [];
     let hasFormula = false;
     for (let n = 1; n <= MOST_DEVICES && found.length < N_LAYOUTS; n *= 2) {
@@ -534,45 +535,44 @@
   }
 
   // What the device holds at the peak, in the colours of the acts, and its memory as a line.
-  function showBar(place, budgets, quantity, most, room, name) {
-    const whole = budgets[quantity].whole;
+  function showBar(place, whole, quantity, most, room, name) {
+    const peak = whole(quantity);
     const isTraining = quantity === "peak_training_bytes";
-    const parts = KEPT[quantity].map(([title, of]) => [title, budgets[of]?.whole ?? 0]);
-    const rest = whole - parts.reduce((sum, [, value]) => sum + value, 0);
+    const parts = KEPT[quantity].map(([title, of]) => [title, whole(of) ?? 0]);
+    const rest = peak - parts.reduce((sum, [, value]) => sum + value, 0);
     parts.push([isTraining ? "activations" : "temporary", Math.max(rest, 0)]);
     const titles = { activations: "activations, gradients and temporary tensors at the peak" };
     const pieces = parts.map(([title, value]) => [value, data.memory[title], `${titles[title] ?? title}: ${exact(value)} bytes`]);
     const length = Math.max(most, room);
     const x = `${(100 * room) / length}%`;
     const line = story.drawn("line", { x1: x, x2: x, y1: "-15%", y2: "115%" });
-    const drawing = bar({ role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, pieces, length, line);
+    const drawing = bar({ role: "img", "aria-label": `${short(peak)} of ${short(room)} (${name})` }, pieces, length, line);
     const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", { className: `swatch ${data.memory[title]}` }, `${titles[title] ?? title} ${short(value)}`)));
     place.append(story.made("div", { id: "fit-bar" }, drawing, legend));
   }
 
-  function showFit() {
+  function showFit({ whole, ofClass, reasons, values }) {
     const place = root.querySelector("#fit-answer");
-    const { budgets, ofClass, reasons, values } = compute(chosen.A);
     const quantity = asked.for.value;
     const [name, room] = data.devices[asked.device.selectedIndex];
     const ofReplica = devicesOf(values) / values[DEVICES];
     root.querySelector("#fit-replica").textContent = ofReplica > 1 ? `× ${exact(ofReplica)} ` : "";
     place.replaceChildren(...reasons.slice(0, 1).map((reason) => element("p", reason, "reason")));
     if (reasons.length > 0) return;
-    const ours = budgets[quantity]?.whole;
+    const ours = whole(quantity);
     const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
     if (ours === undefined) {
       // At the end of a forward pass of training there are activations, too.
       const parts = [...KEPT[quantity], ...(quantity === "peak_training_bytes" ? [["activations", "activation_bytes"]] : [])];
-      const known = parts.filter(([, of]) => budgets[of]);
-      const least = known.reduce((sum, [, of]) => sum + budgets[of].whole, 0);
+      const known = parts.filter(([, of]) => whole(of) !== undefined);
+      const least = known.reduce((sum, [, of]) => sum + whole(of), 0);
       const verdict = least > room ? "Does not fit" : "May fit";
       const text = `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`;
       if (known.length > 0) place.append(element("p", text, least > room ? "reason" : "", { title: `${exact(least)} bytes` }));
       place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(chosen.A, quantity)}.`));
       return;
     }
-    const theirs = ofClass[quantity]?.whole;
+    const theirs = ofClass(quantity);
     const kind = data.kinds[chosen.A.model];
     const ends = [ours, theirs ?? ours];
     const most = Math.max(...ends);
@@ -584,15 +584,15 @@
     const margin = most <= room ? `${short(room - most)} to spare${without}` : `${short(most - room)} too much`;
     const title = `${ends.map(exact).join(" to ")} bytes`;
     place.append(element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason", { title }));
-    showBar(place, budgets, quantity, most, room, name);
+    showBar(place, whole, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
     if (most > room && quantity === "peak_training_bytes") showLayouts(place, chosen.A, room);
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
       .filter(([, changed]) => changed)
       .map(([title, changed]) => {
         const answer = compute(withChange(chosen.A, changed));
-        const need = answer.budgets?.[quantity]?.whole ?? ours;
-        const makesItFit = most > room && Math.max(need, answer.ofClass?.[quantity]?.whole ?? need) <= room;
+        const need = answer.whole(quantity) ?? ours;
+        const makesItFit = most > room && Math.max(need, answer.ofClass(quantity) ?? need) <= room;
         return { title, saved: ours - need, makesItFit };
       })
       .filter(({ saved }) => saved > WORTH * ours)
@@ -617,7 +617,7 @@
       const changes = { ...ofChoices(chosen.A), ...file.run };
       for (const side of SIDES) chosen[side] = stateOf(PASTED, { ...changes });
     }
-    const stored = file?.format && !isRefused && compute(chosen.A).others?.find(({ word }) => word === file.format);
+    const stored = file?.format && !isRefused && compute(chosen.A).others?.().find(({ word }) => word === file.format);
     if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
     else if (file?.format && !isRefused) configAnswer.append(element("p", `quantization_config: ${file.format}: the page has no formula for its bytes here`));
     showAndKeep();
@@ -674,13 +674,6 @@
     show();
   }
   window.addEventListener("hashchange", follow);
-  // What the answer computes, each once and in a task of its own.
-  const first = valuesOf(chosen.A);
-  const changed = CHANGES.map(([, of]) => of(first)).filter(Boolean);
-  for (const state of [chosen.B, ...[{}, ...changed].map((change) => withChange(chosen.A, change))]) {
-    await pause();
-    compute(state);
-  }
   await pause();
   root.removeAttribute("aria-busy");
   follow();

@@ -39,37 +39,28 @@ function columnsOf(bytes, lengths) {
   });
 }
 
-// Returns a function of a name, fields and nodes that computes these nodes, and what they need. The
-// nodes of a name are looked up once.
+// Returns a function of fields, which returns a function of a node: it computes this node, and what it
+// needs, once for these fields.
 function evaluator({ fields, constants, lengths, ...rows }, bytes) {
   const [ofLeft, ofRight, ...ofCopies] = columnsOf(bytes, lengths);
   const copies = ofCopies.map((column) => column.map(Math.abs));
   const [operations, left, right] = [rows.operations, ofLeft, ofRight].map((column) => withRepeats(column, copies));
-  const isLeaf = (node) => "fk".includes(operations[node]);
   const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
   const values = new Float64Array(operations.length);
-  const programs = new Map();
+  const turns = new Int32Array(operations.length); // whose value a node has
+  let turn = 0;
 
-  function program(nodes) {
-    const seen = new Set();
-    const waiting = [...nodes];
-    while (waiting.length > 0) {
-      const node = waiting.pop();
-      if (seen.has(node)) continue;
-      seen.add(node);
-      if (!isLeaf(node)) waiting.push(at(left, node), at(right, node));
-    }
-    return Int32Array.from(seen).sort();
-  }
-
-  return (name, given, nodes) => {
-    if (!programs.has(name)) programs.set(name, program(nodes()));
-    for (const node of programs.get(name)) {
-      if (operations[node] === "f") values[node] = Number(given[fields[Math.abs(left[node])]]);
-      else if (operations[node] === "k") values[node] = constants[Math.abs(left[node])];
-      else values[node] = OPERATIONS[operations[node]](values[at(left, node)], values[at(right, node)]);
-    }
-    return (node) => values[node];
+  return (given) => {
+    const ours = (turn += 1);
+    return function value(node) {
+      if (turns[node] === ours) return values[node];
+      const operation = operations[node];
+      if (operation === "f") values[node] = Number(given[fields[Math.abs(left[node])]]);
+      else if (operation === "k") values[node] = constants[Math.abs(left[node])];
+      else values[node] = OPERATIONS[operation](value(at(left, node)), value(at(right, node)));
+      turns[node] = ours;
+      return values[node];
+    };
   };
 }
 
