@@ -183,6 +183,9 @@ OVERLAPS = """(act) => {
   const covered = (name) => others(name).some((one) => covers(box(name), box(one)));
   return [names.length, names.filter(covered).map((name) => name.textContent)];
 }"""
+CUT = """[...document.querySelectorAll(".act :is(h3, td), .tools, .tools select")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
+"""Texts of acts and controls that a narrow window cuts, while the page itself does not scroll."""
 CROWD = """
 headline: PaLM 540B
 points: [{base: gpt-2-124m}, {base: palm-540b}, {base: gopher-280b}, {base: gpt-3-175b},
@@ -241,6 +244,9 @@ def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
         tab.wait_for_function("n => document.querySelector('#fit-answer p')?.title.startsWith(n)",
                               arg=exact, timeout=20_000)  # fmt: skip
         assert tab.get_attribute("#fit-answer p", "title").startswith(exact), label
+    tab.set_viewport_size({"width": 320, "height": 600})
+    tab.evaluate("document.querySelector('#calculator .fields').open = true")
+    assert tab.evaluate(CUT) == []
     assert tab.messages == []
 
 
@@ -289,4 +295,7 @@ def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     shown = term.evaluate("one => getComputedStyle(one, '::after').content")
     assert shown.startswith(f'"{term.inner_text()}: ')
     assert violations(tab) == []
+    tab.set_viewport_size({"width": 320, "height": 600})
+    tab.eval_on_selector("#step .here h3", "one => one.append('aten._log_softmax_backward_data')")
+    assert tab.evaluate(CUT) == []
     assert tab.messages == []
