@@ -10,7 +10,8 @@ from modelbudget.architecture.run_values import (
     of_states,
     tokens,
 )
-from modelbudget.components import embedding, loss, norm, vocabulary_parallel
+from modelbudget.components import embedding, loss, norm
+from modelbudget.components.parallel import vocabulary_parallel
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.timeline import (
     Allocation,

@@ -28,7 +28,6 @@ from modelbudget.memory.timeline import (
     all_reduce,
     change,
     times,
-    within,
 )
 
 
@@ -187,7 +186,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("positions and embeddings", embeddings),
         Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
         Allocation("gathered over the length", gathered),
-        *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
+        *mixer.forward(a, r, place_of(a, r, group.mixer)),
         Allocation("normalised states, freed", 0, normed),
         Allocation("residual sum", states + in_sum, states + in_sum + input_freed),
     ]
@@ -209,7 +208,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("saved by norms, parallel output", between),
         Allocation("norm of the second part", of_norm, of_norm),
         Allocation("normalised states", second_normed),
-        *within(group.feed_forward, then),
+        *then,
         Allocation("normalised states, freed", 0, second_normed),
         Allocation("norm and residual sum", ended, outputs + residual + ended - at_end),
     ]
@@ -224,7 +223,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     )
     again, unsaved = computed_again(r), before * norm.copies_input(a, r) * states_bytes(a, r)
     mixer, second = (
-        within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
+        all_parts()[name].backward(a, r, place_of(a, r, name))
         for name in (group.mixer, group.feed_forward)
     )
     # The last reader of the output's gradient frees it.

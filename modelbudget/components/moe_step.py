@@ -4,16 +4,15 @@ from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import INDEX, bytes_of, computed_again, of_states, tokens
 from modelbudget.architecture.terms import join
-from modelbudget.components import expert_parallel
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.feed_forward import mlp
+from modelbudget.components.parallel import expert_parallel
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
     linear_backward,
     times,
-    within,
 )
 
 
@@ -135,7 +134,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         Allocation("weight gradients summed over channels", wide * weights, of_rows),
         Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
         *expert_parallel.to_experts(r, rows, computed),
-        *within("routed experts", _routed_backward(a, r)),
+        *_routed_backward(a, r),
         *expert_parallel.from_experts(r, rows, computed),
         Allocation("gradients of the tokens", 2 * states, states + rows + indices),
         *times(shared, accumulate(states)),
@@ -190,4 +189,4 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
     ]
     place = Place(gradient=a.shared_gate * states, saves_input=0, accumulates=a.shared_gate)
     of_mlp = mlp.backward(a, r, place, a.d_shared)
-    return within("shared experts", [*times(a.shared_gate, gate), *of_mlp])
+    return [*times(a.shared_gate, gate), *of_mlp]

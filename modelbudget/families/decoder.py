@@ -31,15 +31,7 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
-from modelbudget.components import (
-    context_parallel,
-    embedding,
-    embedding_step,
-    expert_parallel,
-    layer,
-    norm,
-    tensor_parallel,
-)
+from modelbudget.components import embedding, embedding_step, layer, norm
 from modelbudget.components.contract import flops_backward_of
 from modelbudget.components.decoder import decoder_program, decoder_step
 from modelbudget.components.decoder.decoder_conditions import (
@@ -66,12 +58,18 @@ from modelbudget.components.decoder.decoder_terms import (
     parameters_of,
     saved_by_layers,
 )
-from modelbudget.components.device_share import share
 from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields, is_absent, own_layers
+from modelbudget.components.parallel import (
+    context_parallel,
+    expert_parallel,
+    pipeline_stage,
+    tensor_parallel,
+)
+from modelbudget.components.parallel.device_share import share
 from modelbudget.components.weight_formats import (
     HEAD,
     MTP,
@@ -84,7 +82,6 @@ from modelbudget.components.weight_formats import (
     misfit,
     names_of_nothing,
 )
-from modelbudget.devices import pipeline_timelines
 from modelbudget.memory import optimizer_states
 from modelbudget.memory.timeline import is_nothing
 
@@ -194,7 +191,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return of_tensors(a, lambda tensor: tensor.numbers)
 
     @classmethod
-    @pipeline_timelines.by_stage
+    @pipeline_stage.by_stage
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         a = share(a, r)
@@ -300,7 +297,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return result
 
     @classmethod
-    @pipeline_timelines.by_stage
+    @pipeline_stage.by_stage
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         a = share(a, r)
         if is_sharded(r):
@@ -323,11 +320,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Count the parameters of a device's stage and share that get a gradient."""
         if not is_pipelined(r):
             return total(cls.trained_parameters(share(a, r)))
-        layers, _ = pipeline_timelines.stage(a, r)
-        return total(pipeline_timelines.without_ends(r, cls.trained_parameters(share(layers, r))))
+        layers, _ = pipeline_stage.layers_of_stage(a, r)
+        return total(pipeline_stage.without_ends(r, cls.trained_parameters(share(layers, r))))
 
     @classmethod
-    @pipeline_timelines.by_stage
+    @pipeline_stage.by_stage
     def _states_of_each(cls, a: Fields, r: Run) -> Terms:
         if not optimizer_named(r.optimizer).follows_numbers:
             return optimizer_states.states_by_sizes(a, r, lambda value: of_tensors(a, value))
@@ -350,22 +347,22 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            of_stage, alone = pipeline_timelines.stage(a, r)
-            of_microbatch = Decoder.activation_bytes(of_stage, pipeline_timelines.microbatch(alone))
-            return pipeline_timelines.activations(r, of_microbatch)
+            of_stage, alone = pipeline_stage.layers_of_stage(a, r)
+            of_microbatch = Decoder.activation_bytes(of_stage, pipeline_stage.microbatch(alone))
+            return pipeline_stage.activations(r, of_microbatch)
         a = share(a, r)
         ends = around_layers(a, embedding_step.saved(a, r), norm.saved(a, of_states(r)))
         return ends | saved_by_layers(a, r)
 
     @staticmethod
-    @pipeline_timelines.by_stage
+    @pipeline_stage.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
         return flops_of(a, r, 1, lambda component: component.flops(a, r))
 
     @staticmethod
-    @pipeline_timelines.by_stage
+    @pipeline_stage.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what full checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)

@@ -83,11 +83,6 @@ def times(switch, timeline: Sequence[Allocation]) -> Timeline:
     return [Allocation(name, *(switch * size for size in sizes)) for name, *sizes in timeline]
 
 
-def within(name: str, timeline: Timeline) -> Timeline:
-    """Prefix the names of a timeline's operations with the name of their part."""
-    return [allocation._replace(name=f"{name}: {allocation.name}") for allocation in timeline]
-
-
 def added_to_buffer(timeline: Timeline) -> Timeline:
     """Return the timeline where each gradient of a parameter is freed when it is done.
 

@@ -8,7 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_divided, is_sharded
 from modelbudget.architecture.stored_formats import file_is_known
 from modelbudget.components.adapter import Adapters
-from modelbudget.components.device_share import share
+from modelbudget.components.parallel.device_share import share
 from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.devices.divided_parts import Divided
 from modelbudget.devices.gathered_layers import Sharded

@@ -10,7 +10,7 @@ from modelbudget.architecture.run_values import (
     exact_bytes,
     tokens,
 )
-from modelbudget.components import context_parallel, norm, rope, scaled_dot_product
+from modelbudget.components import norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_layout import (
     d_gate,
     d_rotary,
@@ -23,6 +23,7 @@ from modelbudget.components.attention.attention_layout import (
     scaled_apart,
 )
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.parallel import context_parallel
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,

@@ -3,6 +3,7 @@
 Each takes the family, a class whose other formulas say what is held.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from modelbudget.architecture.arithmetic import largest
@@ -27,30 +28,22 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.architecture.terms import Terms, total
-from modelbudget.components import (
-    embedding,
-    embedding_step,
-    expert_parallel,
-    layer,
-    layer_step,
-    loss,
-    norm,
-    pipeline_stage,
-    tensor_parallel,
-)
+from modelbudget.components import embedding, embedding_step, layer, layer_step, loss, norm
 from modelbudget.components.attention.attention_layout import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
-from modelbudget.components.device_share import share
 from modelbudget.components.layer import BEFORE
-from modelbudget.devices import (
+from modelbudget.components.parallel import (
+    expert_parallel,
     fsdp_timelines,
-    pipeline_timelines,
-    sharded_pipeline_timelines,
+    pipeline_stage,
+    sharded_stage,
     shards,
+    tensor_parallel,
 )
+from modelbudget.components.parallel.device_share import share
 from modelbudget.memory import optimizer_states, parameter_tensors, timeline
 from modelbudget.memory.parameter_tensors import Neighbours, Tensor
-from modelbudget.memory.timeline import Allocation, Model, change, times
+from modelbudget.memory.timeline import Allocation, change, times
 
 
 def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
@@ -62,7 +55,7 @@ def _tensors_of_ends(a: Fields, r: Run) -> list[list[Tensor]]:
     of_norms = [tensor for end in norms for tensor in norm.tensors(a, *end)]
     ends = [embedding.tensors(a), [*of_norms, *embedding.head_tensors(a)]]
     if is_pipelined(r):
-        ends = [[x for x in tensors if pipeline_timelines.has(r, x.name)] for tensors in ends]
+        ends = [[x for x in tensors if pipeline_stage.has(r, x.name)] for tensors in ends]
     return ends
 
 
@@ -92,7 +85,7 @@ def gathered_together(
     # Untied: the gradient of a tied matrix is that of the head, too.
     token = bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
     if is_pipelined(r):
-        token = token * pipeline_timelines.is_first(r)
+        token = token * pipeline_stage.is_first(r)
     summed = tensor_parallel.summed_in_rest(a, r, token)
     outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
     rest = fsdp_timelines.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
@@ -130,25 +123,6 @@ def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp_timelines.Layer:
     return [group_of(divided, 0, replicas(r)), group_of(1 - divided, 1, replicas_of_experts(r))]
 
 
-def sharded_stage_of(
-    a: Fields, r: Run, stage: pipeline_timelines.Stage, model: Model
-) -> sharded_pipeline_timelines.ShardedStage:
-    """Return a stage with its shards. `model`: the timelines of one microbatch."""
-    of_microbatch, is_last = pipeline_timelines.microbatch(r), pipeline_timelines.is_last(r)
-    ends = ends_of_shards(a, of_microbatch)
-    (last,) = model.layers
-    after = model.saved_after_layers if is_last else model.states
-    in_layer = int(r.recompute != "full") * change(last.forward)
-    output = loss.number(r) + stage.logits if is_last else model.states
-    return sharded_pipeline_timelines.ShardedStage(
-        stage,
-        *gathered_together(a, r, is_held=0),
-        times(pipeline_timelines.is_first(r), ends.embedding),
-        -after - in_layer,
-        output,
-    )
-
-
 def ends_of_shards(a: Fields, r: Run) -> fsdp_timelines.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
@@ -173,75 +147,88 @@ def peaks(family: Any, a: Fields, r: Run) -> Terms:
     """Return the largest number of bytes live at once, for each phase of two steps."""
     r = own_tokens(r)
     if is_pipelined(r):
-        return _peaks_of_stage(family, a, r)
-    a = share(a, r)
-    sharded, states = is_sharded(r), total(family.optimizer_bytes(a, r))
-    trained = total(in_shards(a, r) if sharded else family.trained_parameters(a))
-    of_device = total(in_own_rows(a, r)) if sharded else trained
-    if is_divided(r) and not sharded and not accumulates(r):
-        trained = total(tensor_parallel.with_whole_embedding(a, r, family.trained_parameters(a)))
-    of_parameters = total(family.parameter_bytes(a, r)) + model_frequencies(a, r)
-    saved = of_parameters + total(family.activation_bytes(a, r))
-    saved = saved + loss.held(r, embedding.rows(a)) + layer_step.held(a, r)
-    model, tensors, part = timelines(a, r), neighbours(a, r), None
+        layers, start, forward_backward = _pass_of_stage(family, a, r)
+    else:
+        layers = a = share(a, r)
+        start, forward_backward = _pass_of_model(family, a, r)
+    trained, of_device = (
+        _shards_trained(layers, r) if is_sharded(r) else _trained(family, layers, r)
+    )
+    tensors, part = neighbours(layers, r), None
     if has_part_of_states(r):
         of_device = part = optimizer_states.of_part(r, trained)
         tensors = [Neighbours(part, 0)]
+    return optimizer_states.phases(
+        stored(r),
+        trained,
+        start,
+        total(family.optimizer_bytes(a, r)),
+        optimizer_states.temporaries(stored(r), of_device, tensors),
+        forward_backward,
+        part,
+    )
+
+
+def _shards_trained(a: Fields, r: Run) -> tuple:
+    """Count the numbers of a device's shards with their padding, and of its own rows."""
+    return tuple(_of_stage(r, of(a, r)) for of in (in_shards, in_own_rows))
+
+
+@once
+def _trained(family: Any, a: Fields, r: Run) -> tuple:
+    """Count the numbers of gradients that are no shards, and of what the optimizer updates."""
+    updated = gradients = family.trained_parameters(a)
+    if is_divided(r) and not accumulates(r):
+        gradients = tensor_parallel.with_whole_embedding(a, r, updated)
+    return _of_stage(r, gradients), _of_stage(r, updated)
+
+
+def _of_stage(r: Run, terms: Terms):
+    """Add up terms: of a pipeline, those that a stage has."""
+    return total(pipeline_stage.without_ends(r, terms) if is_pipelined(r) else terms)
+
+
+ForwardBackward = Callable[[Any], Any]
+"""Computes the peak of a forward and a backward pass, of the bytes of what the optimizer holds."""
+
+
+def _pass_of_model(family: Any, a: Fields, r: Run) -> tuple[Any, ForwardBackward]:
+    """Return the bytes before a pass of a device's share of a model, and the peak of the pass."""
+    of_parameters = total(family.parameter_bytes(a, r)) + model_frequencies(a, r)
     start = of_parameters + 2 * INDEX * tokens(r)
+    saved, model = of_parameters + _saved(family, a, r), timelines(a, r)
 
     def forward_backward(n_bytes):
-        if not sharded:
+        if not is_sharded(r):
             return timeline.forward_backward(model, r, saved + n_bytes)
         groups = gathered_together(a, r)
         return fsdp_timelines.forward_backward(
             model, *groups, ends_of_shards(a, r), r, start + n_bytes, saved + n_bytes
         )
 
-    return optimizer_states.phases(
-        stored(r),
-        trained,
-        start,
-        states,
-        optimizer_states.temporaries(stored(r), of_device, tensors),
-        forward_backward,
-        part,
-    )
+    return start, forward_backward
 
 
-def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
-    """Return the largest number of bytes live at once in one stage, for the same phases."""
-    layers, stage, trained = _stage(family, a, r)
-    gradients = (1 - accumulates(r)) * reduced_number(r) * trained
-    resident = total(family.parameter_bytes(a, r)) + pipeline_timelines.texts(r)
-    resident = resident + pipeline_timelines.received(r, stage.states)
+def _saved(family: Any, a: Fields, r: Run):
+    """Bytes that a forward pass and the loss leave for the backward pass."""
+    held = loss.held(r, embedding.rows(a)) + layer_step.held(a, r)
+    return total(family.activation_bytes(a, r)) + held
+
+
+def _pass_of_stage(family: Any, a: Fields, r: Run) -> tuple[Fields, Any, ForwardBackward]:
+    """Return the layers of one stage, and the same of all its passes of one step."""
+    layers, stage, gradients = _stage(family, a, r)
+    resident = total(family.parameter_bytes(a, r)) + pipeline_stage.texts(r)
+    resident = resident + pipeline_stage.received(r, stage.states)
     resident = resident + model_frequencies(layers, r)
-    of_stage = pipeline_timelines.without_ends(r, family.trained_parameters(layers))
-    part, of_device, tensors = None, total(of_stage), neighbours(layers, r)
-    if has_part_of_states(r):
-        part = of_device = optimizer_states.of_part(r, trained)
-        tensors = [Neighbours(part, 0)]
-    of_shards = None
-    if is_sharded(r):
-        of_shards, _ = _sharded_stage(layers, r, stage)
-        trained, of_device = (
-            total(pipeline_timelines.without_ends(r, of(layers, r)))
-            for of in (in_shards, in_own_rows)
-        )
 
     def forward_backward(states):
-        if of_shards is None:
-            return largest(*pipeline_timelines.passes(stage, r, resident + states, gradients))
-        return sharded_pipeline_timelines.peak(of_shards, r, resident + states, gradients)
+        if not is_sharded(r):
+            return largest(*pipeline_stage.passes(stage, r, resident + states, gradients))
+        of_shards, _ = _sharded_stage(layers, r, stage)
+        return sharded_stage.peak(of_shards, r, resident + states, gradients)
 
-    return optimizer_states.phases(
-        stored(r),
-        trained,
-        resident,
-        total(family.optimizer_bytes(a, r)),
-        optimizer_states.temporaries(stored(r), of_device, tensors),
-        forward_backward,
-        part,
-    )
+    return layers, resident, forward_backward
 
 
 def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
@@ -250,42 +237,45 @@ def forward_of_shards_is_lower(family: Any, a: Fields, r: Run):
     With shards whose parameters stay gathered.
     """
     if is_pipelined(r):
-        layers, stage, trained = _stage(family, a, r)
-        gradients = reduced_number(r) * trained
+        layers, stage, gradients = _stage(family, a, r)
         sharded, model = _sharded_stage(layers, r, stage)
         (last,) = model.layers
-        return sharded_pipeline_timelines.forward_of_layers_is_lower(
-            sharded, r, last.forward, gradients
-        )
+        return sharded_stage.forward_of_layers_is_lower(sharded, r, last.forward, gradients)
     a = share(a, r)
-    saved = (
-        total(family.activation_bytes(a, r))
-        + loss.held(r, embedding.rows(a))
-        + layer_step.held(a, r)
-    )
     parts = *gathered_together(a, r), ends_of_shards(a, r)
+    saved = _saved(family, a, r)
     return fsdp_timelines.forward_of_layers_is_lower(timelines(a, r), *parts, r, saved)
 
 
 @once
 def _stage(family: Any, a: Fields, r: Run):
     """Return a device's layers, their stage, and the bytes of whole gradients of its model."""
-    layers, alone = pipeline_timelines.stage(a, r)
+    layers, alone = pipeline_stage.layers_of_stage(a, r)
     layers = share(layers, r)
     stage = pipeline_stage.stage(layers, alone, timelines, family.activation_bytes)
-    trained = family.trained_parameters(layers)
-    if is_divided(r) and not accumulates(r):
-        trained = tensor_parallel.with_whole_embedding(layers, r, trained)
-    return layers, stage, total(pipeline_timelines.without_ends(r, trained))
+    trained, _ = _trained(family, layers, r)
+    return layers, stage, (1 - accumulates(r)) * reduced_number(r) * trained
 
 
-def _sharded_stage(layers: Fields, r: Run, stage: pipeline_timelines.Stage):
+def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stage.Stage):
     """Return a device's stage with its shards, and the timelines of one microbatch.
 
     `layers`, `stage`: as of `_stage`.
     """
-    model = timelines(layers, pipeline_stage.microbatch(r))
-    return sharded_stage_of(layers, r, stage, model), model
+    of_microbatch, is_last = pipeline_stage.microbatch(r), pipeline_stage.is_last(r)
+    model = timelines(layers, pipeline_stage.kept_microbatch(r))
+    ends = ends_of_shards(layers, of_microbatch)
+    (last,) = model.layers
+    after = model.saved_after_layers if is_last else model.states
+    in_layer = int(r.recompute != "full") * change(last.forward)
+    sharded = sharded_stage.ShardedStage(
+        stage,
+        *gathered_together(layers, r, is_held=0),
+        times(pipeline_stage.is_first(r), ends.embedding),
+        -after - in_layer,
+        loss.number(r) + stage.logits if is_last else model.states,
+    )
+    return sharded, model
 
 
 @once

@@ -15,7 +15,7 @@ from modelbudget.components import (
     norm,
 )
 from modelbudget.components.contract import Part, Values, tensors_of
-from modelbudget.devices import shards
+from modelbudget.components.parallel import shards
 from modelbudget.memory import parameter_tensors
 from modelbudget.memory.parameter_tensors import Tensor, numbers
 

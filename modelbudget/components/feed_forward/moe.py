@@ -11,11 +11,12 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import is_sharded
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
-from modelbudget.components import expert_parallel, moe_step
+from modelbudget.components import moe_step
 from modelbudget.components.adapter import Change, changed
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.parallel import expert_parallel
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers
 from modelbudget.operations.collectives import gathered as of_all_devices

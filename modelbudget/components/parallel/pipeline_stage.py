@@ -21,9 +21,29 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.arithmetic import ceil_div, largest, positive
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.memoised_run import changed
-from modelbudget.architecture.run_values import INDEX, is_pipelined, stage_index, tokens
-from modelbudget.architecture.terms import Term, Terms, scaled
-from modelbudget.memory.timeline import Timeline, added_to_buffer, change, freed_once, peak_during
+from modelbudget.architecture.run_values import (
+    INDEX,
+    accumulates,
+    bytes_of,
+    computed_again,
+    is_pipelined,
+    stage_index,
+    tokens,
+)
+from modelbudget.architecture.terms import Term, Terms, scaled, total
+from modelbudget.components import embedding, layer_step, loss, norm
+from modelbudget.memory.timeline import (
+    Allocation,
+    Model,
+    Timeline,
+    added_to_buffer,
+    change,
+    freed_once,
+    layers_with_gradient_buffer,
+    live_bytes,
+    peak_during,
+    times,
+)
 
 FIRST, LAST = ("embedding", "norm.embedding", "dropout"), ("head", "norm.final", "loss")
 """Components, with those below them, that only the first stage has, and only the last."""
@@ -37,7 +57,7 @@ def is_last(r: Run) -> int:
     return int(r.pipeline_rank == "last")
 
 
-def stage(a: Fields, r: Run) -> tuple[Fields, Run]:
+def layers_of_stage(a: Fields, r: Run) -> tuple[Fields, Run]:
     """Return the layers of one stage as a model, and its run without a pipeline.
 
     A tied matrix is on both ends, and each has a gradient and states of its own; that these
@@ -72,7 +92,7 @@ def by_stage(formula: Callable[..., Terms]) -> Callable[..., Terms]:
         *family, a, r = arguments
         if not is_pipelined(r):
             return formula(*arguments)
-        return without_ends(r, formula(*family, *stage(a, r)))
+        return without_ends(r, formula(*family, *layers_of_stage(a, r)))
 
     return of_stage
 
@@ -188,3 +208,83 @@ def backward_levels(passes: Passes, n_layer, before) -> list:
         levels.append(several * peak_during(at, passes.layer, once))
     live = live + n_more * change(passes.layer) - several * freed_once(passes.layer)
     return [*levels, peak_during(live, passes.end)]
+
+
+def stage(
+    a: Fields,
+    r: Run,
+    timelines: Callable[[Fields, Run], Model],
+    activation_bytes: Callable[[Fields, Run], Terms],
+) -> Stage:
+    """Return what a stage computes and holds of one microbatch.
+
+    `a`, `r`: the layers of the stage as a model, and its run without a pipeline. `timelines`,
+    `activation_bytes`: the formulas of the whole model.
+    """
+    of_microbatch = kept_microbatch(r)
+    model, has_head = timelines(a, of_microbatch), is_last(r)
+    logits = bytes_of(r.dtype) * tokens(of_microbatch) * embedding.rows(a)
+    kept = has_head * loss.number(r)
+    output = loss.held(of_microbatch, embedding.rows(a)) if has_head else model.states
+    saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
+    input_ = (1 - is_first(r)) * saves_input * model.states
+    first = _passes(a, of_microbatch, model, output - kept, input_)
+    again = first if accumulates(r) else added(first)
+    saved = total(without_ends(r, activation_bytes(a, of_microbatch))) + layer_step.held(
+        a, of_microbatch
+    )
+    return Stage(
+        a.n_layer,
+        *_forward(a, model, of_microbatch),
+        first,
+        again,
+        saved + output - input_ - texts(of_microbatch),
+        kept,
+        model.states,
+        logits,
+    )
+
+
+def kept_microbatch(r: Run) -> Run:
+    """Return the run of one microbatch, whose outputs torch's schedules keep."""
+    return changed(microbatch(r), {"outputs": "kept"})
+
+
+def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
+    """Return bytes live in the last layer's forward pass and at the logits, and in the loss.
+
+    In addition to those live at the end. Only the last stage has logits and loss. A layer that is
+    computed again needs more in backward.
+    """
+    has_head = is_last(r)
+    of_loss, *of_head = model.forward_end
+    levels = [*of_head, loss.logits(r, embedding.rows(a))] if has_head else []
+    in_loss = [of_loss] if has_head else []
+    if r.recompute == "full":
+        return levels, in_loss
+    (last,) = model.layers
+    after = model.saved_after_layers if has_head else model.states
+    return levels + live_bytes(-after - change(last.forward), last.forward), in_loss
+
+
+def _passes(a: Fields, r: Run, model: Model, output, input_) -> Passes:
+    """Return the backward pass of one microbatch, at whose end `output` bytes are freed.
+
+    `input_`: bytes of the buffer in which a stage has received what its first layer saves.
+    """
+    has_head = is_last(r)
+    (of_layer,) = model.layers
+    last = of_layer
+    if not has_head:
+        (last,) = layer_step.training(a, r, received=1)
+        last = layers_with_gradient_buffer(last) if accumulates(r) else last
+    return Passes(
+        times(has_head, model.head),
+        last.backward_pass(r),
+        of_layer.backward_pass(r),
+        [
+            Allocation("buffer of the input, which stays", input_),
+            *times(is_first(r), model.embedding),
+            Allocation("output", 0, output),
+        ],
+    )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
-from modelbudget.devices.shards import with_padding
+from modelbudget.components.parallel.shards import with_padding
 from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
 from modelbudget.memory.timeline import (
     Allocation,

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.devices.fsdp_timelines import (
+from modelbudget.components.parallel.fsdp_timelines import (
     Layer,
     copied_in_forward,
     gathered_of,
     reduced,
     reduced_group,
 )
-from modelbudget.devices.pipeline_timelines import Stage, is_first, passes
+from modelbudget.components.parallel.pipeline_stage import Stage, is_first, passes
 from modelbudget.memory.timeline import Timeline, change, live_bytes, peak_during
 
 
