@@ -58,7 +58,6 @@ class LogContext:
         return int(text) if text.isdecimal() else None
 
     def of(self, quantity: str) -> Number | None:
-        """Return the first number of a quantity."""
         return next((number for number in self.log.numbers if number.quantity == quantity), None)
 
     def ask(self, text: str) -> None:

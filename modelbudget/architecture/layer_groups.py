@@ -51,7 +51,6 @@ def _period(pattern: str) -> list[str]:
 
 
 def _is_at(names: list[str], name: str, index):
-    """1 where repeated names have a name at an index."""
     n = len(names)
     if n == 1:
         return 1

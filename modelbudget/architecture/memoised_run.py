@@ -76,7 +76,6 @@ class MemoisedRun:
 
 
 def _key(argument):
-    """Return an argument as a key; of an architecture, its fields."""
     if isinstance(argument, SimpleNamespace):
         return argument.__class__, *vars(argument).items()
     return argument

@@ -90,7 +90,6 @@ class Record(BaseModel):
     @classmethod
     @cache
     def defaults(cls) -> dict[str, Any]:
-        """Return the default of each field that has one."""
         fields = cls.model_fields.items()
         return {name: field.get_default() for name, field in fields if not field.is_required()}
 

@@ -52,7 +52,6 @@ def _in(item, words: str | tuple) -> bool:
 
 
 def _first(text: str, number: int) -> str:
-    """Return the first words of a text."""
     return " ".join(_words(text)[:number])
 
 

@@ -223,7 +223,6 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 
 def write(path: str | Path, text: str) -> None:
-    """Write a text in one step."""
     with replacing(path) as new:
         new.write_text(text, encoding="utf-8")
 

@@ -25,7 +25,6 @@ class Progress(NamedTuple):
 
 
 def progress_file(log: str | Path) -> Path:
-    """Return the progress file of the job with this log."""
     return Path(log).with_suffix(".progress")
 
 

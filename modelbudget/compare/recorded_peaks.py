@@ -53,7 +53,6 @@ class Peaks(NamedTuple):
 
 
 def recorded() -> dict[str, Any]:
-    """Return all readings."""
     return read_json(READINGS)
 
 

@@ -59,6 +59,5 @@ def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
 
 
 def quantities_by_reason(comparison: pl.DataFrame, column: str) -> dict[str, list[str]]:
-    """Return quantities by the reason in a column."""
     reasons = comparison.drop_nulls(column).group_by(column, maintain_order=True)
     return dict(reasons.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows())

@@ -65,7 +65,6 @@ class Layer(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        """The dtype of its adapter."""
         return adapter_dtype_of(self.r)
 
     def result(self, x) -> Tensor:

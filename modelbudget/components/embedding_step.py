@@ -203,7 +203,6 @@ def forward(a: Fields, r: Run) -> Timeline:
 
 
 def _positions(a: Fields, r: Run, states) -> Timeline:
-    """Position embedding, which is added to the states."""
     size = bytes_of(r.dtype)
     rows = size * r.length * a.d_model
     if a.position == "learned":

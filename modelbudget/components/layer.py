@@ -54,7 +54,6 @@ def parts(a: Fields) -> dict[str, Part]:
 
 
 def component_name(name: str) -> str:
-    """Return the component name of a part."""
     return getattr(all_parts()[name], "NAME", name)
 
 

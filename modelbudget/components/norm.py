@@ -121,7 +121,6 @@ def composed_backward(a, r, states, rms, of_scale, residual=0, keeps_input=0) ->
 
 
 def _rms_backward(states, rms, residual=0, keeps_input=0) -> Timeline:
-    """Return the backward timeline of x / rms."""
     return [
         Allocation("quotient gradients", 2 * states + rms, 2 * states),
         *times(residual, accumulate(states)),

@@ -200,7 +200,6 @@ class StoredWeights:
             )
 
     def stores(self, path: str, d_in, d_out, routed: bool = False) -> bool:
-        """Return whether the layer at a path is stored in the format."""
         names, place = path.split("."), path_in_layer(path)
         if names[0] == MTP or names[-1] == KEPT or place in self.kept:
             return False

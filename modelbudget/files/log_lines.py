@@ -37,7 +37,6 @@ class Pattern(Strict):
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The compiled pattern."""
         return re.compile(self.pattern)
 
 

@@ -151,7 +151,6 @@ def dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> 
 
 
 def types_of_layers(translation: Translation, a) -> list[str]:
-    """Return layer_types of a record."""
     names = translation.layer_types if translation.layer_mlps else mixers_of_types(translation)
     mlps = a.mlps.split() if translation.layer_mlps else [None]
     by_parts = {

@@ -114,7 +114,6 @@ class CachingAllocator:
 
 
 def _merge(block: _Block, neighbour: _Block) -> None:
-    """Merge a neighbour into a block."""
     if neighbour is block.before:
         block.place, block.before = neighbour.place, neighbour.before
         if block.before:

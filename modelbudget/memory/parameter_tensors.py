@@ -36,7 +36,6 @@ def matrix(name: str, rows, columns, is_there=1) -> Tensor:
 
 
 def vector(name: str, rows, is_there=1) -> Tensor:
-    """Return a tensor of one dimension."""
     return Tensor(name, rows, is_there, (rows,))
 
 

@@ -16,7 +16,6 @@ class Chunk(NamedTuple):
     rows: int
 
     def where(self, passes: np.ndarray) -> "Chunk":
-        """Return the rows that pass."""
         return self._of(int(passes.sum()), lambda index: index[passes])
 
     def slice(self, start: int, rows: int) -> "Chunk":

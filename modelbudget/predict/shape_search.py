@@ -119,7 +119,6 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _wrong_device(name: str, bound: Bound) -> str | None:
-    """Return what is wrong with a bound that is the name of an accelerator."""
     if isinstance(bound, list):
         return None
     if not name.endswith("_bytes"):

@@ -158,7 +158,6 @@ class OptimizerStep:
         Active.tape.layer = None
 
     def _cast_gradients(self) -> list[Tensor]:
-        """Return float32 gradients."""
         gradients = []
         for p, _ in self.pairs:
             assert p.grad is not None

@@ -49,7 +49,6 @@ class ClassOfPoint(NamedTuple):
 
 
 def classes_of(points: pl.DataFrame) -> list[ClassOfPoint]:
-    """Return the class of each point that has one."""
     from modelbudget.sweeps.points_table import rows  # imports Polars, which a prediction does not
 
     return [

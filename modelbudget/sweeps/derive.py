@@ -168,7 +168,6 @@ def wrong_fields(
 
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
-    """Return the fields that have an expression."""
     return (base.family.derivations() | RunConfig.derivations() | base.derive | derive).keys()
 
 

@@ -46,7 +46,6 @@ AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
 def rows(points: pl.DataFrame) -> list[Point]:
-    """Return all rows of the table."""
     family_by_name = families()
     return [
         Point(

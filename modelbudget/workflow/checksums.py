@@ -86,7 +86,6 @@ def save(results: Iterable[str | Path], params: Mapping[str, Any], read: Iterabl
 
 
 def of_names(names: Iterable[str]) -> str:
-    """Return a digest of names."""
     return _digest("\n".join(names).encode())
 
 

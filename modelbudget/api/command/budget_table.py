@@ -26,7 +26,6 @@ PHASES = {
 
 
 def quantities(train: bool, inference: bool) -> list[str]:
-    """Return the quantities of training, of inference, or of both."""
     wanted = set(OF_WEIGHTS)
     wanted |= set(OF_TRAINING) if train or not inference else set()
     wanted |= set(OF_INFERENCE) if inference or not train else set()

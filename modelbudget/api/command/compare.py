@@ -69,7 +69,6 @@ def _settings(models: list[Predictions]) -> str:
 
 
 def _of_components(models: list[Predictions]) -> Table:
-    """Return the parameters of each model by component."""
     known = [
         {part.name: part.value for part in parts["parameters"].components}
         if "parameters" in parts.breakdowns

@@ -161,7 +161,6 @@ def other_name(error: Any, of_model: set[str]) -> str | None:
 
 
 def options_of(run: Callable[..., None]) -> set[str]:
-    """Return the options of a subcommand."""
     parameters = inspect.signature(run).parameters.values()
     of_each = (getattr(of.annotation, "__metadata__", ()) for of in parameters)
     return {option.default for option in chain.from_iterable(of_each)}  # where typer has a flag

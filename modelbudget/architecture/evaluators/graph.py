@@ -28,7 +28,6 @@ def namespace(record, categories: dict[str, str]) -> SimpleNamespace:
 
 
 def field(name: str) -> "Expression":
-    """Return the expression of a field."""
     return _expression(FIELD, name)
 
 

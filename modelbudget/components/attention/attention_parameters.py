@@ -53,7 +53,6 @@ parameters = counted(tensors)
 
 
 def matrices(a: Fields) -> list[Matrix]:
-    """Return the projections."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     relative = int(position_of(a) == "relative")
     return [

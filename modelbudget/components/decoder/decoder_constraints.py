@@ -15,13 +15,11 @@ PATTERNS = {"mixers": mixers(), "mlps": feed_forward()}
 
 
 def constraints_of_parts() -> Iterator[Check]:
-    """Yield the constraints of all parts."""
     for field, parts in PATTERNS.items():
         yield from constraints_of(field, parts)
 
 
 def constraints_of_run() -> Iterator[Constraint]:
-    """Yield the constraints over a decoder and its run."""
     for lacked, when, setting, allowed in (
         ("DIVIDED", "tensor_parallel > 1", "tensor_parallel = {tensor_parallel}", ""),
         (

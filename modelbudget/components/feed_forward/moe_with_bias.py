@@ -24,7 +24,6 @@ def active_parameters(a: Fields) -> Values:
 
 
 def tensors(a: Fields) -> list[Tensor]:
-    """Return the bias, and the tensors of the mixture."""
     return [Tensor("", a.d_model), *moe.tensors(a)]
 
 

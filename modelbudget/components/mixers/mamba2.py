@@ -40,7 +40,6 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
 
 
 def matrices(a: Fields) -> list[Matrix]:
-    """Return the projections of the mixer."""
     return mamba2_block.matrices(as_mamba2(a))
 
 

@@ -69,7 +69,6 @@ def layers_of_stage(a: Fields, r: Run) -> tuple[Fields, Run]:
 
 
 def microbatch(r: Run) -> Run:
-    """Return the run of one microbatch."""
     return changed(r, {"batch": ceil_div(r.batch, r.n_microbatch)})
 
 

@@ -84,7 +84,6 @@ def _why_not_default(class_name: str, run: RunConfig, names: Iterable[str]) -> s
 
 
 def _why_not_trained(class_name: str, run: RunConfig) -> str | None:
-    """Return why a class is not traced with what a run trains; None if it is."""
     if (why := _why_not_default(class_name, run, OF_TRAINED)) or run.adapter == "none":
         return why
     if run.adapter not in OF_LAYERS or why_not_run(run):

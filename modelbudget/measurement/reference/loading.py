@@ -81,7 +81,6 @@ def _load(task: tuple[str, dict[str, Any], Shapes]) -> Loading:
 
 
 def _shared_names(model: nn.Module) -> list[set[str]]:
-    """Return the names of each parameter."""
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), set()).add(name)

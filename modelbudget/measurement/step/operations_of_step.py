@@ -77,7 +77,6 @@ ALLOWED = {"flash": DISPATCHED, "efficient": DISPATCHED[1:], "math": DISPATCHED[
 
 
 def is_transformers_class(model: nn.Module) -> bool:
-    """Whether the model is an instance of a `transformers` class."""
     return type(model).__module__.startswith("transformers.")
 
 

@@ -77,7 +77,6 @@ MODEL = "model"
 
 
 def make_optimizer(model: nn.Module, run: RunConfig) -> "Optimizer | PartOptimizer":
-    """Return the optimizer of a run."""
     return PartOptimizer(model, run) if run.zero == 1 else Optimizer(model, run)
 
 

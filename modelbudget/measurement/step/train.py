@@ -250,7 +250,6 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, ...]:
 
 
 def microbatches(model: nn.Module, run: RunConfig) -> list[tuple[torch.Tensor, ...]]:
-    """Return the texts of each microbatch."""
     one_microbatch = run.model_copy(update={"batch": run.batch // run.n_microbatch})
     return [texts(model, one_microbatch) for _ in range(run.n_microbatch)]
 

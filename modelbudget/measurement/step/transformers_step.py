@@ -212,7 +212,6 @@ def _of_source(cache: dict) -> dict:
 
 
 def _bytes_of(cache: dict) -> int:
-    """Return the bytes of the storages of a cache."""
     storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 

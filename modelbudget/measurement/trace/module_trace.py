@@ -246,7 +246,6 @@ class Trace(TorchDispatchMode):
         self.marks.append((len(self.changes), key, purpose))
 
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """Return the storage that holds a tensor."""
         return tensor.untyped_storage()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -81,7 +81,6 @@ class StepTrace(Trace):
         return bisect_right(self._operations, change, key=lambda made: made.n_before) - 1
 
     def operation(self, number: int) -> Operation:
-        """Return an operation by its number."""
         return self._operations[number]
 
     def allocations(self) -> list[Allocation]:

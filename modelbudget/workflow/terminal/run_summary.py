@@ -27,7 +27,6 @@ class Job:
         return reason_in(log) if log else None
 
     def was_stopped(self) -> bool:
-        """Whether the job was interrupted."""
         log = self._log_of_this_run()
         return bool(log) and STOPPED in log.read_text(encoding="utf-8", errors="replace")[-200:]
 
