@@ -37,6 +37,11 @@ def ceil_div(x, y):
     return -(-x // y)
 
 
+def is_nothing(value) -> bool:
+    """Whether a value is 0 whatever the fields are."""
+    return isinstance(value, int) and value == 0
+
+
 @by_reading
 def positive(x) -> Any:
     """1 where x is greater than 0, else 0: whether a part whose size may be 0 exists."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from modelbudget.architecture.arithmetic import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, is_nothing, largest, positive
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
@@ -208,7 +208,7 @@ class OptimizerData(Strict):
         left = 1
         for part in self.parts:
             holds = left * part.of.holds(t)
-            if _is_no(holds):
+            if is_nothing(holds):
                 continue
             left = left - holds
             if part.as_in is None:
@@ -271,11 +271,7 @@ def optimizer_named(name: str) -> OptimizerData:
 def kernels(r) -> dict[str, Any]:
     """Return the kernels that a run's step may have, with 1 where it is the one, else 0."""
     is_run = {"single": (1 - r.foreach) * (1 - r.fused), "foreach": r.foreach, "fused": r.fused}
-    return {name: is_it for name, is_it in is_run.items() if not _is_no(is_it)}
-
-
-def _is_no(value) -> bool:
-    return isinstance(value, int) and value == 0
+    return {name: is_it for name, is_it in is_run.items() if not is_nothing(is_it)}
 
 
 def kernel_of(r) -> str:

@@ -7,13 +7,12 @@ Embedding and head are those of the model. Inference leaves these layers out.
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.arithmetic import positive
+from modelbudget.architecture.arithmetic import is_nothing, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import layer_program, norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
-from modelbudget.memory.timeline import is_nothing
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part

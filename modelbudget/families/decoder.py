@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from modelbudget.architecture.arithmetic import largest, positive
+from modelbudget.architecture.arithmetic import is_nothing, largest, positive
 from modelbudget.architecture.base import OF_PEAK, Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
@@ -83,7 +83,6 @@ from modelbudget.components.weight_formats import (
     names_of_nothing,
 )
 from modelbudget.memory import optimizer_states
-from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
 

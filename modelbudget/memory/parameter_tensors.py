@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.arithmetic import is_nothing
 from modelbudget.architecture.layer_groups import LayerGroup
 
 
@@ -22,7 +23,7 @@ class Tensor(NamedTuple):
 
 def is_absent(tensor: Tensor) -> bool:
     """Whether no model of these words has it."""
-    return isinstance(tensor.is_there, int) and tensor.is_there == 0
+    return is_nothing(tensor.is_there)
 
 
 def have_shapes(tensors: list[Tensor]) -> bool:

@@ -8,7 +8,7 @@ is in the first or in the last of them.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.arithmetic import ceil_div, largest, positive
+from modelbudget.architecture.arithmetic import ceil_div, is_nothing, largest, positive
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.run_values import divides, parts_of_length
@@ -57,11 +57,6 @@ def peak_during(before, timeline: Timeline, once: Any = 0):
     (`evaluators/graph.py`) have it once for all moments at which the same timeline begins.
     """
     return before + largest(*live_bytes(0, timeline, once))
-
-
-def is_nothing(value) -> bool:
-    """Whether a value is 0 whatever the fields are."""
-    return isinstance(value, int) and value == 0
 
 
 def change(timeline: Timeline):

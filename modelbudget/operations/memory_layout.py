@@ -57,13 +57,9 @@ def _is_contiguous(shape: Shape, strides: Shape, is_unit: Callable[[Any], bool] 
     return True
 
 
-def is_dense(x: Tensor) -> bool:
-    """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
-    return _is_dense(x.shape, x.strides)
-
-
 @lru_cache(maxsize=4096)
 def _is_dense(shape: Shape, strides: Shape) -> bool:
+    """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
     if _is_contiguous(shape, strides):
         return True
     step = 1
@@ -101,7 +97,7 @@ def strides_in_order(shape, order) -> Shape:
 def empty_like(x: Tensor, dtype: str | None = None) -> Tensor:
     """Allocate a tensor as x, its dimensions in the same order in memory."""
     dtype = dtype or x.dtype
-    if is_dense(x):
+    if _is_dense(x.shape, x.strides):
         return empty(x.shape, dtype, x.strides)
     return empty(x.shape, dtype, strides_in_order(x.shape, memory_order(x.shape, [x.strides])))
 

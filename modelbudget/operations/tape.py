@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -220,23 +220,13 @@ class Tape:
             n = n * step.times
         of_phase[component] = of_phase.get(component, 0) + n
 
-    @contextmanager
-    def without_caches(self) -> Iterator[None]:
+    def without_caches(self) -> AbstractContextManager:
         """Let parts that are made declare no caches."""
-        before, self.cache_length = self.cache_length, None
-        try:
-            yield
-        finally:
-            self.cache_length = before
+        return _changed(self, "cache_length", None)
 
-    @contextmanager
-    def without_graph(self) -> Iterator[None]:
+    def without_graph(self) -> AbstractContextManager:
         """Leave no nodes, as under torch.no_grad()."""
-        before, self.records_graph = self.records_graph, False
-        try:
-            yield
-        finally:
-            self.records_graph = before
+        return _changed(self, "records_graph", False)
 
 
 class Base(NamedTuple):
@@ -372,14 +362,9 @@ def running_on(tape: Tape) -> Iterator[Tape]:
             gc.enable()
 
 
-@contextmanager
-def repeating(repeats: Sequence[Repeat]) -> Iterator[None]:
+def repeating(repeats: Sequence[Repeat]) -> AbstractContextManager:
     """Let layers stand for more of them, on tapes that are made here."""
-    before, Active.repeats = Active.repeats, repeats
-    try:
-        yield
-    finally:
-        Active.repeats = before
+    return _changed(Active, "repeats", repeats)
 
 
 def steps_of(n) -> list[Step]:
@@ -403,14 +388,20 @@ def steps(loop: Iterable[Item], n) -> Iterator[Item]:
         tape.step = before
 
 
-@contextmanager
-def all_steps() -> Iterator[None]:
+def all_steps() -> AbstractContextManager:
     """Run all steps of loops."""
-    before, Active.few_steps = Active.few_steps, False
+    return _changed(Active, "few_steps", False)
+
+
+@contextmanager
+def _changed(of: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute, and set it back at the end."""
+    before = getattr(of, name)
+    setattr(of, name, value)
     try:
         yield
     finally:
-        Active.few_steps = before
+        setattr(of, name, before)
 
 
 class Storage:

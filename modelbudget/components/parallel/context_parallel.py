@@ -9,13 +9,13 @@ devices; what it receives is in that order too, and is copied unless a view is i
 tokens: for one sequence, where tokens are joined.
 """
 
-from modelbudget.architecture.arithmetic import ceil_div, positive
+from modelbudget.architecture.arithmetic import ceil_div, is_nothing, positive
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.memoised_run import changed
 from modelbudget.architecture.run_values import divides_context, exchanges_context, tokens
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.scaled_dot_product import Heads
-from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
+from modelbudget.memory.timeline import Allocation, Timeline, times
 
 
 def sends_heads(r: Run) -> bool:
