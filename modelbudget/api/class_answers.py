@@ -198,7 +198,8 @@ def answer(
             raise InputError([f"{model.name}: {error}"]) from None
         return NotOfClass(model, str(error))
     a, run = of_class.architecture, of_class.run
-    refusals = refused(None, run, {*quantities})
+    why_not = _not_traceable(of_class)
+    refusals = {} if why_not else refused(None, run, {*quantities})
     undefined = {
         q: why for q in quantities if (why := refusals.get(q) or undefined_of_class(q, a, run))
     }
@@ -207,15 +208,15 @@ def answer(
     values: dict[str, Breakdown] = {}
     missing: dict[str, str] = {}
     traced = of_class
-    if to_trace and (why := _not_traceable(of_class)):
+    if to_trace and why_not:
         as_built = of_class.run.model_copy(update={"weights": "dtype"})
         traced = of_class._replace(run=as_built)
         is_counted = of_class.config is None and not _not_traceable(traced)
         counted = [q for q in to_trace if is_counted and q == "parameters"]  # so in any format
         if named != TRANSFORMERS and not counted:
-            return NotOfClass(model, why)
+            return NotOfClass(model, why_not)
         reasons = {q: _not_by_formula(of_class, q) for q in to_trace if q not in counted}
-        missing = {q: f"{reason}; {why}" for q, reason in reasons.items()}
+        missing = {q: f"{reason}; {why_not}" for q, reason in reasons.items()}
         to_trace = counted
     if to_trace:
         values, lost = _traced(traced, to_trace)

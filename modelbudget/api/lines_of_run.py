@@ -21,14 +21,14 @@ from modelbudget.architecture.run_values import (
     replicas_of_experts,
     target_tokens,
 )
-from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.architecture.stored_formats import FORMATS, Library
 from modelbudget.architecture.terms import is_peak, of_model, total
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
-from modelbudget.measurement.reference.class_run import OF_CODE, OF_CONV1D
+from modelbudget.measurement.reference.class_run import OF_CODE
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import trained_parameters
@@ -259,6 +259,24 @@ PRODUCTS = {
 """How a product with quantised weights is counted, by what its library's kernels do."""
 
 
+OTHER_LAYERS = {
+    "GPT2LMHeadModel": "Conv1D", "OpenAIGPTLMHeadModel": "Conv1D",
+    "FalconForCausalLM": "FalconLinear",
+}  # fmt: skip
+"""Classes whose linear layers are of a class of transformers, not torch's."""
+
+
+def _left_in_dtype(class_: str | None, library: Library) -> str | None:
+    """Return what the linear layers of a class are, if a library converts none of them.
+
+    bitsandbytes takes those whose class is torch's, others subclasses too, as `FalconLinear` is.
+    """
+    layers = OTHER_LAYERS.get(class_ or "")
+    if layers == "Conv1D":
+        return None if "conv1d" in library.converts else layers
+    return layers if library.quant_method == "bitsandbytes" else None
+
+
 def lines_of_weights(
     a: Architecture, run: RunConfig, breakdowns: Mapping[str, Breakdown], class_: str | None
 ) -> Iterator[str]:
@@ -275,10 +293,11 @@ def lines_of_weights(
     library = known.library
     if "parameter_bytes" in breakdowns:
         yield from _of_experts_in_dtype(a, run)
-    if class_ in OF_CONV1D and "conv1d" not in library.converts:
+    if layers := _left_in_dtype(class_, library):
+        of_ours = "" if run.implementation == TRANSFORMERS else "of our linear layers; "
         yield (
-            f"{line}of our linear layers; {library.library} converts no Conv1D, so that "
-            f"transformers leaves {class_} in {run.dtype}"
+            f"{line}{of_ours}{library.library} converts no {layers}, so that transformers leaves "
+            f"{class_} in {run.dtype}"
         )
     if "parameter_bytes" in breakdowns:
         if not known.is_witnessed:

@@ -121,6 +121,15 @@ IN_SHARDS = [word for word, known in FORMATS.items() if known.format.in_shards]
 """Formats of which FSDP divides the packed numbers."""
 
 
+OF_EACH_LAYER = ("bitsandbytes", "quanto", "torchao")
+"""Methods that convert the linear layers which transformers gives them, and nothing else."""
+
+
+def converts_class(weights: str) -> bool:
+    """Whether it is known which layers of a class of transformers have a format of a run."""
+    return weights in FORMATS and FORMATS[weights].library.quant_method in OF_EACH_LAYER
+
+
 OF_STORED_EXPERTS = (
     "weights: no library is known that trains over quantised stacked experts; allowed: "
     "weights_of: dense, or an adapter over a format that leaves them in the dtype (bnb-4bit)"

@@ -150,9 +150,7 @@ def _without_formula(
     notes += [*misdescribes(None, config), *not_used(None, config)]
     notes += _tied_nevertheless(config, fields)
     lines = str(why).splitlines() if why else ()
-    notes += [
-        Note(f"{line}; measured without a formula: {class_name} is counted") for line in lines
-    ]
+    notes += [Note(f"{line}; measured without a formula: {class_name} is traced") for line in lines]
     return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])
 
 

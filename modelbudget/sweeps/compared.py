@@ -24,12 +24,13 @@ OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
 
 
 def _is_of_architecture(quantity: str, run: RunConfig) -> bool:
-    """Whether a quantity does not depend on who computes: a share's bytes do.
+    """Whether a quantity does not depend on who computes: bytes of a share or a format do.
 
-    Which matrices devices divide, a plan of the class says (`base_model_tp_plan`: no embedding).
+    Which matrices devices divide, a plan of the class says (`base_model_tp_plan`: no embedding),
+    and which have a format, the modules that it is made of.
     """
-    is_share = quantity == "parameter_bytes" and is_divided(run)
-    return quantity in OF_ARCHITECTURE and not is_share
+    of_class = is_divided(run) or run.weights != "dtype"
+    return quantity in OF_ARCHITECTURE and not (quantity == "parameter_bytes" and of_class)
 
 
 def not_compared(

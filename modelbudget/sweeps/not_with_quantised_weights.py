@@ -5,7 +5,7 @@ from collections.abc import Set
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_CACHE, OF_QUANTISED
-from modelbudget.architecture.stored_formats import FORMATS, file_is_known
+from modelbudget.architecture.stored_formats import FORMATS, converts_class, file_is_known
 from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_CONVENTION,
@@ -72,6 +72,7 @@ def _of_format(
 
 
 def _why_without_bytes(architecture: Architecture | None, run: RunConfig) -> str:
-    if run.weights == "unknown":
+    is_class = architecture is None or not architecture.has_formula
+    if run.weights == "unknown" or (is_class and not converts_class(run.weights)):
         return "the bytes are not known"
     return architecture.why_not_quantised(run) if architecture else ""

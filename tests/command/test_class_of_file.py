@@ -58,7 +58,7 @@ def test_the_class_is_counted_and_the_reason_is_said(tmp_path, config, line):
     assert found["parameters"].total == witness(kind, keys).parameters
     assert found["parameters"].source == f"traced: {kind}"
     (note,) = (note for note in found.notes_of_file if line in note)
-    assert note.endswith(f"; measured without a formula: {kind} is counted")
+    assert note.endswith(f"; measured without a formula: {kind} is traced")
 
 
 def test_parameters_of_a_quantised_file_without_a_formula(tmp_path):

@@ -1,8 +1,11 @@
 """Classes of transformers whose linear layers bitsandbytes quantises, against what it loads."""
 
+import json
+
 import pytest
 from helpers.small_classes import OTHERS, SMALL
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.measurement.reference.class_trace import trace_class
@@ -33,9 +36,34 @@ def test_the_layers_of_a_class_that_transformers_converts(kind, weights):
     [
         ("LlamaForCausalLM", {"weights": "gptq-4bit"}, "traced with weights of the dtype"),
         ("LlamaForCausalLM", {"kept_in_dtype": "mlp"}, "is traced with 'none'"),
-        ("GPT2LMHeadModel", {"weights": "quanto-int8"}, "Conv1D, which stays in the dtype"),
     ],
 )
 def test_weights_with_which_a_class_is_not_traced(kind, fields, reason):
     with pytest.raises(ValueError, match=reason):
         class_run(kind, RunConfig(**{"weights": "bnb-4bit"} | fields))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind", "weights", "layers"),
+    [
+        ("falcon", "FalconForCausalLM", "bnb-4bit", "FalconLinear"),
+        ("gpt2", "GPT2LMHeadModel", "quanto-int8", "Conv1D"),
+    ],
+)
+def test_a_class_whose_layers_no_rule_converts_has_its_bytes(
+    tmp_path, model_type, kind, weights, layers
+):
+    """A formula with all matrices quantised had the name of the class."""
+    keys = (SMALL | OTHERS)[kind] | {"model_type": model_type, "architectures": [kind]}
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    model, run = mb.model(tmp_path), {"dtype": "bfloat16", "weights": weights}
+    quantised, plain = (
+        model.predictions(["parameter_bytes"], of)["parameter_bytes"].total
+        for of in (run, {"dtype": "bfloat16"})
+    )
+    assert quantised == plain
+    (line,) = (x for x in model.predictions(["parameter_bytes"], run).notes if layers in x)
+    assert line.endswith(f"converts no {layers}, so that transformers leaves {kind} in bfloat16")
+    ours = model.predictions(["parameter_bytes"], run | {"implementation": "modelbudget"})
+    assert ours["parameter_bytes"].total < plain
+    assert any("of our linear layers; " in x and layers in x for x in ours.notes)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.adapter_methods import ALL_LINEAR, OF_LAYERS, why_not_run
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
-from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.architecture.stored_formats import OF_EACH_LAYER, converts_class
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
@@ -48,12 +48,6 @@ def class_run(class_name: str, run: RunConfig) -> RunConfig:
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
 
 
-OF_EACH_LAYER = ("bitsandbytes", "quanto", "torchao")
-"""Methods that convert the linear layers which transformers gives them, and nothing else."""
-OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
-"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
-
-
 def _why_not_quantised(class_name: str, run: RunConfig) -> str | None:
     """Return why a class is not traced with the weights of a run; None if it is.
 
@@ -61,15 +55,10 @@ def _why_not_quantised(class_name: str, run: RunConfig) -> str | None:
     """
     if run.weights == "dtype":
         return None
-    known = FORMATS.get(run.weights)
-    if known is None or known.library.quant_method not in OF_EACH_LAYER:
+    if not converts_class(run.weights):
         return (
             f"weights = '{run.weights}': {class_name} is traced with weights of the dtype, "
             f"{', '.join(OF_EACH_LAYER)}"
-        )
-    if class_name in OF_CONV1D and "conv1d" not in known.library.converts:
-        return (
-            f"weights = '{run.weights}': {class_name} is made of Conv1D, which stays in the dtype"
         )
     return _why_not_default(class_name, run, OF_FORMAT)
 

@@ -24,13 +24,14 @@ def quantise_class(model: Any, run: RunConfig) -> None:
     if any(isinstance(part, Stored) for part in model.modules()):
         return
     library, stored = FORMATS[run.weights].library, FORMATS[run.weights].format
+    is_exact = library.quant_method == "bitsandbytes"  # integrations/bitsandbytes.py
     kept = HfQuantizer.get_modules_to_not_convert(model, None, model._keep_in_fp32_modules)
     for path, layer in list(model.named_modules()):
         if not should_convert_module(path, kept):
             continue
         if type(layer).__name__ == CONV1D and "conv1d" in library.converts:
             layer = SimpleNamespace(weight=layer.weight.T, bias=layer.bias)
-        elif type(layer) is not nn.Linear:
+        elif not isinstance(layer, nn.Linear) or (is_exact and type(layer) is not nn.Linear):
             continue
         if packed := stored_layer(path, layer, stored, run):
             model.set_submodule(path, packed)

@@ -4,6 +4,7 @@ from torch import nn
 
 from modelbudget.architecture.adapter_methods import reaches_experts
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.stored_formats import converts_class
 from modelbudget.measurement.step.class_adapters import adapt_class
 from modelbudget.measurement.step.class_weights import quantise_class
 from modelbudget.measurement.step.operations_of_step import is_transformers_class
@@ -27,7 +28,7 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     """
     _arrange(model, run)
     if is_transformers_class(model):
-        if run.weights != "dtype":
+        if converts_class(run.weights):
             quantise_class(model, run)
         if run.adapter != "none":
             adapt_class(model, run)
