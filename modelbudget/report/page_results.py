@@ -1,7 +1,7 @@
 """The results that the page shows."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,22 @@ from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
 
+class Drawn(Mapping[str, dict]):
+    """Chart specs by name that another process draws: whoever reads them first waits for them."""
+
+    def __init__(self, wait: Callable[[], dict[str, dict]]):
+        self._wait = wait
+
+    def __getitem__(self, name: str) -> dict:
+        return self._wait()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._wait())
+
+    def __len__(self) -> int:
+        return len(self._wait())
+
+
 class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
@@ -28,7 +44,7 @@ class SweepResult(NamedTuple):
     summary: dict
     points: pl.DataFrame
     comparison: pl.DataFrame
-    charts: dict[str, dict]
+    charts: Mapping[str, dict]
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
     classes: pl.DataFrame | None = None
@@ -48,11 +64,44 @@ class PredictedResult(NamedTuple):
     """Results of a sweep without measurements: sweep.json, and its chart specs by name."""
 
     summary: dict
-    charts: dict[str, dict]
+    charts: Mapping[str, dict]
 
     @property
     def name(self) -> str:
         return self.summary["name"]
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".parquet": pl.read_parquet,
+}
+
+
+def _content(file: Path) -> Any:
+    return _READERS[file.suffix](file)
+
+
+def _contents(files: Iterable[Path]) -> dict[str, Any]:
+    """Return the contents of a sweep's files by name without suffix."""
+    return {file.stem: _content(file) for file in files}
+
+
+def charts_of(files: Iterable[Path]) -> dict[str, dict]:
+    """Draw the charts of the sweep that has these files; return their specs by name."""
+    contents = _contents(files)
+    if "points" not in contents:
+        return specs_of(predicted_charts(contents["totals"], contents["shares"]))
+    summary = contents["sweep"]
+    tables = SweepTables(
+        summary["axes"],
+        contents["comparison"],
+        accelerators(ACCELERATORS),
+        summary=summary,
+        points=contents["points"],
+        traces=contents.get("reference_traces"),
+        solved=[contents[name] for name in SOLVED_TABLES if name in contents],
+    )
+    return specs_of(sweep_charts(tables))
 
 
 class Results(NamedTuple):
@@ -69,59 +118,39 @@ class Results(NamedTuple):
 
     @classmethod
     def read(
-        cls, folder: Path, files: Iterable[str], on_request: Sequence[tuple[str, str]]
+        cls,
+        folder: Path,
+        files: Iterable[str],
+        on_request: Sequence[tuple[str, str]],
+        draw: Callable[[list[Path]], Mapping[str, dict]] = charts_of,
     ) -> "Results":
-        """Read files of a folder, and draw the charts.
+        """Read files of a folder. `draw` returns the charts of a sweep's files.
 
         Files of a sweep lie in one folder with its sweep.json.
         """
-        by_folder: dict[Path, dict[str, Any]] = {}
+        by_folder: dict[Path, list[Path]] = {}
         for file in map(Path, files):
-            by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
+            by_folder.setdefault(file.parent, []).append(file)
         sweeps, predicted, parts = [], [], {}
-        for place, contents in by_folder.items():
-            if "points.parquet" in contents:
-                sweeps.append(_sweep(contents))
-            elif "sweep.json" in contents:
-                predicted.append(_predicted(contents))
+        for place, of_folder in by_folder.items():
+            names = {file.name for file in of_folder}
+            if "points.parquet" in names:
+                sweeps.append(_sweep(of_folder, draw(of_folder)))
+            elif "sweep.json" in names:
+                summary = _content(place / "sweep.json")
+                predicted.append(PredictedResult(summary, draw(of_folder)))
             else:
-                of_folder = place.relative_to(folder)
-                parts |= {(of_folder / name).as_posix(): of for name, of in contents.items()}
+                parts |= {file.relative_to(folder).as_posix(): _content(file) for file in of_folder}
         return cls(sweeps, predicted, parts, on_request)
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-    ".parquet": pl.read_parquet,
-}
-
-
-def _sweep(contents: dict[str, Any]) -> SweepResult:
-    tables = {
-        Path(name).stem: table for name, table in contents.items() if name.endswith(".parquet")
-    }
+def _sweep(files: Iterable[Path], charts: Mapping[str, dict]) -> SweepResult:
+    contents = _contents(files)
     # The table of all published models has the counts of their classes.
-    counts = None if "zoo" in tables else tables.get("reference_counts")
-    classes = values_of_classes(tables.get("reference_traces"), counts)
-    fields = {name: tables[name] for name in SweepResult._fields if name in tables}
-    summary = contents["sweep.json"]
-    charts = sweep_charts(
-        SweepTables(
-            summary["axes"],
-            tables["comparison"],
-            accelerators(ACCELERATORS),
-            summary=summary,
-            points=tables["points"],
-            traces=tables.get("reference_traces"),
-            solved=[tables[name] for name in SOLVED_TABLES if name in tables],
-        )
-    )
-    return SweepResult(summary=summary, charts=specs_of(charts), classes=classes, **fields)
-
-
-def _predicted(contents: dict[str, Any]) -> PredictedResult:
-    charts = predicted_charts(contents["totals.parquet"], contents["shares.parquet"])
-    return PredictedResult(contents["sweep.json"], specs_of(charts))
+    counts = None if "zoo" in contents else contents.get("reference_counts")
+    classes = values_of_classes(contents.get("reference_traces"), counts)
+    tables = {name: contents[name] for name in SweepResult._fields if name in contents}
+    return SweepResult(summary=contents["sweep"], charts=charts, classes=classes, **tables)
 
 
 def ordered(sweeps: list) -> list:

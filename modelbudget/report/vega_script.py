@@ -1,8 +1,5 @@
 """The script that draws charts in the page: what it needs of Vega, bundled."""
 
-import multiprocessing
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import vl_convert
@@ -33,11 +30,3 @@ def vega() -> str:
     address = "https://cdn.jsdelivr.net/npm/{}/+esm"  # the key of a package, which is not fetched
     imports = [f'import {what} from "{address.format(name)}";' for name, what in PARTS.items()]
     return vl_convert.javascript_bundle("\n".join(imports) + _GLOBAL)
-
-
-def bundled_meanwhile() -> Callable[[], str]:
-    """Begin to bundle the script in another process; return what waits for it.
-
-    For a second, vl_convert lets no other thread of its process run.
-    """
-    return ProcessPoolExecutor(1, multiprocessing.get_context("fork")).submit(vega).result

@@ -20,7 +20,7 @@ rule report:
         "results/logs/report.log",
     conda:
         "../../environment.yml"
-    threads: 1
+    threads: 2
     params:
         sweeps=[*SWEEPS, *PREDICTED],  # a sweep that is gone leaves no input that is newer
         on_request=[list(one) for one in on_request()],
