@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,8 +23,16 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-SNAKEMAKE = "import gc; gc.disable(); from snakemake.cli import main; main()"
-"""Snakemake's command; collections of garbage would take a third of the time of its imports."""
+SNAKEMAKE = """
+import gc, json, sys
+gc.disable()
+from snakemake.cli import main
+main(json.load(sys.stdin))
+"""
+"""Snakemake's command, which imports its packages while it waits for its arguments.
+
+Collections of garbage would take a third of the time of its imports.
+"""
 
 
 class Results(Frames):
@@ -114,14 +123,20 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     """
     needed("sweeps", "workflow", "snakemake")
     path = Path(file)
-    checked = read(path, Catalogue(CATALOGUE))
-    if not (checked.sweep.predicts_alone or checked.sweep.solve):  # whose grids take a second
-        expanded(checked)
-    place = Path(folder) if folder else path.with_suffix("")
-    _prepare(place, path, checked.files)
-    command = [sys.executable, "-c", SNAKEMAKE, "--snakefile", str(HOME / "Snakefile")]
-    command += ["--directory", str(place), "--cores", str(cores), "--config", f"sweeps={path.stem}"]
-    run = subprocess.run(command, env=_environment(), check=False)
+    command = [sys.executable, "-c", SNAKEMAKE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment()) as run:
+        try:
+            checked = read(path, Catalogue(CATALOGUE))
+            if not (checked.sweep.predicts_alone or checked.sweep.solve):  # grids take a second
+                expanded(checked)
+            place = Path(folder) if folder else path.with_suffix("")
+            _prepare(place, path, checked.files)
+            arguments = ["--snakefile", str(HOME / "Snakefile"), "--directory", str(place)]
+            arguments += ["--cores", str(cores), "--config", f"sweeps={path.stem}"]
+            run.communicate(json.dumps(arguments).encode())
+        except BaseException:  # a mistake in the file, Ctrl-C
+            run.kill()
+            raise
     if run.returncode:
         raise InputError([f"{path}: the run failed with exit code {run.returncode}; see above"])
     return Results(place / RESULTS)
