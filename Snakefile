@@ -13,7 +13,7 @@ import sys
 HERE = workflow.current_basedir.get_path_or_uri(secret_free=True)
 sys.path.insert(0, HERE)
 
-from modelbudget.common.fingerprint import digest
+from modelbudget.common.code_digests import digest
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.workflow import checksums, targets
 from modelbudget.workflow.chosen_sweeps import on_request

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.common.code_digests import check_unchanged
 from modelbudget.common.files import replacing_folder, write_json
-from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.predict.axis_summary import AxisSummary

@@ -28,7 +28,7 @@ from hypothesis import settings
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common import store
-from modelbudget.common.fingerprint import code, digest
+from modelbudget.common.code_digests import code, digest
 from modelbudget.common.paths import files_in
 from modelbudget.common.workers import guard
 from modelbudget.huggingface import bounded_check

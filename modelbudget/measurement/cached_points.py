@@ -10,7 +10,7 @@ import polars as pl
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
-from modelbudget.common.fingerprint import code_of_model, measured_by
+from modelbudget.common.code_digests import code_of_model, measured_by
 from modelbudget.measurement.measured import is_failure
 from modelbudget.measurement.measured_table import ORDER, SCHEMA, failures, measured_table
 from modelbudget.sweeps.sweep_file import Measure

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from snakemake.logging import logger
 
+from modelbudget.common.code_digests import code
 from modelbudget.common.errors import InputError
-from modelbudget.common.fingerprint import code
 from modelbudget.common.paths import ORPHANS, RESULTS
 from modelbudget.workflow import preflight, records, targets
 from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request, sweep_files

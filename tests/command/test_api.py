@@ -17,7 +17,7 @@ from modelbudget.api.command.budget_table import as_dict
 from modelbudget.api.model import Model
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.named_models import find
-from modelbudget.common import fingerprint
+from modelbudget.common import code_digests
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
@@ -30,10 +30,10 @@ def test_importing_the_package_loads_nothing_and_concerns_no_rule():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert run.stdout.split() == ["modelbudget"]
-    reached = fingerprint.reached([ROOT / "modelbudget" / "__init__.py"])
+    reached = code_digests.reached([ROOT / "modelbudget" / "__init__.py"])
     assert reached == {ROOT / "modelbudget" / "__init__.py"}
     for script in (ROOT / "scripts").glob("*.py"):
-        of_rule = {path.relative_to(ROOT).parts[1] for path in fingerprint.reached([script])}
+        of_rule = {path.relative_to(ROOT).parts[1] for path in code_digests.reached([script])}
         assert not of_rule & {"api", "command"}, script
 
 

@@ -6,7 +6,7 @@ import pytest
 import vl_convert
 
 from modelbudget.common import store
-from modelbudget.common.fingerprint import code_of
+from modelbudget.common.code_digests import code_of
 from modelbudget.report import page
 from modelbudget.report.calculator_data import calculator
 from modelbudget.report.vega_script import vega

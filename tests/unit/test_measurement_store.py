@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.common import fingerprint, store
+from modelbudget.common import code_digests, store
 from modelbudget.families import families
 
 
@@ -54,15 +54,15 @@ def test_a_changed_module_concerns_the_families_that_are_made_of_it(monkeypatch,
     """With another recurrent cell only what has that cell is measured again."""
 
     def digests() -> dict[str, str]:
-        fingerprint.code_of_model.cache_clear()
-        return {name: fingerprint.code_of_model(family) for name, family in families().items()}
+        code_digests.code_of_model.cache_clear()
+        return {name: code_digests.code_of_model(family) for name, family in families().items()}
 
     before = digests()
     changed = ROOT / "modelbudget" / "modules" / "rwkv.py"
-    content = fingerprint._content
-    monkeypatch.setattr(fingerprint, "_content", lambda p: content(p) + b"#" * (p == changed))
+    content = code_digests._content
+    monkeypatch.setattr(code_digests, "_content", lambda p: content(p) + b"#" * (p == changed))
     after = digests()
-    fingerprint.code_of_model.cache_clear()
+    code_digests.code_of_model.cache_clear()
     assert {name for name in before if before[name] != after[name]} == {
         "rwkv", "rwkv5", "rwkv6", "rwkv7",
     }  # fmt: skip

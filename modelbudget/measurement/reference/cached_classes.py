@@ -16,7 +16,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
-from modelbudget.common.fingerprint import measured_by
+from modelbudget.common.code_digests import measured_by
 from modelbudget.common.workers import Failure, for_readers
 from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
 from modelbudget.sweeps.sweep_file import Measure

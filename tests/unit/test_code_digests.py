@@ -12,7 +12,7 @@ from helpers.project import ROOT
 from helpers.tiers import some
 
 from modelbudget.architecture import record_data
-from modelbudget.common import fingerprint
+from modelbudget.common import code_digests
 from modelbudget.families import families
 
 LIBRARY = ROOT / "modelbudget"
@@ -133,7 +133,7 @@ def uses(here: Path) -> frozenset[Path]:
 
 def test_imports_are_found_as_python_finds_them():
     for path in (file for file in FILES if file.suffix == ".py"):
-        found = fingerprint._names_imported(path.read_text(encoding="utf-8"))
+        found = code_digests._names_imported(path.read_text(encoding="utf-8"))
         assert imports(path) <= found, path
         others = {name for name in found - imports(path) if of_module(name)}
         assert others <= {"modelbudget.measurement.process.resident_memory"}, path
@@ -142,25 +142,25 @@ def test_imports_are_found_as_python_finds_them():
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_depends_on_what_it_can_load_and_on_nothing_else(script):
     path = ROOT / "scripts" / f"{script}.py"
-    assert fingerprint.reached([path]) == loadable(path)
+    assert code_digests.reached([path]) == loadable(path)
 
 
 def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     """Files of all folders of the library, templates among them."""
 
     def digests() -> dict[str, str]:
-        fingerprint._made_of.cache_clear()
-        return {script: fingerprint.code(script)["code"] for script in SCRIPTS}
+        code_digests._made_of.cache_clear()
+        return {script: code_digests.code(script)["code"] for script in SCRIPTS}
 
-    before, content = digests(), fingerprint._content
+    before, content = digests(), code_digests._content
     reached = {script: loadable(ROOT / "scripts" / f"{script}.py") for script in SCRIPTS}
     for changed in some(FILES[::20], 2):
         edited = lambda path, changed=changed: content(path) + b"#" * (path == changed)  # noqa: E731
-        monkeypatch.setattr(fingerprint, "_content", edited)
+        monkeypatch.setattr(code_digests, "_content", edited)
         after = digests()
         concerned = {script for script in SCRIPTS if before[script] != after[script]}
         assert concerned == {script for script in SCRIPTS if changed in reached[script]}, changed
-    fingerprint._made_of.cache_clear()
+    code_digests._made_of.cache_clear()
     assert "modelbudget/architecture/arithmetic.py" in {
         str(path.relative_to(ROOT)) for path in reached["compare"]
     }
@@ -184,8 +184,8 @@ def test_nothing_is_loaded_that_is_no_dependency(script):
     run = python(ROOT, code)
     assert run.returncode == 0, run.stderr
     loaded = set(map(Path, run.stdout.split()))
-    families = fingerprint.reached([LIBRARY / "families" / "__init__.py"])
-    assert loaded <= fingerprint.reached([path]) | families
+    families = code_digests.reached([LIBRARY / "families" / "__init__.py"])
+    assert loaded <= code_digests.reached([path]) | families
 
 
 def test_one_function_writes_every_csv():
@@ -203,7 +203,7 @@ OF_MEASURING = {
 
 def test_the_key_of_a_measurement_depends_on_what_measures():
     reached = {os.path.relpath(path, LIBRARY) for path in
-               fingerprint.reached(
+               code_digests.reached(
                    [LIBRARY / "measurement" / "process" / "measure_in_processes.py"])}  # fmt: skip
     assert reached >= OF_MEASURING
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
@@ -213,24 +213,24 @@ def test_the_key_of_a_measured_class_of_transformers_depends_on_the_data_of_clas
     """The keys of a config that may be large are among them."""
 
     def digest() -> str:
-        fingerprint.code_of_model.cache_clear()
-        return fingerprint.code_of_model(families()["hugging-face"])
+        code_digests.code_of_model.cache_clear()
+        return code_digests.code_of_model(families()["hugging-face"])
 
-    before, content = digest(), fingerprint._content
+    before, content = digest(), code_digests._content
     monkeypatch.setattr(
-        fingerprint, "_content", lambda path: content(path) + b"#" * (path.name == "keys.yaml")
+        code_digests, "_content", lambda path: content(path) + b"#" * (path.name == "keys.yaml")
     )
     assert digest() != before
-    fingerprint.code_of_model.cache_clear()
+    code_digests.code_of_model.cache_clear()
 
 
 def test_packages_that_code_imports_are_part_of_it():
-    assert fingerprint.code("measure").keys() >= {"torch", "transformers", "polars"}
-    of_pictures = fingerprint._packages(fingerprint.reached([PICTURES]))
+    assert code_digests.code("measure").keys() >= {"torch", "transformers", "polars"}
+    of_pictures = code_digests._packages(code_digests.reached([PICTURES]))
     assert "torch" not in of_pictures
     assert "vl-convert-python" in of_pictures
     for script in SCRIPTS:
-        assert None not in fingerprint.code(script).values()
+        assert None not in code_digests.code(script).values()
 
 
 def test_what_all_share_imports_nothing_else_of_the_library():
