@@ -910,6 +910,8 @@ def test_the_smallest_layouts_fit_and_each_is_a_click(at, bases):
         answer = tab.inner_text("#fit-answer")
         assert answer.startswith(("Fits: ", "Tight: "))
         assert f" on each of {n:,} devices: " in answer
+        named = tab.text_content('[data-answer="A"] h3')  # what differs from PaLM alone
+        assert not {" = 1", " = false"} & {part[part.find(" =") :] for part in named.split(", ")}
         given = dict(parse_qsl(tab.url.split("?", 1)[1]))
         moved = {key[2:]: value for key, value in given.items() if key.startswith("A.")}
         choices = {name: _choice(name, moved.pop(name)) for name in [*moved] if name in OPTIONS}
@@ -973,6 +975,20 @@ def test_where_nothing_is_known_the_page_names_no_least(at):
     assert tab.messages == []
 
 
+@pytest.mark.parametrize("model", ["A=llama-3-8b", "A=deepseek-v3&A.attention_kernel=flash"])
+def test_inference_is_of_one_device_with_all_of_its_parameters(at, model):
+    """Of DeepSeek by flash attention the page has the least of it. Only here many devices train."""
+    several = "&A.data_parallel=8&A.zero=3&A.tensor_parallel=2"
+    (alone, title), (among, title_among) = (
+        (tab.inner_text("#fit-answer"), tab.get_attribute("#fit-answer p", "title"))
+        for devices in ("", several)
+        for tab in [at(f"#what-if?{model}{devices}&for=peak_inference_bytes&device=H100")]
+    )
+    assert title_among == title
+    assert among.replace(" on one device", "") == alone
+    at("#what-if?for=peak_training_bytes")  # as the other tests leave the one tab
+
+
 SHARED = (1, 2, 4, 8, 16)
 
 
@@ -993,6 +1009,7 @@ def test_devices_share_a_model_in_three_ways_at_once(at, bases):
         assert not tab.is_visible(f"[aria-label='{name} of B']"), name
     reason = "it has one with zero: 0 or with data_parallel: 1 or with pipeline_parallel: 1."
     assert reason in tab.inner_text("#fit-answer")
+    assert "pipeline_parallel: 1;" in tab.text_content('[data-answer="A"]')
     tab.select_option("[aria-label='zero of A']", "0")
     assert " on each of 8 devices: " in tab.inner_text("#fit-answer")
     assert tab.inner_text("#fit-replica").strip() == "× 4"

@@ -326,7 +326,7 @@
     place.append(element("p", exact(total), "total"));
     const devices = devicesOf(values);
     const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}${each}`}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
     const [activations, cache] = [whole("activation_bytes"), whole("cache_bytes")];
     if (activations !== undefined) facts.push(`${short(activations)} of activations`);
@@ -525,7 +525,7 @@
       const ways = [[data_parallel, zero ? `data-parallel (zero: ${zero})` : "data-parallel"], [tensor_parallel, "tensor-parallel"], [pipeline_parallel, "stages"]].filter(([size]) => size > 1);
       const parts = [ways.map(([size, name]) => `${exact(size)} ${name}`).join(" × "), recompute === "full" ? "full checkpointing" : ""];
       const onclick = () => {
-        chosen.A = withChange(state, changed);
+        for (const [name, value] of Object.entries(changed)) change("A", name, value);
         showAndKeep();
       };
       const button = element("button", `${exact(n)} device${n > 1 ? "s" : ""}: ${parts.filter(Boolean).join(", ")}`, "", { type: "button", onclick });
@@ -551,25 +551,30 @@
     place.append(story.made("div", { id: "fit-bar" }, drawing, legend));
   }
 
-  function showFit({ whole, ofClass, reasons, values }) {
+  function showFit({ reasons, values: together }) {
     const place = root.querySelector("#fit-answer");
     const quantity = asked.for.value;
     const [name, room] = data.devices[asked.device.selectedIndex];
-    const ofReplica = devicesOf(values) / values[DEVICES];
+    const n = devicesOf(together);
+    const ofReplica = n / together[DEVICES];
     root.querySelector("#fit-replica").textContent = ofReplica > 1 ? `× ${exact(ofReplica)} ` : "";
     place.replaceChildren(...reasons.slice(0, 1).map((reason) => element("p", reason, "reason")));
     if (reasons.length > 0) return;
+    // One device does the inference, however many train.
+    const isTraining = quantity === "peak_training_bytes";
+    const state = isTraining ? chosen.A : withChange(chosen.A, Object.fromEntries(data.meshes.map((name) => [name, 1])));
+    const { whole, ofClass, values } = compute(state);
     const ours = whole(quantity);
-    const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
+    const among = n === 1 ? "" : isTraining ? ` on each of ${exact(n)} devices` : " on one device";
     if (ours === undefined) {
       // At the end of a forward pass of training there are activations, too.
-      const parts = [...KEPT[quantity], ...(quantity === "peak_training_bytes" ? [["activations", "activation_bytes"]] : [])];
+      const parts = [...KEPT[quantity], ...(isTraining ? [["activations", "activation_bytes"]] : [])];
       const known = parts.filter(([, of]) => whole(of) !== undefined);
       const least = known.reduce((sum, [, of]) => sum + whole(of), 0);
       const verdict = least > room ? "Does not fit" : "May fit";
       const text = `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`;
       if (known.length > 0) place.append(element("p", text, least > room ? "reason" : "", { title: `${exact(least)} bytes` }));
-      place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(chosen.A, quantity)}.`));
+      place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(state, quantity)}.`));
       return;
     }
     const theirs = ofClass(quantity);
@@ -586,11 +591,11 @@
     place.append(element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason", { title }));
     showBar(place, whole, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
-    if (most > room && quantity === "peak_training_bytes") showLayouts(place, chosen.A, room);
+    if (most > room && isTraining) showLayouts(place, state, room);
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
       .filter(([, changed]) => changed)
       .map(([title, changed]) => {
-        const answer = compute(withChange(chosen.A, changed));
+        const answer = compute(withChange(state, changed));
         const need = answer.whole(quantity) ?? ours;
         const makesItFit = most > room && Math.max(need, answer.ofClass(quantity) ?? need) <= room;
         return { title, saved: ours - need, makesItFit };
