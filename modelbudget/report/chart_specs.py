@@ -94,13 +94,10 @@ def _of_the_page(node, names: Mapping[str, str]):
 
 def palette_css() -> str:
     """Return CSS variables of all colours, light and dark, and classes of the groups."""
-    light, dark = (
-        "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
-    )
+    colours = "".join(f"--{name}:light-dark({','.join(of)});" for name, of in PALETTE.items())
     classes = "".join(
         f".group-{i}{{--group:var(--group-{i});fill:var(--group-{i})}}"
         f".group-{i}-edge{{--edge:var(--group-{i})}}"
         for i in range(len(GROUPS))
     )
-    dark_theme = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f":root{{{light}}}{dark_theme}{classes}"
+    return f":root{{{colours}}}{classes}"

@@ -96,10 +96,10 @@ document.addEventListener("DOMContentLoaded", async () => {
       });
       return story.set(copy, { x: 10, y: HEAD, width: svg.clientWidth, height: svg.clientHeight, overflow: "visible" });
     });
-    const fill = getComputedStyle(document.body).color;
+    const { color: fill, backgroundColor } = getComputedStyle(document.body);
     const text = place.closest("section").querySelector("h2").textContent;
     const title = story.drawn("text", { x: 10, y: 20, fill, "font-family": "sans-serif", "font-size": 15, "font-weight": 600 }, text);
-    const paper = story.drawn("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.documentElement).getPropertyValue("--paper") });
+    const paper = story.drawn("rect", { width: "100%", height: "100%", fill: backgroundColor });
     const whole = story.drawn("svg", { width, height }, paper, title, ...layers);
     return [new XMLSerializer().serializeToString(whole), width, height];
   }
