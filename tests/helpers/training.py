@@ -10,10 +10,11 @@ from modelbudget.predict.formula import formula
 PREDICTED = (
     "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
 )  # fmt: skip
+OF_STEP = (*PREDICTED, "peak_training_bytes")
 
 
 def measured(
-    a, run: RunConfig, device: str = "meta", quantities=PREDICTED
+    a, run: RunConfig, device: str = "meta", quantities=OF_STEP
 ) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, device, run.dtype)
@@ -36,7 +37,7 @@ def measured_as_predicted(a, run: RunConfig, quantities=PREDICTED) -> dict[str, 
     """Measure a step, after asserting that parameters and these quantities equal their formulas."""
     counted = {name: one.parameters for name, one in count(build(a, "meta", "float32")).items()}
     assert without_zeros(counted) == {n: t.total for n, t in a.parameters(a).items() if t.total}
-    found = measured(a, run)
+    found = measured(a, run, quantities=quantities)
     for quantity, values in predicted(a, run, quantities).items():
         assert without_zeros(values) == without_zeros(found[quantity]), quantity
     return found

@@ -328,7 +328,7 @@ def test_a_model_without_attention_has_no_tables_of_rope():
     a = architecture_of("LlamaForCausalLM", COMMON).model_copy(update=config)
     run = RunConfig(length=8, rope_tables="model")
     expected = predicted(a, run, ["activation_bytes"])["activation_bytes"]
-    found = measured(a, run)["activation_bytes"]
+    found = measured(a, run, quantities=("activation_bytes",))["activation_bytes"]
     assert sum(expected.values()) == sum(found.values())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.inference import measured_inference, predicted_inference
-from helpers.training import measured_as_predicted
+from helpers.training import OF_STEP, measured_as_predicted
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -23,7 +23,7 @@ SIZES = {
 )
 def test_a_step(changed, settings):
     a, run = Decoder(**SIZES | changed), RunConfig(**settings)
-    found = measured_as_predicted(a, run)
+    found = measured_as_predicted(a, run, OF_STEP)
     peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
     assert peaks == found["peak_training_bytes"]
     used = measured_inference(a, run)["peak_inference_bytes"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.training import OF_STEP, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -37,7 +37,7 @@ def test_a_step_needs_what_is_predicted(settings, dtype, autocast, loss_dtype, o
             "recompute": recompute, "loss_chunks": n_chunk, "autocast": autocast,
         })  # fmt: skip
         found = measured(a, run)
-        expected = predicted(a, run, (*PREDICTED, "peak_training_bytes"))
+        expected = predicted(a, run, OF_STEP)
         for quantity, values in expected.items():
             assert without_zeros(values) == without_zeros(found[quantity])
 

@@ -7,7 +7,7 @@ import torch
 from helpers.few_layers import of_few_layers
 from helpers.other_families import TINY_MODELS, trained
 from helpers.tiers import ALL, examples
-from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.training import OF_STEP, PREDICTED, measured, predicted, without_zeros
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,9 +21,8 @@ from modelbudget.sweeps.derive import named_architecture
 
 
 def assert_equal(a, run: RunConfig) -> None:
-    quantities = (*PREDICTED, "peak_training_bytes")
-    found, expected = measured(a, run, quantities=quantities), predicted(a, run, quantities)
-    for quantity in quantities:
+    found, expected = measured(a, run), predicted(a, run, OF_STEP)
+    for quantity in OF_STEP:
         assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
 
 
@@ -100,8 +99,8 @@ def test_layers_of_encoders_are_computed_again(name):
     a, run = TINY_MODELS[name], RunConfig(batch=2, length=6, recompute="full")
     assert run_mistake(a, run) is None
     saved = [
-        sum(measured(a, run.model_copy(update={"recompute": how}))["activation_bytes"].values())
-        for how in ("none", "full")
+        sum(measured(a, each, quantities=("activation_bytes",))["activation_bytes"].values())
+        for each in (run.model_copy(update={"recompute": "none"}), run)
     ]
     assert saved[1] < saved[0]
     assert "allowed: none, or full" in run_mistake(a, RunConfig(length=6, recompute="selective"))
@@ -119,7 +118,8 @@ def test_a_single_token_leaves_a_decay_without_gradient(name):
     a, run = TINY_MODELS[name], RunConfig(length=1)
     assert_equal(a, run)
     if name != "RWKV-6":  # whose decays are stacked with keys and values
-        assert measured(a, run)["gradient_bytes"]["layer.time.decay"] == 0
+        found = measured(a, run, quantities=("gradient_bytes",))
+        assert found["gradient_bytes"]["layer.time.decay"] == 0
 
 
 @pytest.mark.parametrize("name", TINY_MODELS)

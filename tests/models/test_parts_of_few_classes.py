@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers.inference import measured_inference, predicted_inference
-from helpers.training import PREDICTED, measured_as_predicted
+from helpers.training import OF_STEP, measured_as_predicted
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -39,7 +39,7 @@ PARTS = {
 )
 def test_training(part, settings):
     a, run = Decoder(**SIZES | PARTS[part]), RunConfig(**settings)
-    measured_as_predicted(a, run, (*PREDICTED, "peak_training_bytes"))
+    measured_as_predicted(a, run, OF_STEP)
     if a.activation == "relu2" and not a.inner_norm:
         used = measured_inference(a, run)["peak_inference_bytes"]
         of_use = predicted_inference(a, run, "peak_inference_bytes")

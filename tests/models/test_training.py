@@ -10,7 +10,7 @@ from helpers.allocations import first_difference, programmed, traced
 from helpers.few_layers import of_few_layers
 from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from helpers.tiers import ALL, examples
-from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.training import OF_STEP, PREDICTED, measured, predicted, without_zeros
 from hypothesis import HealthCheck, given, settings
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -32,7 +32,7 @@ from modelbudget.sweeps.derive import named_architecture
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
-    found, expected = measured(a, run), predicted(a, run)
+    found, expected = measured(a, run, quantities=PREDICTED), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
 
@@ -95,7 +95,7 @@ def test_the_smallest_language_models_at_difference_0(model):
         words |= {"master_weights": False, "gradient_casts": "together"}
         run = run.model_copy(update=words)
     found = measured(a, run)
-    for quantity, expected in predicted(a, run, (*PREDICTED, "peak_training_bytes")).items():
+    for quantity, expected in predicted(a, run, OF_STEP).items():
         assert without_zeros(expected) == without_zeros(found[quantity]), quantity
 
 
@@ -148,7 +148,7 @@ def test_published_models_at_difference_0(catalogue, name, run):
     if not ALL and name not in AS_DEEP_AS_THEY_ARE:
         a = of_few_layers(a, run)
     found = measured(a, run)
-    for quantity, expected in predicted(a, run, (*PREDICTED, "peak_training_bytes")).items():
+    for quantity, expected in predicted(a, run, OF_STEP).items():
         assert without_zeros(expected) == without_zeros(found[quantity]), quantity
 
 
@@ -362,7 +362,7 @@ def test_operations_by_hand():
 def test_parameters_without_a_gradient_are_told_apart():
     a = Decoder(**SMALL | EXPERTS | {"router_bias": "selection"})
     run = RunConfig(batch=1, length=4)
-    found = measured(a, run)
+    found = measured(a, run, quantities=("gradient_bytes",))
     routers = a.n_layer * a.n_expert * a.d_model * 4
     assert found["gradient_bytes"]["layer.moe.router"] == routers
     assert predicted(a, run)["gradient_bytes"]["layer.moe.router"] == routers
@@ -370,7 +370,8 @@ def test_parameters_without_a_gradient_are_told_apart():
 
 def test_what_no_counter_knows_is_listed():
     a = Decoder(**SMALL)
-    calls = measured(a, RunConfig(batch=1, length=4))["unsupported_ops"]
+    run = RunConfig(batch=1, length=4)
+    calls = measured(a, run, quantities=("flops_backward",))["unsupported_ops"]
     assert calls["aten.gelu"] == a.n_layer
     assert calls["aten.native_layer_norm"] == 2 * a.n_layer + 1
     assert not {"aten.mm", "aten.bmm"} & calls.keys()
@@ -397,7 +398,7 @@ def test_korthikanti_and_others_34_bytes():
         run = RunConfig(
             batch=b, length=s, dtype="bfloat16", attention_kernel=attention, dropout=True
         )
-        values = measured(a, run)["activation_bytes"]
+        values = measured(a, run, quantities=("activation_bytes",))["activation_bytes"]
         kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
     assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
     padded = 32
@@ -414,7 +415,7 @@ def test_recomputation_trades_bytes_for_operations():
         what: RunConfig(batch=2, length=16, recompute=what)
         for what in ("none", "selective", "full")
     }
-    found = {what: measured(a, run) for what, run in runs.items()}
+    found = {what: measured(a, run, quantities=("flops_backward",)) for what, run in runs.items()}
     product = 2 * 2 * 16 * 16 * a.n_head * a.d_head * a.n_layer
     backward = {what: sum(values["flops_backward"].values()) for what, values in found.items()}
     assert backward["selective"] - backward["none"] == product
@@ -435,8 +436,10 @@ def test_every_second_product_is_kept_by_hand():
     """Of query, key, value, output, gate, up and down, the first, third, fifth and seventh."""
     a, n = Decoder(**SMALL | LLAMA), 2 * 16
     run = RunConfig(batch=2, length=16, attention_kernel="efficient")
-    once = measured(a, run)
-    again = measured(a, run.model_copy(update={"recompute": "selective_op"}))
+    once, again = (
+        measured(a, run.model_copy(update={"recompute": what}), quantities=("flops_backward",))
+        for what in ("none", "selective_op")
+    )
     of_heads, of_shared = a.n_head * a.d_head, a.n_kv_head * a.d_head
     computed = a.d_model * (of_shared + of_heads + a.d_ff)
     more = sum(again["flops_backward"].values()) - sum(once["flops_backward"].values())

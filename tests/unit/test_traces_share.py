@@ -51,3 +51,11 @@ def test_what_needs_no_backward_pass_is_the_same_without_one(catalogue, quantiti
     assert len(changes) < len(changes_of_all)
     for quantity in quantities:
         assert values[quantity] == whole[quantity]
+
+
+def test_states_are_the_same_without_a_second_step(catalogue):
+    """Which is not run."""
+    values, changes = traced(catalogue, {"optimizer_bytes"})
+    whole, changes_of_all = traced(catalogue, {"optimizer_bytes", *EVERY})
+    assert len(changes) < len(changes_of_all)
+    assert values["optimizer_bytes"] == whole["optimizer_bytes"]

@@ -122,7 +122,9 @@ MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
 OF_PASSES = ("flops_forward", "flops_backward")
 OF_FORWARD = frozenset({"activation_bytes", "flops_forward"})
 """Quantities that need a forward pass and the loss."""
-OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes", "bytes_at_peak"}
+OF_PEAKS = {"peak_training_bytes", "bytes_at_peak"}
+"""Quantities that, like those of an allocator, need a step with the states of an earlier one."""
+OF_OPTIMIZER = {"optimizer_bytes", *OF_PEAKS}
 """Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
 forward and a backward pass.
 """
@@ -137,9 +139,10 @@ def train(
 ) -> Values:
     """Trace two training steps, or as little of one as the quantities need.
 
-    In the second step the optimizer states are resident. The values of tokens do not matter. A
-    `trace` that is passed in has the allocations of all phases afterwards. `make_pass` makes the
-    texts and returns the function that runs and traces forward and backward.
+    In the second step the optimizer states are resident; the first has made all of them. The values
+    of tokens do not matter. A `trace` that is passed in has the allocations of all phases
+    afterwards. `make_pass` makes the texts and returns the function that runs and traces forward
+    and backward.
 
     Returns bytes and FLOPs by component, peaks by phase, and `unsupported_ops` by name of the
     operations without a FLOP formula.
@@ -159,7 +162,7 @@ def train(
         run_pass = (make_pass or whole_model)(trace, model, run)
         optimizer = make_optimizer(model, run)
     values, peaks = {}, {}
-    for name in ("first", "second"):
+    for name in ("first", "second") if quantities & (OF_PEAKS | OF_ALLOCATOR) else ("first",):
         results, peaks[f"{name}.forward_backward"] = run_pass()
         trace.mark(GRADIENTS, (gradient for p in model.parameters() for gradient in gradients(p)))
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
