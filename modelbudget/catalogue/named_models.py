@@ -187,26 +187,31 @@ def find(folder: Path, name: str) -> Base:
     if base := find_by_name(folder, name):
         return base
     catalogues = Catalogue(folder), Catalogue(folder.with_name(RELEASED))
+    spelled = as_spelled(name)
     for catalogue in catalogues:
         for known in catalogue.spellings():
-            if as_spelled(name) in (as_spelled(known), as_spelled(without_owner(known))):
+            if spelled in (as_spelled(known), as_spelled(without_owner(known))):
                 return catalogue[known]
     return catalogues[0][name]
 
 
 def find_by_name(folder: Path, name: str) -> Base | None:
-    """Return the base of just this name, or of this shape; reads the files that mention it alone.
+    """Return the base of just this name, or of this shape; parses the files that mention it alone.
 
-    Raises InputError.
+    Raises InputError, also if models of several owners, of different shapes, have the name.
     """
+    texts: dict[Path, str] = {}
     for path in _files(folder):
-        if name == path.stem or f"{name}:" in read_text(path):
+        texts[path] = read_text(path)
+        if name == path.stem or f"{name}:" in texts[path]:
             for base in _bases(path):
                 if base.name == name:
                     return base
     if name in families():
         return Base(name, name, families()[name], {}, {})
-    return of_same_shape(folder, name)
+    spelled = name.casefold()
+    paths = [path for path, text in texts.items() if spelled in text.casefold()]
+    return _of_same_shape([base for path in paths for base in _bases(path)], name)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -214,16 +219,11 @@ def _files(folder: Path) -> list[Path]:
     return [*yaml_files(folder), *yaml_files(folder.with_name(RELEASED))]
 
 
-def of_same_shape(folder: Path, name: str) -> Base | None:
+def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
     """Return the model whose shape a model of another name has, under that name.
 
     Raises InputError if models of several owners, of different shapes, have the name.
     """
-    paths = [path for path in _files(folder) if name.casefold() in read_text(path).casefold()]
-    return _of_same_shape([base for path in paths for base in _bases(path)], name)
-
-
-def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:
     named = {
         shape_name: base
         for base in bases

@@ -1,7 +1,9 @@
 """Strict, bounded reading of YAML, and atomic writing of results."""
 
 import json
+import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,17 +107,17 @@ def _mistake(problem: str, event) -> yaml.MarkedYAMLError:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Return the YAML files of a folder, sorted.
+    """Return the YAML files of a folder, sorted by name.
 
     Files of editors and operating systems are skipped: `.#x.yaml`, `._x.yaml`, `#x.yaml#`,
     `x.yaml~`.
     """
-    paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(
-        path
-        for path in paths
-        if path.suffix.lower() in (".yaml", ".yml") and path.name[0] not in ".#"
-    )
+    names = os.listdir(folder) if folder.is_dir() else ()
+    return [
+        folder / name
+        for name in sorted(names)
+        if name.lower().endswith((".yaml", ".yml")) and name[0] not in ".#"
+    ]
 
 
 def load_yaml(path: Path) -> dict:
@@ -177,10 +179,13 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """
     FILES_READ.add(path)
     try:
-        if not path.is_file() and path.exists():
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
             raise InputError([f"{path}: not a file"])
-        with path.open("rb") as file:
-            content = file.read(most + 1)
+        with path.open("rb") as file:  # a buffer of `most` bytes would take longer than the rest
+            content = file.read(min(state.st_size, most) + 1)
+            if len(content) > state.st_size:  # it grows, or has no size, as in /proc
+                content += file.read(most + 1 - len(content))
         if len(content) > most:
             raise InputError([f"{path}: longer than {most:,} bytes"])
         return content.decode("utf-8")
