@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +67,7 @@ class ChosenModel:
     @property
     def architecture(self) -> Architecture:
         """The complete record of its sizes. Raises InputError if a field is missing or wrong."""
-        return self._resolved({})[0]
+        return self._without_settings[0]
 
     @checked()
     def run(self, settings: Settings = None) -> RunConfig:
@@ -76,7 +77,12 @@ class ChosenModel:
     @checked()
     def with_run(self, settings: Settings = None) -> tuple[Architecture, RunConfig]:
         """Return the architecture and the complete run. Raises InputError."""
-        return self._resolved(fields_of(settings))
+        fields = fields_of(settings)
+        return self._resolved(fields) if fields else self._without_settings
+
+    @cached_property
+    def _without_settings(self) -> tuple[Architecture, RunConfig]:
+        return self._resolved({})
 
     def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
         fields = {**self.chosen, **settings}
