@@ -51,10 +51,6 @@ def _in(item, words: str | tuple) -> bool:
     return item in (words if isinstance(words, tuple) else _words(words))
 
 
-def _first(text: str, number: int) -> str:
-    return " ".join(_words(text)[:number])
-
-
 def _count(word: str, text: str, number: int) -> int:
     """Count a word in the first words of a text that is repeated."""
     words = _words(text)
@@ -107,7 +103,7 @@ _FUNCTIONS = {
     "max": max,
     "exp2": _exp2,
     "digits": lambda x: len(str(abs(int(x)))),
-    "first": _first,
+    "first": lambda text, number: " ".join(_words(text)[:number]),
     "count": _count,
     "place": _place,
     "words": lambda text: len(_words(text)),
@@ -201,7 +197,7 @@ class _Compiler:
                 self.names.add(name)
                 return operator.itemgetter(name)
             case ast.UnaryOp(op=op, operand=operand):
-                return _of_one(self._operator(op), *parts(operand))
+                return _of_many(self._operator(op), parts(operand))
             case ast.BinOp(op=op, left=x, right=y):
                 return _of_two(self._operator(op), *parts(x, y))
             case ast.Compare(left=left, ops=ops, comparators=comparators):
@@ -228,10 +224,6 @@ class _Compiler:
 
     def _refusal(self, node: ast.AST) -> ValueError:
         return ValueError(f"{self.shown} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}")
-
-
-def _of_one(operation: Callable, x: _Evaluate) -> _Evaluate:
-    return lambda values: operation(x(values))
 
 
 def _of_two(operation: Callable, x: _Evaluate, y: _Evaluate) -> _Evaluate:

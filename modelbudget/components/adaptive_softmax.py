@@ -48,12 +48,8 @@ def _words(a):
 
 def embedding(a) -> dict:
     """Adaptive input: Baevski & Auli 2019, §3."""
-    return {"token": _words(a), "projection": a.projected * _widths(a) * a.d_model}
-
-
-def _widths(a: Fields):
-    """Widths of all clusters together."""
-    return a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
+    width = a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
+    return {"token": _words(a), "projection": a.projected * width * a.d_model}
 
 
 def head(a) -> dict:

@@ -309,9 +309,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the states of all parameters that a device trains, or of its part of them."""
         if has_part_of_states(r):
-            return optimizer_states.states_of_part(
-                r, optimizer_states.of_part(r, cls._trained_by_device(a, r))
-            )
+            # One tensor: its float32 copy and the moments (Rajbhandari et al. 2020, §5.1).
+            numbers = optimizer_states.of_part(r, cls._trained_by_device(a, r))
+            return optimizer_states.states(r, {"model": Term(numbers)}, {"model": Term(1)})
         return cls._states_of_each(a, r)
 
     @classmethod

@@ -76,14 +76,6 @@ def of_part(r, trained):
     return own_numbers(r, trained, replicas(r), rank(r))
 
 
-def states_of_part(r, n_numbers) -> Terms:
-    """Count the bytes of the optimizer states of `n_numbers` numbers, which are one tensor.
-
-    Their float32 copy and the moments (Rajbhandari et al. 2020, §5.1).
-    """
-    return states(r, {"model": Term(n_numbers)}, {"model": Term(1)})
-
-
 def phases(r, trained, model_bytes, states, temporaries, forward_backward, updated=None) -> Terms:
     """Peak bytes of each phase of two steps; the second finds the optimizer states in memory.
 

@@ -43,8 +43,9 @@ class AxisSummary:
             at_middle = [
                 pl.col(name) == value for name, value in self.middle.items() if name != axis
             ]
+            groups = [OF_GROUP + group for group in self.groups]
             self._slices[axis].append(
-                rows.filter(at_middle).select(axis, *self.quantities, *self._names())
+                rows.filter(at_middle).select(axis, *self.quantities, *groups)
             )
 
     def totals(self) -> pl.DataFrame:
@@ -82,9 +83,6 @@ class AxisSummary:
         ]
         empty = dict.fromkeys((*columns, "group"), pl.String) | {"share": pl.Float64}
         return pl.concat(tables).drop_nulls("share") if tables else pl.DataFrame(schema=empty)
-
-    def _names(self) -> list[str]:
-        return [OF_GROUP + group for group in self.groups]
 
     def _along(self, axis: str) -> pl.DataFrame:
         values = self.axes[axis]

@@ -245,10 +245,6 @@ class Grid:
             index = index * len(self.axes[axis]) + place[axis]
         return index
 
-    def _constant(self) -> set[str]:
-        """Return the axes that have one value in a chunk: those of categorical fields."""
-        return {axis for name in self.categories for axis in self.fields[name].axes}
-
     def values(self, chunk: Chunk) -> dict[str, int | str | pl.Series]:
         """Return every field in the rows of a chunk; numbers that vary are columns."""
         values = {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
@@ -304,7 +300,8 @@ class Grid:
 
         Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
         """
-        constant = self._constant()
+        # The axes of categorical fields have one value in a chunk.
+        constant = {axis for name in self.categories for axis in self.fields[name].axes}
         order = sorted(self.axes, key=lambda axis: axis not in constant)
         n_constant = len(constant)
         steps: list[list[CellMistakes]] = [[] for _ in range(n_constant, len(order) + 1)]

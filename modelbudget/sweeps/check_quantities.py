@@ -66,7 +66,11 @@ def quantity_constraints(
     """Return the constraints under which a model and its run have the quantities to measure."""
     running = OF_RUN | {"resident_peak_bytes"}
     wanted = [name for name in quantities if name in running]
-    always = [*_of_conventions(family, quantities), *_of_shards(family, quantities)]
+    always = [
+        *_of_conventions(family, quantities),
+        *_constraints("shared", family, quantities),
+        *(constraint for constraint in run_constraints(family) if constraint.names & _DIVISIONS),
+    ]
     if not wanted:
         return always
     if not family.is_language_model():
@@ -88,14 +92,6 @@ def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> 
         Constraint("False", f"{_KEY}{name} is not known here: {why}")
         for name in quantities
         if name in BY_NAME and (why := BY_NAME[name].why_not(family))
-    ]
-
-
-def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
-    """Return the constraints under which devices may share a family and its quantities."""
-    return [
-        *_constraints("shared", family, quantities),
-        *(constraint for constraint in run_constraints(family) if constraint.names & _DIVISIONS),
     ]
 
 

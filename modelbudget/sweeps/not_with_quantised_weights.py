@@ -28,15 +28,10 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
     setting = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}"
     if run.vocabulary_dtype != "dtype":
         unknown = wanted & OF_PROCESS
-        if architecture is None or not _stores(architecture):
+        if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
             unknown = wanted - {"parameters", *OF_CONVENTION}
     line = f"{setting}: not measured on a real CPU, nor of classes"
     return dict.fromkeys(unknown, line) | _of_format(architecture, run, wanted)
-
-
-def _stores(architecture: Architecture) -> bool:
-    """Whether the modules of a family may store embedding and head in another dtype."""
-    return "vocabulary_dtype" in architecture.switches_of_run
 
 
 def _of_format(

@@ -26,8 +26,9 @@ def run(
 
 def _table(counts: Counts, unit: str) -> Table:
     rows = [
-        (row["convention"], count(round(row["value"])), _percent(row["share"]), row["rule"])
+        (row["convention"], count(round(row["value"])), share, row["rule"])
         for row in counts.rows()
+        for share in ["" if row["share"] is None else percent(row["share"])]
         if row["unit"] == unit
     ]
     if unit == PARAMETERS:
@@ -36,7 +37,3 @@ def _table(counts: Counts, unit: str) -> Table:
     uses = "N: parameters that a token uses"  # not all experts
     title = f"FLOPs of training per token, length {count(counts.length)}; {uses}"
     return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows, texts=("rule",))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else percent(share)

@@ -70,12 +70,11 @@ def print_csv(rows: list[dict[str, Any]]) -> None:
     from modelbudget.common.spreadsheet import csv
 
     if sys.stdout.isatty():
-        rows = [{name: _shown(value) for name, value in row.items()} for row in rows]
+        rows = [
+            {name: printable(x) if isinstance(x, str) else x for name, x in row.items()}
+            for row in rows
+        ]
     print(csv(pl.DataFrame(rows)), end="")
-
-
-def _shown(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) else value
 
 
 def print_notes(lines: Iterable[str]) -> None:

@@ -30,17 +30,14 @@ def adapt_class(model: Any, run: RunConfig) -> None:
     layers = {
         path: part
         for path, part in model.named_modules()
-        if _is_linear(part) and part is not head and _is_target(run, path.rpartition(".")[2])
+        if isinstance(part, nn.Linear | Stored) or type(part).__name__ == CONV1D
+        if part is not head and _is_target(run, path.rpartition(".")[2])
     }
     refuse_none(layers, run)
     has_conv1d = any(type(part).__name__ == CONV1D for part in layers.values())
     if has_conv1d and method_of(run.adapter).forward != "low_rank":
         raise ValueError(f"adapter: {run.adapter}: around {CONV1D}; allowed: lora")
     adapt_layers(model, run, layers)
-
-
-def _is_linear(part: nn.Module) -> bool:
-    return isinstance(part, nn.Linear | Stored) or type(part).__name__ == CONV1D
 
 
 def _is_target(run: RunConfig, name: str) -> bool:

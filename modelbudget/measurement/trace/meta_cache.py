@@ -77,7 +77,7 @@ def _run(func, args: tuple, kwargs: dict, inputs: tuple) -> tuple[Any, Callable 
         return out, None
     # In-place: only values change, which meta does not have. Of lists torch returns nothing.
     if out is None:
-        return out, _nothing
+        return out, lambda _: None
     return out, None if place is None else itemgetter(place)
 
 
@@ -114,20 +114,10 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
         return None
     # Preserve the output type: a tensor is not a list of one. Nothing here may keep `out` alive.
     if isinstance(out, tuple | list):
-        return partial(_made_several, type(out), makers)
-    return partial(_made, makers[0])
-
-
-def _made_several(container: Callable[[list], Any], makers: list, _):
-    return container([make() for make in makers])
-
-
-def _nothing(_) -> None:
-    return None
-
-
-def _made(make: Callable[[], Any], _):
-    return make()
+        container: Callable[[list], Any] = type(out)
+        return lambda _: container([make() for make in makers])
+    (only,) = makers
+    return lambda _: only()
 
 
 def _maker_of_tensor(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:

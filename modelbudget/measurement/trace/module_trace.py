@@ -79,11 +79,6 @@ def _of_safe_softmax(scores: torch.Tensor, dim: int, *_) -> list[int]:
     return [scores.numel(), scores.numel() // scores.shape[dim], scores.itemsize]
 
 
-def _of_softmax_backward(gradient: torch.Tensor, *_) -> list[int]:
-    """Bytes of the gradient times the result (SoftMax.cu)."""
-    return [gradient.nbytes]
-
-
 def _of_embedding_backward(gradient: torch.Tensor, places: torch.Tensor, n_rows: int, *_):
     """Bytes that the numbers of rows take to be sorted, and sums of few rows (Embedding.cu).
 
@@ -103,7 +98,8 @@ TEMPORARY: dict[int, Callable[..., list[int]]] = {id(aten._safe_softmax.default)
 nor the operations inside. By its id: torch computes the hash of an operation in Python.
 """
 TEMPORARY_ON_GPU = TEMPORARY | {
-    id(aten._softmax_backward_data.default): _of_softmax_backward,
+    # The gradient times the result (SoftMax.cu).
+    id(aten._softmax_backward_data.default): lambda gradient, *_: [gradient.nbytes],
     id(aten.embedding_dense_backward.default): _of_embedding_backward,
 }
 """The same of CUDA's kernels. An H200 read them (configs/gpu_recordings.json)."""

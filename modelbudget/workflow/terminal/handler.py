@@ -57,10 +57,6 @@ def attach(workflow) -> "Terminal | Summary":
     return handler
 
 
-def _reasons(jobs: list[Job]) -> list[str]:
-    return [reason for job in jobs if (reason := job.reason())]
-
-
 def _shortened(record: Any) -> bool:
     """Filter the output of a dry run: shorten reasons, drop the name of the machine.
 
@@ -161,7 +157,8 @@ class Terminal(Summary):
         jobs = [job for jobid in jobids if (job := self.run.jobs.pop(jobid, None))]
         # A terminal interrupts jobs too, which may end before Snakemake's process is interrupted.
         self.stopped = self.stopped or any(job.was_stopped() for job in jobs)
-        self.stopped = self.stopped or interrupted.wait(0 if _reasons(jobs) else SECONDS_TO_STOP)
+        has_reason = any(job.reason() for job in jobs)
+        self.stopped = self.stopped or interrupted.wait(0 if has_reason else SECONDS_TO_STOP)
         for job in [] if self.stopped else jobs:
             self.run.failed += 1
             existing = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
