@@ -28,7 +28,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
-from modelbudget.measurement.reference.class_run import OF_CODE
+from modelbudget.measurement.reference.class_run import OF_CODE, why_not_trained
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import trained_parameters
@@ -139,10 +139,11 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
             f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
             f'adapts as one: --set "{settings}"'
         )
-    if model_type in of_peft.packed_in_class:
+    if model_type in of_peft.divided_otherwise:
+        traced = "" if why_not_trained(class_, run) else ": --implementation transformers"
         yield (
-            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
-            "adapts as one: --implementation transformers"
+            f"adapter {run.adapter}: {class_} divides some of these matrices otherwise, each of "
+            f"which PEFT adapts{traced}"
         )
     given = run.adapter_targets.split()
     targets = of_peft.targets_of(model_type, given)

@@ -14,7 +14,7 @@ class PeftClasses(Strict):
     """Model types of which PEFT adapts several matrices as one, or other layers than of ours."""
 
     packed: dict[str, list[str]]
-    packed_in_class: list[str]
+    divided_otherwise: list[str]
     experts_reached: list[str]
     all_linear: dict[str, list[str]]
     routers_refused: list[str]

@@ -329,6 +329,10 @@ OTHERWISE = REACHED | {
     },
     "MoshiForCausalLM": {"ffn_dim": 40, "head_dim": 8},
     "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
+    "OlmoHybridForCausalLM": {
+        "linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+    },
     "OpenAIGPTLMHeadModel": {"n_embd": 32, "n_layer": 2, "n_head": 4},
     "Phi3ForCausalLM": {},
     "Qwen3_5ForCausalLM": {"num_hidden_layers": 4, "head_dim": 8},
@@ -402,6 +406,8 @@ def compared_with_peft(folder, kind, keys, targets) -> dict:
         for quoted in re.findall(r'--set "([^"]*)"', lines)
         for setting in quoted.split(", ")
     )
+    if "--implementation transformers" in lines:
+        settings |= {"implementation": "transformers", "length": 8}
     run |= settings
     assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * trained
     return settings

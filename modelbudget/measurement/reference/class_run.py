@@ -43,7 +43,7 @@ def class_run(class_name: str, run: RunConfig) -> RunConfig:
     the model.
     """
     whole_class(class_name, run)
-    if why := _why_not_quantised(class_name, run) or _why_not_trained(class_name, run):
+    if why := _why_not_quantised(class_name, run) or why_not_trained(class_name, run):
         raise ValueError(why)
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
 
@@ -72,7 +72,7 @@ def _why_not_default(class_name: str, run: RunConfig, names: Iterable[str]) -> s
     return None
 
 
-def _why_not_trained(class_name: str, run: RunConfig) -> str | None:
+def why_not_trained(class_name: str, run: RunConfig) -> str | None:
     if (why := _why_not_default(class_name, run, OF_TRAINED)) or run.adapter == "none":
         return why
     if run.adapter not in OF_LAYERS or why_not_run(run):
