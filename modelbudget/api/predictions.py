@@ -121,7 +121,9 @@ class Predictions(Frames):
         ]
         lines = [note.text for note in notes if not (is_class and note.is_of_our_modules)]
         if left_out := self.model.base.left_out:
-            lines.append(f"only the language model: what reads images has {left_out:,} parameters")
+            lines.append(
+                f"only the language model: what reads images or sound has {left_out:,} parameters"
+            )
         return lines
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
