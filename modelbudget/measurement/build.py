@@ -1,5 +1,6 @@
 """Construction of torch models, our own and classes of `transformers`, and what they read."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,8 @@ def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
 def build_class(class_name: str, config: Any, run: RunConfig, device: str) -> nn.Module:
     """Build a class of `transformers` from its config object, with the run's dtype and dropout.
 
-    Its attention is `eager` if the run's is written out, else what the class chooses.
+    Its attention is `eager` if the run's is written out, else what the class chooses. Tensors that
+    `from_pretrained` keeps in float32 are (`_get_dtype_plan`: T5's wo in float16).
 
     Raises ValueError if the class rejects the config or has no dropout.
     """
@@ -31,7 +33,13 @@ def build_class(class_name: str, config: Any, run: RunConfig, device: str) -> nn
     if run.attention_kernel == "written_out":
         config._attn_implementation = "eager"
     with _defaults(device, run.dtype):
-        return construct(class_name, config)
+        model: Any = construct(class_name, config)
+    if plan := model._get_dtype_plan(getattr(torch, run.dtype)):
+        kept = re.compile("|".join(plan))
+        for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if kept.search(path):
+                tensor.data = tensor.data.float()
+    return model
 
 
 @contextmanager

@@ -66,6 +66,8 @@ class Adapted(nn.Module):
         self.in_features, self.out_features = values["d_in"], values["d_out"]
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
+        if self.is_stored:  # which is among its parameters, under a number
+            vars(self)["weight"] = base.weight
         self.is_cloned = self.is_stored and run.weights.startswith("bnb-4bit")
         self.stored_matrix: Any = getattr(base, "dequantised", None)
         self.shared: dict[str, nn.Parameter] = {}

@@ -23,13 +23,15 @@ OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
 """Quantities that do not depend on who computes."""
 
 
-def _is_of_architecture(quantity: str, run: RunConfig) -> bool:
+def _is_of_architecture(quantity: str, a: Architecture, run: RunConfig) -> bool:
     """Whether a quantity does not depend on who computes: bytes of a share or a format do.
 
     Which matrices devices divide, a plan of the class says (`base_model_tp_plan`: no embedding),
-    and which have a format, the modules that it is made of.
+    which have a format, the modules that it is made of, and what it keeps from formats is float32
+    in float16 (`_keep_in_fp32_modules`).
     """
-    of_class = is_divided(run) or run.weights != "dtype"
+    keeps_float32 = run.dtype == "float16" and a.kept_by_class()
+    of_class = is_divided(run) or run.weights != "dtype" or keeps_float32
     return quantity in OF_ARCHITECTURE and not (quantity == "parameter_bytes" and of_class)
 
 
@@ -42,7 +44,7 @@ def not_compared(
     keys from which the class is built; keys that are left out have the defaults of the class, which
     were compared.
     """
-    if _is_of_architecture(quantity, run):
+    if _is_of_architecture(quantity, a, run):
         return None
     implementation = implementations()[TRANSFORMERS]
     of_class, compared = implementation.classes.get(class_name), implementation.compared
@@ -73,7 +75,7 @@ def not_compared_at(
     `class_name` is the class, `file` the config.json of the architecture, as JSON. Families without
     formulas are classes themselves.
     """
-    is_ours = a.has_formula and not _is_of_architecture(quantity, run)
+    is_ours = a.has_formula and not _is_of_architecture(quantity, a, run)
     if run.implementation != TRANSFORMERS or not is_ours:
         return None
     if class_name is None:

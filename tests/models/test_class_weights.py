@@ -31,6 +31,17 @@ def test_the_layers_of_a_class_that_transformers_converts(kind, weights):
     assert sum(traced.values["parameter_bytes"].values()) == LOADED[kind, weights]
 
 
+@pytest.mark.parametrize(("weights", "n_bytes"), [("dtype", 85_056), ("bnb-4bit", 44_160)])
+def test_what_from_pretrained_keeps_in_float32(tmp_path, weights, n_bytes):
+    """T5's wo in float16, as loaded by the same packages; a formula had the name of the class."""
+    kind = "T5ForConditionalGeneration"
+    keys = OTHERS[kind] | {"model_type": "t5", "architectures": [kind]}
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    run = {"dtype": "float16", "weights": weights, "length": 8}
+    answer = mb.model(tmp_path).predictions(["parameter_bytes", "peak_inference_bytes"], run)
+    assert answer["parameter_bytes"].total == n_bytes < answer["peak_inference_bytes"].total
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "reason"),
     [
