@@ -50,9 +50,9 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
         return in_a_row(token, layers, head)
 
     def build(self):
-        from modelbudget.modules.hybrid import HybridModel
+        from modelbudget.modules.hybrid import hybrid_model
 
-        return HybridModel(self)
+        return hybrid_model(self)
 
 
 def _layer(a: Fields, r: Run):

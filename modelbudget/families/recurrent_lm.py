@@ -34,9 +34,9 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
         return in_a_row(token, layers, head)
 
     def build(self):
-        from modelbudget.modules.recurrent_lm import RecurrentLMModel
+        from modelbudget.modules.recurrent_lm import recurrent_lm
 
-        return RecurrentLMModel(self)
+        return recurrent_lm(self)
 
 
 class CharacterLM(RecurrentLayerFields, CharacterInputFields):
@@ -71,6 +71,6 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
         return in_a_row(words, layers, head)
 
     def build(self):
-        from modelbudget.modules.recurrent_lm import CharacterLMModel
+        from modelbudget.modules.recurrent_lm import CharacterLM
 
-        return CharacterLMModel(self)
+        return CharacterLM(self)

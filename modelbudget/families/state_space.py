@@ -50,9 +50,10 @@ class SelectiveScan(MambaFields, _StateSpace):
     mixer: ClassVar[ModuleType] = mamba_block
 
     def build(self):
-        from modelbudget.modules.state_space import SelectiveScanModel
+        from modelbudget.modules.mamba_block import SelectiveScanMixer
+        from modelbudget.modules.state_space import state_space_model
 
-        return SelectiveScanModel(self)
+        return state_space_model(self, SelectiveScanMixer)
 
 
 class StateSpaceDual(StateSpaceDualFields, _StateSpace):
@@ -61,9 +62,10 @@ class StateSpaceDual(StateSpaceDualFields, _StateSpace):
     mixer: ClassVar[ModuleType] = mamba2_block
 
     def build(self):
-        from modelbudget.modules.state_space import StateSpaceDualModel
+        from modelbudget.modules.mamba2_block import StateSpaceDualMixer
+        from modelbudget.modules.state_space import state_space_model
 
-        return StateSpaceDualModel(self)
+        return state_space_model(self, StateSpaceDualMixer)
 
 
 def assembled(a: Fields, mixer: Values) -> Terms:

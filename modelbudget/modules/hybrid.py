@@ -4,6 +4,7 @@ from torch import nn
 
 from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.language_model import LanguageModel
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.mixers.channel_rnn import ChannelRNN
@@ -29,17 +30,7 @@ class HybridLayer(nn.Module):
         return x + self.mlp(self.norm["mlp"](x))
 
 
-class HybridModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-
-    def __init__(self, a):
-        super().__init__()
-        self.embedding = TokenEmbedding(a)
-        self.layer = nn.ModuleList(HybridLayer(a) for _ in range(a.n_layer))
-        self.head = make_head(a, self.embedding.token, a.d_model)
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        for layer in self.layer:
-            x = layer(x)
-        return self.head(x)
+def hybrid_model(a) -> LanguageModel:
+    embedding = TokenEmbedding(a)
+    layers = [HybridLayer(a) for _ in range(a.n_layer)]
+    return LanguageModel(embedding, layers, make_head(a, embedding.token, a.d_model))

@@ -3,39 +3,22 @@
 from torch import nn
 
 from modelbudget.modules.character_input import CharacterInput
-from modelbudget.modules.embedding import padded
+from modelbudget.modules.embedding import TokenEmbedding
+from modelbudget.modules.language_model import LanguageModel
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.recurrent_layer import recurrent_layers
 
 
-class RecurrentLMModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-
-    def __init__(self, a):
-        super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
-        self.layer = recurrent_layers(a)
-        self.head = make_head(a, self.embedding["token"], self.layer[-1].width)
-
-    def forward(self, tokens):
-        x = self.embedding["token"](tokens)
-        for layer in self.layer:
-            x = layer(x)
-        return self.head(x)
+def recurrent_lm(a) -> LanguageModel:
+    embedding, layers = TokenEmbedding(a), recurrent_layers(a)
+    return LanguageModel(embedding, layers, make_head(a, embedding.token, layers[-1].width))
 
 
-class CharacterLMModel(nn.Module):
+class CharacterLM(LanguageModel):
     """Characters (batch, length, letters) to logits (batch, length, n_vocab)."""
 
     def __init__(self, a):
-        super().__init__()
+        layers = recurrent_layers(a)
+        head = nn.Linear(layers[-1].width, a.n_vocab, bias=a.head_bias)
+        super().__init__(CharacterInput(a), layers, head)
         self.shape_of_token = a.shape_of_token
-        self.embedding = CharacterInput(a)
-        self.layer = recurrent_layers(a)
-        self.head = nn.Linear(self.layer[-1].width, a.n_vocab, bias=a.head_bias)
-
-    def forward(self, characters):
-        x = self.embedding(characters)
-        for layer in self.layer:
-            x = layer(x)
-        return self.head(x)

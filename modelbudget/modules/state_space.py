@@ -2,10 +2,9 @@
 
 from torch import nn
 
-from modelbudget.modules.embedding import padded
+from modelbudget.modules.embedding import TokenEmbedding
+from modelbudget.modules.language_model import LanguageModel
 from modelbudget.modules.lm_head import make_head
-from modelbudget.modules.mamba2_block import StateSpaceDualMixer
-from modelbudget.modules.mamba_block import SelectiveScanMixer
 from modelbudget.modules.norm import make_norm
 
 
@@ -21,32 +20,8 @@ class StateSpaceLayer(nn.Module):
         return x + self.mixer(self.norm(x))
 
 
-class StateSpaceModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-
-    def __init__(self, a, mixer: type[nn.Module]):
-        super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
-        self.layer = nn.ModuleList(StateSpaceLayer(a, mixer(a)) for _ in range(a.n_layer))
-        self.norm = nn.ModuleDict({"final": make_norm(a)})
-        self.head = make_head(a, self.embedding["token"], a.d_model)
-
-    def forward(self, tokens):
-        x = self.embedding["token"](tokens)
-        for layer in self.layer:
-            x = layer(x)
-        return self.head(self.norm["final"](x))
-
-
-class SelectiveScanModel(StateSpaceModel):
-    """Mamba."""
-
-    def __init__(self, a):
-        super().__init__(a, SelectiveScanMixer)
-
-
-class StateSpaceDualModel(StateSpaceModel):
-    """Mamba-2."""
-
-    def __init__(self, a):
-        super().__init__(a, StateSpaceDualMixer)
+def state_space_model(a, mixer: type[nn.Module]) -> LanguageModel:
+    """Build a model whose layers have this mixer."""
+    embedding = TokenEmbedding(a)
+    layers = [StateSpaceLayer(a, mixer(a)) for _ in range(a.n_layer)]
+    return LanguageModel(embedding, layers, make_head(a, embedding.token, a.d_model), make_norm(a))
