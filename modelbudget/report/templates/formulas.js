@@ -12,14 +12,19 @@ const OPERATIONS = {
 
 // A column of rows, some of which are copies of earlier ones (architecture/evaluators/repeats.py).
 function withRepeats(column, [since, distance, length]) {
-  const n = length.reduce((sum, one) => sum + one, column.length);
-  const whole = typeof column === "string" ? new Array(n) : new Int32Array(n);
+  const whole = new column.constructor(length.reduce((sum, one) => sum + one, column.length));
   let [place, at] = [0, 0];
   for (let i = 0; i < since.length; i += 1) {
-    for (const end = place + since[i]; place < end; place += 1, at += 1) whole[at] = column[place];
-    for (const end = at + length[i]; at < end; at += 1) whole[at] = whole[at - distance[i]];
+    whole.set(column.subarray(place, (place += since[i])), at);
+    at += since[i];
+    // A copy that is longer than its distance repeats what is between.
+    for (let left = length[i]; left > 0; left -= distance[i]) {
+      const n = Math.min(left, distance[i]);
+      whole.copyWithin(at, at - distance[i], at - distance[i] + n);
+      at += n;
+    }
   }
-  for (; place < column.length; place += 1, at += 1) whole[at] = column[place];
+  whole.set(column.subarray(place), at);
   return whole;
 }
 
@@ -44,17 +49,17 @@ function columnsOf(bytes, lengths) {
 function evaluator({ fields, constants, lengths, ...rows }, bytes) {
   const [ofLeft, ofRight, ...ofCopies] = columnsOf(bytes, lengths);
   const copies = ofCopies.map((column) => column.map(Math.abs));
-  const [operations, left, right] = [rows.operations, ofLeft, ofRight].map((column) => withRepeats(column, copies));
+  const [codes, left, right] = [new TextEncoder().encode(rows.operations), ofLeft, ofRight].map((column) => withRepeats(column, copies));
   const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
-  const values = new Float64Array(operations.length);
-  const turns = new Int32Array(operations.length); // whose value a node has
+  const values = new Float64Array(codes.length);
+  const turns = new Int32Array(codes.length); // whose value a node has
   let turn = 0;
 
   return (given) => {
     const ours = (turn += 1);
     return function value(node) {
       if (turns[node] === ours) return values[node];
-      const operation = operations[node];
+      const operation = String.fromCharCode(codes[node]);
       if (operation === "f") values[node] = Number(given[fields[Math.abs(left[node])]]);
       else if (operation === "k") values[node] = constants[Math.abs(left[node])];
       else values[node] = OPERATIONS[operation](value(at(left, node)), value(at(right, node)));
