@@ -12,29 +12,24 @@ FAR = 128
 """The smallest number that takes three bytes."""
 
 
-class RunColumns:
-    """Quantities of the runs of many forms; forms with the same runs share the list of these."""
+def in_columns(
+    runs: Mapping[str, Mapping[str, Sequence[int]]], lists: dict[tuple[str, ...], int]
+) -> list:
+    """Return columns of the quantities of runs, the row of each, and the number of their names.
 
-    def __init__(self):
-        self.runs: dict[tuple[str, ...], int] = {}
-
-    def of(self, runs: Mapping[str, Mapping[str, Sequence[int]]]) -> list:
-        """Return columns, the row of each run, and the number of the list of runs.
-
-        Equal runs have one row. A quantity has two columns, for budgets and for the nodes of
-        whether its formula holds: each number less the one before, null where a run has none.
-        """
-        rows: dict[str, int] = {}
-        place = [
-            rows.setdefault(json.dumps(run, sort_keys=True), len(rows)) for run in runs.values()
-        ]
-        quantities = [json.loads(row) for row in rows]
-        columns = {
-            name: [_steps([row[name][k] if name in row else None for row in quantities])
-                   for k in (0, 1)]
-            for name in dict.fromkeys(name for row in quantities for name in row)
-        }  # fmt: skip
-        return [columns, place, self.runs.setdefault(tuple(runs), len(self.runs))]
+    Equal runs have one row, and equal tuples of names one number in `lists`. A quantity has two
+    columns, for budgets and for the nodes of whether its formula holds: each number less the one
+    before, null where a run has none.
+    """
+    rows: dict[str, int] = {}
+    place = [rows.setdefault(json.dumps(run, sort_keys=True), len(rows)) for run in runs.values()]
+    quantities = [json.loads(row) for row in rows]
+    columns = {
+        name: [_steps([row[name][k] if name in row else None for row in quantities])
+               for k in (0, 1)]
+        for name in dict.fromkeys(name for row in quantities for name in row)
+    }  # fmt: skip
+    return [columns, place, lists.setdefault(tuple(runs), len(lists))]
 
 
 def as_steps(budgets: Iterable[tuple]) -> dict[str, list]:

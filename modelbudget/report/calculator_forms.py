@@ -17,8 +17,9 @@ from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_columns import RunColumns, as_steps
+from modelbudget.report.calculator_columns import as_steps, in_columns
 from modelbudget.report.calculator_runs import (
+    ALONE_CHOICES,
     CHOICES,
     OF_CLASSES,
     OF_PROGRAMS,
@@ -26,7 +27,6 @@ from modelbudget.report.calculator_runs import (
     STATES,
     Run,
     Settings,
-    alone,
     is_whole,
     run_of,
     runs,
@@ -55,7 +55,7 @@ class Formulas:
     def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.programs = Programs(examples)
         self.graph = graph.Graph()
-        self.columns = RunColumns()
+        self.lists_of_runs: dict[tuple[str, ...], int] = {}
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
         self._results: dict[tuple, dict] = {}
@@ -81,12 +81,11 @@ class Formulas:
                 for convention in CONVENTIONS
             ],
             "others": self._others(a),
-            "runs": self.columns.of(
-                self._runs(a, runs(categories, peaks), [*PARTS, *(CHOICES.peaks if peaks else ())])
+            "runs": self._runs(
+                a, runs(categories, peaks), [*PARTS, *(CHOICES.peaks if peaks else ())]
             ),
             "classes": {
-                name: self.columns.of(self._runs(a, runs(categories), [OF_CLASSES], name))
-                for name in classes
+                name: self._runs(a, runs(categories), [OF_CLASSES], name) for name in classes
             },
         }
         for name, term in (*parameters.items(), *active.items()):
@@ -116,10 +115,8 @@ class Formulas:
                 sizes.append((quantity, word, self.graph.node(total(terms)), holds))
         return sizes
 
-    def _runs(
-        self, a, runs: list[Settings], quantities: list[str], class_name: str = ""
-    ) -> dict[str, dict]:
-        """Return the quantities of each run; dtypes of the same size have the same formulas."""
+    def _runs(self, a, runs: list[Settings], quantities: list[str], class_name: str = "") -> list:
+        """Return the quantities of each run as columns; dtypes of one size have one formula."""
         by_size: dict[tuple, dict] = {}
         by_choices = {}
         for choices in runs:
@@ -127,7 +124,7 @@ class Formulas:
             if by_bytes not in by_size:
                 by_size[by_bytes] = self._run(a, choices, quantities, class_name)
             by_choices[" ".join(map(str, choices.values()))] = by_size[by_bytes]
-        return by_choices
+        return in_columns(by_choices, self.lists_of_runs)
 
     def _run(
         self, record, choices: Settings, quantities: list[str], class_name: str
@@ -137,7 +134,7 @@ class Formulas:
         Quantities whose formula never holds are left out, and those of inference if the run is not
         of one device.
         """
-        is_alone = choices | alone() == choices
+        is_alone = choices | ALONE_CHOICES == choices
         of_class = implementations()[TRANSFORMERS].of_class(class_name) if class_name else {}
         key = tuple(choices.items()), tuple(of_class.items())
         training = run_of(*key, divided=True)
@@ -256,7 +253,7 @@ def formulas(
         "forms": forms,
         "graph": collected.graph.data(),
         "budgets": as_steps(collected.budgets),
-        "runs": list(map(list, collected.columns.runs)),
+        "runs": list(map(list, collected.lists_of_runs)),
         "fields": collected.fields,
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }

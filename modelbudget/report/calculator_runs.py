@@ -37,6 +37,8 @@ OF_CLASSES, OF_PROGRAMS = "peak_training_bytes", "peak_inference_bytes"
 """The quantity that the page has of classes of `transformers` as well, and the one of programs."""
 ALONE: Settings = {name: RunConfig.model_fields[name].default for name in CHOICES.of_several}
 """Settings of a model that one device computes."""
+ALONE_CHOICES: Settings = {name: value for name, value in ALONE.items() if name in OPTIONS}
+"""Those that are choices."""
 
 
 def plain(value):
@@ -92,11 +94,6 @@ def with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
     return SimpleNamespace(**vars(r) | {"foreach": foreach})
 
 
-def alone() -> Settings:
-    """Return the choices of a model that one device computes."""
-    return {name: value for name, value in ALONE.items() if name in OPTIONS}
-
-
 def _known(settings: Settings) -> RunConfig | None:
     try:
         return RunConfig.model_validate(settings)
@@ -115,7 +112,7 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
     """
     has_mla = "mla" in categories["mixers"].split()
     dtypes, kernels, recompute, zeros, *of_stages = OPTIONS.values()
-    _, *whole = alone().values()
+    _, *whole = ALONE_CHOICES.values()
     stages = [tuple(whole), *(itertools.product(*of_stages) if published else ())]
     return [
         dict(zip(OPTIONS, (dtype, kernel, again, zero, *stage), strict=True))

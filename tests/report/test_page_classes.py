@@ -8,12 +8,12 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.calculator_forms import Formulas
-from modelbudget.report.calculator_runs import alone
+from modelbudget.report.calculator_runs import ALONE_CHOICES
 from modelbudget.sweeps.compared import not_compared_at
 from modelbudget.sweeps.derive import named_architecture
 
 PEAK = "peak_training_bytes"
-ONE = {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "none", **alone()}
+ONE = {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "none", **ALONE_CHOICES}
 MODELS = {"LlamaForCausalLM": "llama-3-8b", "Qwen2ForCausalLM": "qwen-2.5-7b"}
 
 
