@@ -151,7 +151,7 @@
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
-        if (Object.hasOwn(data.minimum, name)) changes[name] = whole(value);
+        if (Object.hasOwn(data.minimum, name)) changes[name] = numberIn(value);
         if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) changes[name] = value;
         if (choice(name, value) !== undefined) changes[name] = choice(name, value);
       }
@@ -169,7 +169,7 @@
     for (const [key, value] of settings) {
       const name = key.slice("file.".length);
       if (!key.startsWith("file.")) continue;
-      if (Object.hasOwn(data.minimum, name)) fields[name] = whole(value);
+      if (Object.hasOwn(data.minimum, name)) fields[name] = numberIn(value);
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
     const follow = data.config.derived.filter(([name]) => !(name in fields));
@@ -196,7 +196,7 @@
   const derivedFields = new Set(data.config.derived.map(([name]) => name));
   const hasOption = (select, wanted) => [...select.options].some(({ value }) => value === wanted);
   const exchangeable = data.exchanged_field;
-  const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
+  const numberIn = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
   // -- The result of one side: what is wrong, or functions that compute a quantity when it is shown.
 
@@ -297,7 +297,7 @@
         continue;
       }
       if (type === "checkbox") control.checked = value;
-      else if (type !== "number" || (whole(control.value) !== value && !Number.isNaN(value))) control.value = value;
+      else if (type !== "number" || (numberIn(control.value) !== value && !Number.isNaN(value))) control.value = value;
       control.classList.toggle("changed", name in changes && !choices.has(name));
       if (parts.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
     }
@@ -409,9 +409,6 @@
     for (const side of SIDES) {
       showControls(side, answers[side]);
       showAnswer(side, answers[side]);
-    }
-    for (const line of all("[data-row]")) {
-      line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.classList.contains("unused"));
     }
     showTable(answers);
     showFit(answers.A);
@@ -641,7 +638,7 @@
 
   function valueIn({ type, value, checked, dataset: { field } }) {
     if (choices.has(field)) return choice(field, value);
-    return type === "checkbox" ? Number(checked) : type === "range" ? valueAt(Number(value)) : whole(value);
+    return type === "checkbox" ? Number(checked) : type === "range" ? valueAt(Number(value)) : numberIn(value);
   }
 
   root.addEventListener("input", ({ target }) => {
