@@ -272,8 +272,8 @@ def _xielu():
 
 def _gelu_written_out(x):
     """GELU's tanh approximation, one operation at a time, as OpenAI's code for GPT-2."""
-    inner = mul(add(x, mul(power(x, 3), 0.044715)), 0.8)
-    return mul(mul(x, 0.5), add(tanh(inner), 1.0))
+    half = mul(x, 0.5)
+    return mul(half, add(tanh(mul(add(x, mul(power(x, 3), 0.044715)), 0.8)), 1.0))
 
 
 def _gelu_factored(x):

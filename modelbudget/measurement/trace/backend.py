@@ -299,8 +299,7 @@ RMS_NORMS = {
 
 def gelu_written_out(x):
     """Compute GELU's tanh approximation (Hendrycks & Gimpel 2016, §2), as OpenAI's GPT-2 does."""
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))
-    return 0.5 * x * (1 + torch.tanh(inner))
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
 
 
 def gelu_factored(x):
