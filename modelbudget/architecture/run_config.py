@@ -155,6 +155,8 @@ class HowComputed(Record):
     rope_dtype: Literal["dtype", "float32"] = "dtype"
     embedding_scale: Literal["none", "buffer"] = "none"
     embeddings: Literal["freed", "held"] = "freed"
+    cache_growth: Literal["in_place", "concatenated"] = "in_place"
+    next_logits: Literal["freed", "float32"] = "freed"
     loss_dtype: Literal["logits", "float32"] = "logits"
     loss_kernel: Literal["torch", "in_place", "fused_linear"] = "torch"
     gradient_accumulation_fusion: bool = False

@@ -26,24 +26,30 @@ DEFAULTS = {name: field.default for name, field in RunConfig.model_fields.items(
 
 
 class OfClass(Strict):
-    """Run settings that a class of transformers adds, and what was compared with its trace."""
+    """Run settings that a class of transformers adds, and what was compared with its trace.
+
+    `without` has quantities that differ.
+    """
 
     settings: Settings = Field({})
     by_key: ByKey = Field({})
     keys: Compared = Field({})
     run: list[Formula] = Field([])
     only: dict[str, Formula] = Field({})
+    without: list[str] = Field([])
     divided: Formula = "False"
 
 
 class ComparedWithClasses(Strict):
     """With which keys of a config.json formulas were compared with traces, at difference 0.
 
-    Sizes were varied freely.
+    Sizes were varied freely. `differs` has values of keys with which single quantities differ.
     """
 
     quantities: list[str]
     run: list[Formula]
+    only: dict[str, Formula] = Field({})
+    differs: dict[str, Compared] = Field({})
     without_effect: list[re.Pattern]
     keys: Compared
 

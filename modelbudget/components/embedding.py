@@ -157,22 +157,22 @@ def program(a: Fields, r: Run):
     # Shards are cast when they are gathered, and a buffer is not.
     scale_buffer = empty((), stored(r).dtype) if r.embedding_scale == "buffer" else None
 
-    def forward(tokens, summands_held: list | None = None):
-        """Compute the states; summands are added to `summands_held` if the model holds them."""
+    def forward(tokens, held: list | None = None):
+        """Compute the states; `held` receives what they are the sum of, and their positions."""
         x = token_table(tokens)
         if scale_buffer is not None:
             x = mul(x, scale_buffer)
         x = as_leaf(r, x)
         if projection is not None:
             x = projection(x)
-        summands, length = [x], tokens.shape[1]
+        summands, length, places = [x], tokens.shape[1], None
         if a.position == "learned":
-            places = empty((length,), "int64")
-            summands.append(position_table(without_gradient(places)))
+            places = without_gradient(empty((length,), "int64"))
+            summands.append(position_table(places))
         elif a.position == "sinusoidal":
             summands.append(sinusoids(length, a.d_model, x.dtype))
-        if summands_held is not None:
-            summands_held += summands
+        if held is not None:
+            held += [*summands, places]
         return x if len(summands) == 1 else add(x, summands[1])
 
     def bias(x):

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from modelbudget.operations.elementwise import clone
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import Active
-from modelbudget.operations.views import narrow
 
 
 def make_layers(n_layer, make: Callable[[int], Part], n_before: int = 0) -> list[Part]:
@@ -36,11 +34,11 @@ def with_head(stream: Callable, final_norm: Callable, head: Callable) -> Callabl
         x, *_live = stream(tokens)  # live until the logits are there
         return head(final_norm(x))
 
-    def next_token(tokens):
-        """Return the logits of the last token, of which the head reads a copy."""
+    def next_token(tokens, last):
+        """Return the logits of the last token, whose states `last` takes of all."""
         x, *_live = stream(tokens)
         states = final_norm(x)  # both are live with the copy
-        return head(clone(narrow(states, 1, 1, is_first=False)))
+        return head(last(states))
 
     forward.next_token = next_token
     return forward

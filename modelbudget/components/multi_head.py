@@ -55,7 +55,7 @@ def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
     output = make_linear("output", d_value, a.d_model, bias)
     attend = scaled_dot_product.program(r)
     widths = [(a.n_head, a.d_head), (a.n_head, a.d_value)]
-    cache = kv_cache.declare(widths, length=keeps) if keeps else None
+    cache = kv_cache.declare(r, widths, length=keeps) if keeps else None
 
     def forward(x, source=None, causal=False, mask=None):
         if cache is not None:

@@ -25,6 +25,9 @@ class State:
     def __init__(self, tensors):
         self.tensors = tensors
 
+    def clear(self) -> None:
+        """Begin with the same tensors."""
+
     def forget_last(self) -> None:
         """Do nothing: a state that sees a token again has the same size."""
 

@@ -126,7 +126,7 @@ def use_program(a: Fields, r: Run):
     of_mlp = make_part("mlp", _adapter, a.d_model, a.d_adapter, 2 * a.d_ff) if a.d_adapter else None
     linear = make_linear("linear", a.d_model, a.d_model)
     attend = scaled_dot_product.program(r)
-    cache = kv_cache.declare([(a.n_head, a.d_head)] * 2)
+    cache = kv_cache.declare(r, [(a.n_head, a.d_head)] * 2)
 
     def forward(x, embedded, block):
         x = block.attention_norm(cat((x, embedded)))

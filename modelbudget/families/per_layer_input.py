@@ -243,7 +243,7 @@ def _attention(a: Fields, r: Run, mixer: str, shares: bool):
             make_linear("value", a.d_model, n_kv_head * d_head, a.value_bias) if has_value else None
         )
         key_norm = _head_norm("key_norm", a, r, d_head)
-        cache = kv_cache.declare([(n_kv_head, d_head)] * 2, window)
+        cache = kv_cache.declare(r, [(n_kv_head, d_head)] * 2, window)
 
     def forward(x, keys_values):
         return attend(x, keys_values if shares else own(x))

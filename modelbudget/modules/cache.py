@@ -46,6 +46,10 @@ class Cache:
         self.length += n_new
         return self.length - n_new
 
+    def clear(self) -> None:
+        """Begin without tokens."""
+        self.length = 0
+
     def append(self, *new) -> list:
         """Append new keys and values; return all."""
         start = self.advance(new[0].shape[2])
@@ -85,6 +89,40 @@ class Window(Cache):
         return list(new)
 
 
+class GrowingCache(Cache):
+    """Tensors that grow by concatenation with those of new tokens, as transformers' DynamicCache.
+
+    It begins with all tokens of a prompt, to be counted. With a window the next token reads
+    window − 1 tokens before it, as a view of all that were there, and the window is a tensor, too.
+    """
+
+    def __init__(self, fixed: Cache, length: int):
+        self.name, self.window = fixed.name, getattr(fixed, "window", 0)
+        self.kept = [x.new_empty(*x.shape[:2], length, x.shape[3]) for x in fixed.tensors]
+        first = self.kept[:1] if self.window else []
+        self.of_window = [x.new_empty((), dtype=torch.int64) for x in first]
+        self.length = 0
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [*self.kept, *self.of_window]
+
+    def clear(self) -> None:
+        self.kept = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in self.kept]
+        super().clear()
+
+    def append(self, *new) -> list:
+        self.advance(new[0].shape[2])
+        if self.window:
+            joined = [torch.cat(pair, 2) for pair in zip(self.kept, new, strict=True)]
+            n_read = min(self.length, self.window - 1)
+            self.kept = [x[:, :, x.shape[2] - n_read :] for x in joined]
+            return joined
+        for place, x in enumerate(new):
+            self.kept[place] = torch.cat((self.kept[place], x), 2)
+        return list(self.kept)
+
+
 class State:
     """Tensors (batch, …) of one size whatever the number of tokens, zero before the first."""
 
@@ -92,6 +130,9 @@ class State:
 
     def __init__(self, shapes: list[tuple[int, ...]], batch: int, like, dtype=None):
         self.tensors = [like.new_zeros(batch, *shape, dtype=dtype) for shape in shapes]
+
+    def clear(self) -> None:
+        """Begin with the state that is there: its values change no size."""
 
     def keep(self, *new) -> None:
         """Overwrite the state with that after the last token."""
@@ -144,12 +185,12 @@ class KeepsStates(nn.Module):
 
 @contextmanager
 def caching(
-    model: nn.Module, batch: int, length: int, dtype: torch.dtype | None = None
+    model: nn.Module, batch: int, length: int, dtype: torch.dtype | None = None, grows: bool = False
 ) -> Iterator[dict[str, Cache | State]]:
     """Give every module with `make_cache` a cache inside this context; the caches by path.
 
-    `dtype`: of the states, where the first parameter has another. Not those inside of a module with
-    `only_trained`, which inference leaves out.
+    `dtype`: of the states, where the first parameter has another; `grows`: keys and values are
+    concatenated. Not those inside of a module with `only_trained`, which inference leaves out.
     """
     modules = dict(model.named_modules())
     unused = tuple(f"{path}." for path, part in modules.items() if hasattr(part, "only_trained"))
@@ -163,6 +204,8 @@ def caching(
     like = torch.empty(0, dtype=dtype or parameter.dtype, device=parameter.device)
     for part in parts.values():
         part.cache = part.make_cache(batch, length, like)
+        if grows and isinstance(part.cache, Cache):
+            part.cache = GrowingCache(part.cache, length)
     try:
         with torch.no_grad():
             yield {path: part.cache for path, part in parts.items()}

@@ -64,12 +64,16 @@ class DecoderModel(nn.Module):
 
         That is each mixer's mask as a function, the tables of RoPE, and embeddings that are held.
         """
-        embeddings = [] if self.training and self.holds_embeddings else None
+        embeddings = [] if self.holds_embeddings else None
         x = self.dropout(self.embedding(tokens, None if embeddings is None else embeddings.extend))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias, rotation = self.embedding.bias(x), self.embedding.rotation(x, tokens.shape[1])
-        masks = masks_of_sequences({*self.windows.values()}, x) if self.makes_masks else {}
+        masks = {}
+        if self.makes_masks:
+            cache = self.embedding.cache
+            n_before = cache.length - tokens.shape[1] if cache else 0
+            masks = masks_of_sequences({*self.windows.values()}, x, n_before)
 
         def mask(mixer: str):
             return masks.get(self.windows.get(mixer, -1), bias)

@@ -88,7 +88,7 @@ class Embedding(RotaryPositions):
         return Cache([], batch, length, like)
 
     def forward(self, tokens, hold: Callable[[list], None] | None = None):
-        """Compute the states. `hold` receives the embeddings that they are the sum of.
+        """Compute the states. `hold` receives what they are the sum of, and their positions.
 
         It is no list, which FSDP2 would copy.
         """
@@ -99,15 +99,15 @@ class Embedding(RotaryPositions):
             x.requires_grad_(True)
         if self.projection is not None:
             x = self.projection(x)
-        summands, length = [x], tokens.shape[1]
+        summands, length, places = [x], tokens.shape[1], None
         start = self.cache.advance(length) if self.cache else self.start
         if self.encoding == "learned":
-            places = torch.arange(start, start + length, device=tokens.device)
-            summands.append(self.position(self.offset + places))
+            places = self.offset + torch.arange(start, start + length, device=tokens.device)
+            summands.append(self.position(places))
         elif self.encoding == "sinusoidal":
             summands.append(sinusoids(length, x.shape[2], x, start))
         if hold is not None:
-            hold(summands)
+            hold([*summands, places])
         return sum(summands[1:], start=x)
 
     def scale_rows(self, scaled: bool) -> None:

@@ -53,7 +53,7 @@ def causal(length: int, like, window: int = 0, start: int = 0):
 
 
 class Mask(NamedTuple):
-    """A mask (batch, 1, length, length) that is added to scores.
+    """A mask (batch, 1, queries, keys) that is added to scores.
 
     In a tuple, since checkpointing saves what is a tensor among a layer's arguments.
     """
@@ -61,12 +61,17 @@ class Mask(NamedTuple):
     scores: torch.Tensor
 
 
-def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
-    """Return the masks for states x (batch, length, d_model), by window; see `seen_keys`."""
+def masks_of_sequences(windows: set[int], x, start: int = 0) -> dict[int, Mask]:
+    """Return the masks for states x (batch, length, d_model), by window; see `seen_keys`.
+
+    Of `start` earlier tokens a cache keeps those in the window.
+    """
     batch, length, _ = x.shape
     masks = {}
     for window in sorted(windows):
-        seen = seen_keys(length, x.device, window).expand(batch, 1, length, length)
+        n_kept = min(start, window - 1) if window else start
+        seen = seen_keys(length, x.device, window, n_kept)
+        seen = seen.expand(batch, 1, length, n_kept + length)
         zero = torch.zeros((), dtype=x.dtype, device=x.device)
         masks[window] = Mask(torch.where(seen, zero, -math.inf))
     return masks

@@ -20,7 +20,8 @@ def is_of_engine(r) -> bool:
 
 def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
-    for_one_token = run.model_copy(update={"batch": 1, "length": 1, "target_length": 0})
+    of_one_token = {"batch": 1, "length": 1, "target_length": 0, "cache_growth": "in_place"}
+    for_one_token = run.model_copy(update=of_one_token)
     return list(_layer_caches(a, for_one_token))  # pyright: ignore[reportArgumentType]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, is_sharded, target_tokens
 from modelbudget.operations.autocast import Autocast
+from modelbudget.operations.elementwise import clone, without_gradient
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active, Tape, empty, running_on
 from modelbudget.operations.views import narrow
@@ -42,6 +43,12 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         raise NoProgramError(f"{of}, expert_parallel: {run.expert_parallel} in inference")
     if run.context_parallel > 1:
         raise NoProgramError(f"context_parallel: {run.context_parallel} in inference")
+
+    def last(states):
+        """Return the states of the last token: a view, or a copy."""
+        of_last = narrow(states, 1, 1, is_first=False)
+        return of_last if run.next_logits == "float32" else clone(of_last)
+
     result = Inference()
     with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length
@@ -51,6 +58,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         _, result.parameter_bytes = parameters_of(tape)
         tokens = empty((run.batch, run.length, *a.shape_of_token), "int64")
         _add_caches(result, tape)
+        for _, cache in tape.caches:
+            cache.clear()
         before = tape.live
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
         if type(a).reads_all_at_once:
@@ -65,12 +74,18 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()
             tape.restart("forward")
-            model.next_token(narrow(tokens, 1, n_token))
+            logits = model.next_token(narrow(tokens, 1, n_token), last)
+            if run.next_logits == "float32":
+                logits_of_loop = without_gradient(logits, "float32")
+            del logits
             finish(result, tape, phase)
             for _, cache in tape.caches:
                 cache.forget_last()
         result.flops_decode = Counter(tape.flops["forward"])
         tape.autocast = None
+        logits_of_loop = None
+        for _, cache in tape.caches:
+            cache.clear()
         if Active.zero is int:
             result.remainder = tape.live - before
     return result

@@ -50,19 +50,22 @@ def not_compared(
     of_class, compared = implementation.classes.get(class_name), implementation.compared
     if of_class is None or compared is None:
         return f"no formula was compared with {class_name}"
-    if quantity not in compared.quantities:
+    if quantity not in compared.quantities or quantity in of_class.without:
         return f"no formula of {quantity} was compared with {class_name}"
     values = vars(a) | vars(run)
     if division(run) and not Expression(of_class.divided)(values):
         return f"{division(run)}: not compared with {class_name}"
-    for condition in (*compared.run, *of_class.run, of_class.only.get(quantity, "True")):
+    only = (each.only.get(quantity, "True") for each in (compared, of_class))
+    for condition in (*compared.run, *of_class.run, *only):
         if not Expression(condition)(values):
             return f"compared with {class_name} only where {condition}"
     for name, value in implementation.of_class(class_name, config).items():
         if values[name] != value:
             return f"{name} = {show(values[name])}: {class_name} was compared with {show(value)}"
+    differs, classes = compared.differs.get(quantity, {}), translations()[class_name]
     for key, value in _flat(config):
-        if not _is_compared(key, value, compared, of_class.keys, translations()[class_name]):
+        is_compared = _is_compared(key, value, compared, of_class.keys, classes)
+        if not is_compared or value in differs.get(key, ()):
             return f"{key} = {show(value)}: not compared with {class_name}"
     return None
 

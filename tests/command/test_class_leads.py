@@ -90,30 +90,40 @@ def test_products_of_a_class_are_those_of_our_components(kind, tmp_path):
 
 def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
     """An answer says which is which, as text and as JSON."""
-    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    kind = "MixtralForCausalLM"
+    model = mb.model(file_of(tmp_path, kind, SMALL[kind]))
     found = model.predictions(QUANTITIES, MATH)
     sources = {quantity: one.source for quantity, one in found.breakdowns.items()}
     assert {q for q, source in sources.items() if source != "formula"} == {"peak_inference_bytes"}
-    traced = trace_class("LlamaForCausalLM", COMMON, RunConfig(**MATH), set(MEMORY))
+    traced = trace_class(kind, SMALL[kind], RunConfig(**MATH), set(MEMORY))
     for quantity in MEMORY:
         assert found[quantity].total == whole(quantity, traced.values[quantity])
     title, totals = of_components(found).title, of_totals([found])
     assert title.endswith("implementation transformers; predicted by formula, or traced where that "
                           "is said")  # fmt: skip
-    assert totals.title == "Totals, for the implementation transformers (LlamaForCausalLM)"
+    assert totals.title == f"Totals, for the implementation transformers ({kind})"
     marked = [row[0] for row in totals.rows if row[1].endswith(", traced")]
     assert marked == ["Bytes of peak inference memory"]
     shown = as_dict(found)
-    assert shown["implementation"] == "transformers (LlamaForCausalLM)"
-    assert shown["quantities"]["peak_inference_bytes"]["source"] == "traced: LlamaForCausalLM"
+    assert shown["implementation"] == f"transformers ({kind})"
+    assert shown["quantities"]["peak_inference_bytes"]["source"] == f"traced: {kind}"
     ours = model.predictions(QUANTITIES, MATH | {"implementation": "modelbudget"})
     assert {one.source for one in ours.breakdowns.values()} == {"formula"}
     assert ours["activation_bytes"].total < found["activation_bytes"].total
 
 
+def test_inference_of_a_class_is_predicted_without_a_trace(tmp_path, monkeypatch):
+    """A trace takes four seconds, most of them to import torch and the class."""
+    monkeypatch.setattr(class_answers, "_traced", None)
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    found = model.predictions(QUANTITIES, MATH)
+    assert {one.source for one in found.breakdowns.values()} == {"formula"}
+    assert found.run.implementation == "transformers"
+
+
 WITHOUT_FORMULA = [
-    ("Gemma2ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
-    ("MistralForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("Gemma2ForCausalLM", {}, {"length": 4}, "peak_inference_bytes"),
+    ("MistralForCausalLM", {"sliding_window": 6}, {}, "peak_inference_bytes"),
     ("MistralForCausalLM", {"sliding_window": 6}, {"recompute": "full"}, "peak_training_bytes"),
     # As many tokens as the window: the class makes a mask.
     (
@@ -123,7 +133,21 @@ WITHOUT_FORMULA = [
         "activation_bytes",
     ),
     ("LlamaForCausalLM", {"sliding_window": 6}, {}, "flops_decode"),
-    ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "peak_inference_bytes"),
+    (
+        "Phi3ForCausalLM",
+        {
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "long_factor": [1.0] * 4,
+                "short_factor": [1.0] * 4,
+                "original_max_position_embeddings": 64,
+            }
+        },
+        {},
+        "peak_inference_bytes",
+    ),
     ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),
     ("LlamaForCausalLM", {}, {"dtype": "float64"}, "activation_bytes"),
     ("LlamaForCausalLM", {}, {"cache_dtype": "fp8"}, "cache_bytes"),
@@ -132,9 +156,15 @@ WITHOUT_FORMULA = [
         for kind in ("GPT2LMHeadModel", "Olmo2ForCausalLM")
     ),
     *(
-        (kind, {}, {}, "peak_inference_bytes")
-        for kind in SMALL
-        if kind not in ("MixtralForCausalLM", "Gemma2ForCausalLM")
+        (kind, {}, {"attention_kernel": "flash"}, "peak_inference_bytes")
+        for kind in ("GPT2LMHeadModel", "MixtralForCausalLM")
+    ),
+    *(
+        ("Olmo2ForCausalLM", {}, settings, "peak_inference_bytes")
+        for settings in (
+            {"attention_kernel": "written_out", "length": 7},
+            {"dtype": "float32", "autocast": "bfloat16"},
+        )
     ),
 ]
 """Cases in which no formula is that of the class. Programs of operations must make them exact: each

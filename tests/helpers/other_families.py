@@ -146,6 +146,7 @@ OFF = {
     "dropout": False, "recompute": "none", "norm_kernel": "fused", "activation_kernel": "fused",
     "projections": "separate", "gate_and_up": "separate", "expert_kernel": "scattered",
     "rope_tables": "layer", "embedding_scale": "none", "embeddings": "freed",
+    "cache_growth": "in_place", "next_logits": "freed",
 }  # fmt: skip
 """Switches of a run that only layers of decoders have."""
 

@@ -175,6 +175,8 @@ def runs(draw, closed: bool = False) -> RunConfig:
         rope_layout=draw(st.sampled_from(["token", "token" if closed else "head"])),
         embedding_scale=["none", "buffer"][0 if closed else length % 2],
         embeddings=["freed", "held"][length // 2 % 2],
+        cache_growth=["in_place", "concatenated"][batch % 2],
+        next_logits=["freed", "float32"][length % 2],
         projections=draw(
             st.sampled_from(["separate"] if closed else ["separate", "packed", "sliced"])
         ),

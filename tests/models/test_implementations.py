@@ -25,6 +25,7 @@ from modelbudget.modules.initialise import initialise
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 COMMON = {
     "vocab_size": 500, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
@@ -211,6 +212,47 @@ def test_a_class_needs_what_is_predicted(kind, of_kernel, batch):
         kind, batch=batch, length=48, dtype=dtype, attention_kernel=kernel, foreach=True
     )  # fmt: skip
     compare(kind, run)
+
+
+IN_INFERENCE = [
+    kind
+    for kind, of_class in implementations()["transformers"].classes.items()
+    if kind not in ONLY_EAGER and "peak_inference_bytes" not in of_class.without
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_kernel", "batch", "adapter"),
+    product_by_tier(IN_INFERENCE, KERNELS, [1, 3], ["none", "lora"]),
+)
+def test_a_class_generates_with_what_is_predicted(kind, of_kernel, batch, adapter):
+    """Prefill and decode of so many layers that few stand for all, with the fused kernels, too."""
+    dtype, kernel = of_kernel
+    run = run_of(
+        kind, batch=batch, length=29, dtype=dtype, attention_kernel=kernel, adapter=adapter
+    )
+    config = SMALL.get(kind, COMMON) | {"num_hidden_layers": 7}
+    a = architecture_of(kind, config)
+    assert not not_compared("peak_inference_bytes", kind, config, a, run)
+    traced = trace_class(kind, config, run, OF_INFERENCE).values
+    for quantity in OF_INFERENCE & traced.keys():
+        terms = {name: term.total for name, term in terms_of(quantity, a, run).items()}
+        if quantity == "peak_inference_bytes":
+            assert traced[quantity] == terms | {"setup": traced[quantity]["setup"]}
+        else:
+            assert sum(traced[quantity].values()) == sum(terms.values())
+
+
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 20])
+def test_a_cache_of_a_window_grows_as_that_of_the_class(length):
+    """It has views of the whole prompt, and the window as a tensor in each layer."""
+    config = COMMON | {"sliding_window": 6}
+    a, run = (
+        architecture_of("MistralForCausalLM", config),
+        run_of("MistralForCausalLM", length=length),
+    )
+    traced = trace_class("MistralForCausalLM", config, run, {"cache_bytes"}).values["cache_bytes"]
+    assert sum(traced.values()) == total(terms_of("cache_bytes", a, run))
 
 
 CHANGED = [(True, "none"), (False, "full"), (True, "full")]

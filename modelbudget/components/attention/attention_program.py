@@ -68,12 +68,12 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
     d_rotary = (a.d_rotary or a.d_head) if position == "rotary" and has_rope else 0
     is_complex = d_rotary and r.rope_tables == "complex"
     table = rope.table_of_complex(r.length, d_rotary, r.dtype) if is_complex else None
-    cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2, window)
+    cache = kv_cache.declare(r, [(a.n_kv_head, a.d_head)] * 2, window)
     if cache is not None and is_relative:
         raise NoProgramError(f"position: {position} in inference")
 
     def forward(x, bias=None, rotation=None):
-        q, k, v, of_gate = project(x)
+        q, k, v, of_gate, _held = project(x)
         if rotation is not None and table is not None:
             (places,) = rotation
             q, k = rope.rotate_complex((q, k), take_rows(table, places))
@@ -107,7 +107,8 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
     def project(x):
         """Return queries, keys and values, each (batch, heads, length, d_head), and the gate.
 
-        None for a gate that has a matrix of its own, or that there is not.
+        None for a gate that has a matrix of its own, or that there is not. Last comes what is live
+        to the end: a result that is sliced has a name.
         """
         if not is_packed:
             if not has_gated_query:
@@ -116,11 +117,12 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
                 q, of_gate = split(query(x), (d_query, d_gate))
                 q = by_head(q, a.n_head, query_norm)
             k = by_head(key(x), a.n_kv_head, key_norm)
-            return q, k, by_head(value(x), a.n_kv_head), of_gate
-        q, k, v = parts_of(query_key_value(x))
+            return q, k, by_head(value(x), a.n_kv_head), of_gate, None
+        packed = query_key_value(x)
+        q, k, v = parts_of(packed)
         q = by_head(q, a.n_head, query_norm)
         k = by_head(k, a.n_kv_head, key_norm)
-        return q, k, by_head(v, a.n_kv_head), None
+        return q, k, by_head(v, a.n_kv_head), None, packed if r.projections == "sliced" else None
 
     def by_head(x, n_head, head_norm=None):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""

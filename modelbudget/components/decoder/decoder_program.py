@@ -10,10 +10,10 @@ from modelbudget.components import layer_program as layer
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.position import seen_keys
 from modelbudget.operations.attention_kernels import zero_where
-from modelbudget.operations.elementwise import clone, dropout, without_gradient
+from modelbudget.operations.elementwise import dropout, without_gradient
 from modelbudget.operations.part import make_group, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import expand, narrow
+from modelbudget.operations.views import expand
 
 
 def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
@@ -83,7 +83,7 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
     def stream(tokens):
         """Return what the last layer returns, and what else is live."""
         tape = Active.tape
-        summands = [] if r.embeddings == "held" and tape.cache_length is None else None
+        summands = [] if r.embeddings == "held" else None
         x = tokens if embed is None else drop(embed(tokens, summands))
         if embedding_norm is not None:
             x = embedding_norm(x)
@@ -104,10 +104,10 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
         tape.layer = None
         return x, masks, bias, rotation, summands
 
-    def next_token(tokens):
-        """Return the logits of the last token, of which the head reads a copy."""
+    def next_token(tokens, last):
+        """Return the logits of the last token, whose states `last` takes of all."""
         x = states(tokens)  # live with its copy
-        return head(clone(narrow(x, 1, 1, is_first=False)))
+        return head(last(x))
 
     forward.states, forward.head, forward.next_token = states, head, next_token
     forward.logits_ahead = logits_ahead if ahead else None
@@ -115,11 +115,15 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
 
 
 def masks_of_sequences(windows: set, x: Tensor) -> dict:
-    """Return masks (batch, 1, length, length) by window, each in a tuple."""
+    """Return masks (batch, 1, length, n_key) by window, each in a tuple."""
     batch, length, _ = x.shape
+    of_caches = Active.tape.cache_length
     masks = {}
     for window in sorted(windows):
-        is_seen = expand(seen_keys(length, window), (batch, 1, length, length))
+        n_key = length if of_caches is None else of_caches[1]
+        if window and length != n_key:
+            n_key = min(n_key, window)  # those of a new token that a cache keeps
+        is_seen = expand(seen_keys(length, window, n_key), (batch, 1, length, n_key))
         zero = empty((), x.dtype)
         masks[window] = (zero_where(is_seen, x.dtype),)
     return masks

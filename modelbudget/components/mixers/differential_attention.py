@@ -44,7 +44,7 @@ def program(a: Fields, r: Run):
     output = make_linear("output", d_query, a.d_model, a.output_bias)
     core = make_part("core", scaled_dot_product.program, r)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-    cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
+    cache = kv_cache.declare(r, [(a.n_kv_head, a.d_head)] * 2)
 
     def forward(x):
         q = heads_of(query(x), a.n_head, a.d_head)

@@ -77,7 +77,7 @@ def program(a: Fields, r: Run):
     output = make_part("output", _experts, a.n_query_expert, inner, a.d_model)
     core = make_part("core", scaled_dot_product.program, r)
     d_rotary = a.d_head if a.position == "rotary" else 0
-    cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
+    cache = kv_cache.declare(r, [(a.n_kv_head, a.d_head)] * 2)
 
     def forward(x):
         batch, length, _ = x.shape

@@ -294,7 +294,7 @@ def program(a: Fields, r: Run):
     core = make_part("core", scaled_dot_product.program, r)
     output = make_linear("output", a.n_head * a.d_value, a.d_model)
     hidden_scores = _indexer(a, r) if a.n_index_head else lambda x, queries: None
-    cache = kv_cache.declare([(1, a.kv_lora_rank), (1, a.d_rope)])
+    cache = kv_cache.declare(r, [(1, a.kv_lora_rank), (1, a.d_rope)])
 
     def forward(x):
         latent_query = query_norm(query_down(x)) if a.q_lora_rank else x

@@ -6,7 +6,7 @@ from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.memoised_run import changed
-from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.run_values import INDEX, bytes_of
 from modelbudget.components import scaled_dot_product
 from modelbudget.components.attention.attention_step import (
     PEAK_IF,
@@ -71,10 +71,14 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of keys and values of the last `window` tokens, or of all if fewer.
 
-    Jiang et al. 2023, §2: rolling buffer cache.
+    Jiang et al. 2023, §2: rolling buffer cache. One that grows by concatenation has views of all
+    tokens of the prompt, and the window as a tensor.
     """
+    token = bytes_of(r.dtype) * 2 * r.batch * a.n_kv_head * a.d_head
+    if r.cache_growth == "concatenated":
+        return {"window": token * r.length + INDEX}
     n = a.window - positive(a.window - r.length) * (a.window - r.length)
-    return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
+    return {"window": token * n}
 
 
 @valid_if(rows_of_masks_fit, *PEAK_IF)

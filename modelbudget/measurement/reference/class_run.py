@@ -12,10 +12,10 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
 
 OF_CODE = (
-    "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
-    "expert_kernel", "expert_weight_block", "expert_weight_group", "gate_and_up",
-    "gathered_states", "gradient_accumulation_fusion", "implementation",
-    "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "norm_kernel",
+    "activation_kernel", "cache_growth", "dropout_in", "embedding_gradient", "embedding_scale",
+    "embeddings", "expert_kernel", "expert_weight_block", "expert_weight_group", "gate_and_up",
+    "gathered_states", "gradient_accumulation_fusion", "implementation", "logit_cap",
+    "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "next_logits", "norm_kernel",
     "outputs", "projections", "rope_dtype", "rope_layout", "rope_tables", "score_cap",
     "softmax_dtype", "targets", "weight_group",
 )  # fmt: skip

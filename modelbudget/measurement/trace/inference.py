@@ -63,17 +63,19 @@ def infer(
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
     dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
+    grows = run.cache_growth == "concatenated"
     of_request: Values = {}
     if "request_bytes" in quantities:
-        with caching(model, 1, run.length, dtype) as caches:
+        with caching(model, 1, run.length, dtype, grows) as caches:
             of_request["request_bytes"] = _bytes_of(caches, run)
         del caches
     with ExitStack() as stack:
         stack.enter_context(computing(model, run))
         if not isinstance(model, EncoderDecoderModel):
-            stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
+            take = last_copied if run.next_logits == "freed" else last
+            stack.callback(model.get_submodule("head").register_forward_pre_hook(take).remove)
         with trace.watching("setup"):
-            caches = stack.enter_context(caching(model, run.batch, run.length, dtype))
+            caches = stack.enter_context(caching(model, run.batch, run.length, dtype, grows))
             tokens = input_of(model, run.batch, run.length)
         values = {
             "cache_bytes": _bytes_of(caches, run),
@@ -86,14 +88,21 @@ def infer(
             peaks = _of_source_and_target(model, trace, caches, tokens, n_before)
             of_decode = dict(trace.flops["decode"])
             return values | {"flops_decode": of_decode, "peak_inference_bytes": peaks}
+        _clear(caches)
         with trace.watching("prefill"):
-            model(tokens)
+            held = _held(model(tokens), run)
         peaks = {"prefill": trace.peak}
+        if grows:
+            _clear(caches)
+            if run.length > 1:
+                with trace.watching("all but the last token"):
+                    model(tokens[:, :-1])
         for cache in caches.values():
             if isinstance(cache, Cache):
-                cache.length -= 1
+                cache.length = run.length - 1
         with trace.watching("decode"):
-            model(tokens[:, -1:])
+            held = _held(model(tokens[:, -1:]), run)  # next to those of the token before
+        del held
         peaks["decode"] = trace.peak
     return values | {"flops_decode": dict(trace.flops["decode"]), "peak_inference_bytes": peaks}
 
@@ -149,6 +158,22 @@ def _bytes_of(caches: dict[str, Any], run: RunConfig) -> dict[str, int]:
     return dict(+by_component)
 
 
+def _clear(caches: dict[str, Any]) -> None:
+    for cache in caches.values():
+        cache.clear()
+
+
+def _held(logits: torch.Tensor, run: RunConfig) -> torch.Tensor | None:
+    """Return what the loop that generates holds of the last token's logits, if anything."""
+    is_held = run.next_logits == "float32"
+    return logits[:, -1].to(torch.float32, copy=True) if is_held else None
+
+
 def last(_, states: tuple):
-    """Copy the hidden states of the last token, which the head reads."""
+    """Return the hidden states of the last token, which the head reads, as a view."""
+    return tuple(x[:, -1:] for x in states)
+
+
+def last_copied(_, states: tuple):
+    """Return a copy of them."""
     return tuple(x[:, -1:].clone() for x in states)

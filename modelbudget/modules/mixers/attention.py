@@ -91,7 +91,8 @@ class Attention(KeepsKeys):
     def project(self, x) -> tuple:
         """Return queries, keys and values, each (batch, heads, length, d_head), and the gate.
 
-        None for a gate that has a matrix of its own, or that there is not.
+        None for a gate that has a matrix of its own, or that there is not. Last comes what is live
+        to the end: a result that is sliced has a name.
         """
         if self.query_key_value is None:
             if self.widths is None:
@@ -100,11 +101,12 @@ class Attention(KeepsKeys):
                 q, gate = self.query(x).split(self.widths, dim=-1)
                 q = self.split(q, self.n_head, self.query_norm)
             k = self.split(self.key(x), self.n_kv_head, self.key_norm)
-            return q, k, self.split(self.value(x), self.n_kv_head), gate
-        q, k, v = self.parts(self.query_key_value(x))
+            return q, k, self.split(self.value(x), self.n_kv_head), gate, None
+        packed = self.query_key_value(x)
+        q, k, v = self.parts(packed)
         q = self.split(q, self.n_head, self.query_norm)
         k = self.split(k, self.n_kv_head, self.key_norm)
-        return q, k, self.split(v, self.n_kv_head), None
+        return q, k, self.split(v, self.n_kv_head), None, packed if self.sliced else None
 
     def parts(self, joined) -> tuple:
         """Return queries, keys and values of the joined result (batch, length, sum of widths)."""
@@ -116,7 +118,7 @@ class Attention(KeepsKeys):
         return joined[..., :key], joined[..., key:value], joined[..., value:]
 
     def forward(self, x, bias=None, rotation=None):
-        q, k, v, gate = self.project(x)
+        q, k, v, gate, _held = self.project(x)
         if rotation is not None and self.rope_table is not None:
             q, k = rotate_complex((q, k), self.rope_table[rotation.places])
         elif rotation is not None and self.d_rotary:
