@@ -27,10 +27,11 @@ from helpers.tiers import ALL
 ROOT = Path(__file__).parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["helpers.forked_programs", "altair", "markdown_it", "pandas", "polars", "psutil", "pyarrow",
-     "pydantic", "rich.progress", "smart_open", "snakemake.cli", "snakemake.report.html_reporter",
-     "sympy", "torch", "torch._dynamo", "transformers.models.gpt2.modeling_gpt2", "vl_convert",
-     "yaml", "yte", "modelbudget.api.command.app", "modelbudget.api.command.show"]
+    ["helpers.forked_programs", "altair", "helpers.snakemake_plugins", "markdown_it", "pandas",
+     "polars", "psutil", "pyarrow", "pydantic", "rich.progress", "smart_open",
+     "snakemake.report.html_reporter", "sympy", "torch", "torch._dynamo",
+     "transformers.models.gpt2.modeling_gpt2", "vl_convert", "yaml", "yte",
+     "modelbudget.api.command.app", "modelbudget.api.command.show"]
 )  # fmt: skip
 
 
