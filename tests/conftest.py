@@ -176,7 +176,8 @@ def reported(shared, catalogue, calculator_once, readings_once) -> Project:
     """A project with several sweeps and their report, from one run that all tests share.
 
     `run` holds what the run printed. A test that changes anything works on a copy. Its job
-    `calculator` copies what the tests of the calculator compute; with TESTS=all it computes.
+    `calculator` copies what the tests of the calculator compute, and `gpt2` traces a smaller
+    model; not with TESTS=all.
     """
 
     def make(folder: Path) -> None:
@@ -184,6 +185,7 @@ def reported(shared, catalogue, calculator_once, readings_once) -> Project:
         if not ALL:
             readings = readings_once(catalogue)
             project.replace_calculator(calculator_once(), readings)
+            project.trace_few_layers()
         run = project.snakemake()
         assert run.returncode == 0, run.stdout + run.stderr
         printed = {"stdout": run.stdout, "stderr": run.stderr}

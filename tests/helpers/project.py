@@ -81,6 +81,13 @@ class Project:
         copies.append("raise SystemExit\n")
         script.write_text("".join([before, *copies, computes, after]))
 
+    def trace_few_layers(self) -> None:
+        """Let the job that traces a training step of 32 layers, twice, trace one of six."""
+        script = self.folder / "scripts" / "gpt2.py"
+        text = script.read_text()
+        assert text.count('"llama-3-8b"') == 1
+        script.write_text(text.replace('"llama-3-8b"', '"pythia-70m"'))
+
     def log_of_measuring(self) -> str:
         """The log of the job that measures all sweeps."""
         return (self.folder / "results" / "logs" / "measure-1-of-1.log").read_text()

@@ -63,10 +63,11 @@ def test_running_again_does_nothing(project):
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-def test_a_dry_run_reads_like_a_plan(project):
+def test_a_dry_run_reads_like_a_plan_of_the_chosen_sweeps(project):
     project.write_sweep("another.yaml", SMALL)
-    run = project.snakemake("-n", "results/another/comparison.parquet")
+    run = project.snakemake("-n", "--config", "sweeps=another")
     assert "another: predict and compare" in run.stdout
+    assert "small: " not in run.stdout
     assert max(map(len, project.snakemake("-n").stdout.splitlines())) < 1000
     (project.folder / "configs" / "sweeps" / "another.yaml").unlink()
 
@@ -124,14 +125,6 @@ def test_a_mistake_stops_everything_before_it_starts(project):
     assert "Traceback" not in run.stdout + run.stderr
     assert not (project.folder / "results" / "bad").exists()
     assert (project.folder / "results" / "small" / "comparison.parquet").read_bytes() == before
-
-
-def test_chosen_sweeps_only(project):
-    project.write_sweep("other.yaml", SMALL)
-    run = project.snakemake("-n", "--config", "sweeps=other")
-    (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
-    assert "other: predict and compare" in run.stdout
-    assert "small: " not in run.stdout
 
 
 def test_a_wrong_formula_is_shown_and_does_not_stop_the_run(make_project):
