@@ -36,9 +36,9 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
         return program_of(a, r, _layer)
 
     def build(self):
-        from modelbudget.modules.rwkv import RWKVModel
+        from modelbudget.modules.rwkv import rwkv_model
 
-        return RWKVModel(self)
+        return rwkv_model(self)
 
 
 def assembled(a: Fields, time: Values, channel: Values) -> Terms:

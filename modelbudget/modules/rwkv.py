@@ -1,11 +1,14 @@
 """RWKV-4."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.cache import KeepsStates, State
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.language_model import LanguageModel
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 
@@ -135,19 +138,8 @@ class RWKVLayer(nn.Module):
         return x + self.channel(self.norm["channel"](x))
 
 
-class RWKVModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-
-    def __init__(self, a):
-        super().__init__()
-        token = nn.Embedding(padded(a), a.d_model)
-        self.embedding = nn.ModuleDict({"token": token, "norm": make_norm(a)})
-        self.layer = nn.ModuleList(RWKVLayer(a) for _ in range(a.n_layer))
-        self.norm = nn.ModuleDict({"final": make_norm(a)})
-        self.head = make_head(a, token, a.d_model)
-
-    def forward(self, tokens):
-        x = self.embedding["norm"](self.embedding["token"](tokens))
-        for layer in self.layer:
-            x = layer(x)
-        return self.head(self.norm["final"](x))
+def rwkv_model(a) -> LanguageModel:
+    token = nn.Embedding(padded(a), a.d_model)
+    embedding = nn.Sequential(OrderedDict(token=token, norm=make_norm(a)))
+    layers = [RWKVLayer(a) for _ in range(a.n_layer)]
+    return LanguageModel(embedding, layers, make_head(a, token, a.d_model), make_norm(a))
