@@ -297,8 +297,10 @@ def class_values(
 
 
 def _count(point: ClassOfPoint) -> Witness:
+    from modelbudget.huggingface.construct import import_class
     from modelbudget.measurement.reference.class_counts import Witness, witnesses
 
+    import_class(point.class_name)  # before processes are forked that count and trace it
     try:
         whole_class(point.class_name, point.run)
         return witnesses([(point.class_name, point.keys_of_config())], 1)[0]

@@ -201,6 +201,13 @@ def count_all(
     Columns: point, built_from, class, parameters, buffers, refusal (the reason without a value).
     Failures are not cached, so that the next run tries them again.
     """
+    return begin_counts(classes, n_workers, folder)()
+
+
+def begin_counts(
+    classes: Sequence[ClassOfPoint], n_workers: int, folder: Path
+) -> Callable[[], tuple[pl.DataFrame, bool]]:
+    """Begin what `count_all` does, in other processes; return what waits for them and ends it."""
     made_of = measured_by("modelbudget.measurement.reference.class_counts")
     points, refused, wanted = [], [], {}
     for of_point in classes:
@@ -215,28 +222,38 @@ def count_all(
             key = store.key(of_point.class_name, config, *made_of)
             points.append((of_point.point, of_point.built_from, key))
             wanted[key] = of_point.class_name, config
-    failed = _count_new(store.missing(folder, wanted), n_workers, folder)
-    counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
-    of_points = _keys(points).join(counted, on="key")
-    table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
-    return table.sort("point"), not failed.is_empty()
+    begun = _begin_new_counts(store.missing(folder, wanted), n_workers, folder)
+
+    def finished() -> tuple[pl.DataFrame, bool]:
+        failed = begun()
+        counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
+        of_points = _keys(points).join(counted, on="key")
+        table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
+        return table.sort("point"), not failed.is_empty()
+
+    return finished
 
 
-def _count_new(
+def _begin_new_counts(
     missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
-) -> pl.DataFrame:
-    """Count classes by key of the cache, add what did not fail, and return what failed."""
-    counted_classes = []
+) -> Callable[[], pl.DataFrame]:
+    """Begin to count classes by key of the cache; return what adds them and returns what failed."""
+    counts: Callable[[], list[Witness]] = list
     if missing:
-        from modelbudget.measurement.reference.class_counts import witnesses
+        from modelbudget.measurement.reference import class_counts
 
-        counted_classes = witnesses(list(missing.values()), n_workers)
-    counted = witness_table(counted_classes).with_columns(
-        key=pl.Series(list(missing), dtype=pl.String)
-    )
-    is_failed = pl.Series([witness.failed for witness in counted_classes], dtype=pl.Boolean)
-    store.save(folder, counted.filter(~is_failed))
-    return counted.filter(is_failed)
+        counts = class_counts.begin_counts(list(missing.values()), n_workers)
+
+    def finished() -> pl.DataFrame:
+        counted_classes = counts()
+        counted = witness_table(counted_classes).with_columns(
+            key=pl.Series(list(missing), dtype=pl.String)
+        )
+        is_failed = pl.Series([witness.failed for witness in counted_classes], dtype=pl.Boolean)
+        store.save(folder, counted.filter(~is_failed))
+        return counted.filter(is_failed)
+
+    return finished
 
 
 def _keys(rows: Iterable[tuple[str, str, str]]) -> pl.DataFrame:

@@ -1,25 +1,22 @@
 """Parameter counts of `transformers` classes, counted like our own modules.
 
 Classes of the installed package are built on meta from a config. Nothing is downloaded, and no code
-of a model page is run.
+of a model page is run. Importing this module does not import transformers, which takes seconds:
+what counts does.
 """
 
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from modelbudget.common.progress import progress
-from modelbudget.common.workers import Bound, Failure, spread
-from modelbudget.huggingface.construct import config_object, construct
-from modelbudget.huggingface.offline import transformers
+from modelbudget.common.workers import Bound, Failure, read_ahead, spread
 from modelbudget.measurement.count import count
 from modelbudget.measurement.process.device import use_one_core
-from modelbudget.measurement.trace.module_trace import import_compiler
 from modelbudget.modules.initialise import uninitialised
 
 log = logging.getLogger(__name__)
@@ -43,25 +40,32 @@ class Witness(NamedTuple):
 
 
 def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> list[Witness]:
-    """Count each class with its config, in several processes; results are in the order given.
+    """Count each class with its config, as `begin_counts`."""
+    return begin_counts(wanted, n_workers)()
 
-    If a process crashes or hangs, only its class is lost.
+
+def begin_counts(
+    wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int
+) -> Callable[[], list[Witness]]:
+    """Begin to count classes in other processes; return what waits for them, in the order given.
+
+    These processes import transformers, while this one does something else. If one crashes or
+    hangs, only its class is lost.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(wanted) // 8))
-    if n_workers > 1:  # import once, before workers are forked
-        import_compiler()
-        for class_name in {class_name for class_name, _ in wanted}:
-            with suppress(Exception):  # counting it gives the reason
-                getattr(transformers, class_name)
     log.info("%d classes, %d processes", len(wanted), n_workers)
-    outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
-    by_number = dict(progress(outcomes, len(wanted)))
-    return [
-        Witness(class_name, None, None, f"not counted: {outcome.reason}", failed=True)
-        if isinstance(outcome := by_number[i], Failure)
-        else outcome
-        for i, (class_name, _) in enumerate(wanted)
-    ]
+    outcomes = read_ahead(spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND))
+
+    def finished() -> list[Witness]:
+        by_number = dict(progress(outcomes, len(wanted)))
+        return [
+            Witness(class_name, None, None, f"not counted: {outcome.reason}", failed=True)
+            if isinstance(outcome := by_number[i], Failure)
+            else outcome
+            for i, (class_name, _) in enumerate(wanted)
+        ]
+
+    return finished
 
 
 def witness(class_name: str, config: dict[str, Any]) -> Witness:
@@ -79,6 +83,8 @@ def witness(class_name: str, config: dict[str, Any]) -> Witness:
 
 def build(class_name: str, config: dict[str, Any]) -> nn.Module:
     """Build the class from a config on meta. Raises ValueError if it rejects the config."""
+    from modelbudget.huggingface.construct import config_object, construct
+
     with torch.device("meta"), uninitialised():
         return construct(class_name, config_object(class_name, config))
 
