@@ -109,7 +109,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama3.2", "several models; allowed: llama-3.2-1b, llama-3.2-3b"),
         ("whisper", "several models; allowed: whisper-tiny, whisper-base, whisper-small"),
         ("gemma4", "several models; allowed: gemma-4-"),
-        ("jamba", "no published model; allowed: AI21-Jamba-Mini-1.5; or"),
+        ("xsum", "no published model; allowed: pegasus-xsum; or"),
         ("openchat/openchat-3.5-0106", "no published model here; if huggingface.co has it"),
         ("org/Fara-7B", "no published model here; if huggingface.co has it"),
         ("org/nosuch:model", "a path; write org.nosuch:model"),

@@ -52,6 +52,7 @@ def test_names_are_of_one_model_each():
         ("whisper-large-v3", "Whisper large v3"),
         ("deepseek-r1:7b", "deepseek-r1-7b (shape of Qwen 2.5 7B)"),
         ("embeddinggemma", "EmbeddingGemma 300M"),
+        ("jamba", "Jamba-v0.1 (shape of Jamba Mini 1.5"),
         ("klue/bert-base", "KLUE-BERT base"),  # was BERT base, of 30,522 tokens
     ],
 )
