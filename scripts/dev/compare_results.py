@@ -42,7 +42,7 @@ def main(old: str, new: str) -> int:
         ]
         for path in sorted(found.keys() & expected.keys()):
             was, is_now = pl.read_parquet(expected[path]), pl.read_parquet(found[path])
-            was = renamed(was, names, is_now.columns)
+            was = renamed(was, names, is_now)
             was, is_now = with_labels(was, is_now, (before / path.parent, after / path.parent))
             differences += [f"{path}: {line}" for line in compare(was, is_now, names)]
     print(*differences, f"{len(found)} files, {len(differences)} differences", sep="\n")
@@ -101,21 +101,23 @@ def _named(table: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     return table
 
 
-def renamed(table: pl.DataFrame, names: dict, columns: list[str]) -> pl.DataFrame:
+def renamed(table: pl.DataFrame, names: dict, now: pl.DataFrame) -> pl.DataFrame:
     """Give an old table the names of columns, values and parts of components that a new one has.
 
-    Old columns with the same new name are merged; a column that the new table still has is kept.
+    Old columns with the same new name are merged. A column or a part that the new table still has
+    is kept.
     """
     for new, old in names["columns"].items():
-        gone = [name for name in old if name in table.columns and name not in columns]
-        if gone and new in columns:
+        gone = [name for name in old if name in table.columns and name not in now.columns]
+        if gone and new in now.columns:
             table = table.with_columns(pl.coalesce(gone).alias(new)).drop(gone)
     for column, new in names["values"].items():
         if column in table.columns:
             table = table.with_columns(pl.col(column).cast(pl.String).replace(new))
-    for column in {"component", *names["patterns"]} & set(table.columns):
+    for column in {"component", *names["patterns"]} & {*table.columns} & {*now.columns}:
         for old, new in names["parts"].items():
-            table = table.with_columns(pl.col(column).str.replace_all(rf"\b{old}\b", new))
+            if not now[column].str.contains(rf"\b{old}\b").any():
+                table = table.with_columns(pl.col(column).str.replace_all(rf"\b{old}\b", new))
     return table
 
 

@@ -10,14 +10,14 @@ from helpers.project import ROOT
 from modelbudget.common.paths import MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES
 
 
-def results(folder: Path, **parameters: int) -> Path:
+def results(folder: Path, component: str = "head", **parameters: int) -> Path:
     """Results of a sweep with one point for each label, in this order."""
     points = [
         {"point": f"{i:06}", "label": label, "architecture": f"digest of {label}", "run": "r"}
         for i, label in enumerate(parameters, start=1)
     ]
     rows = [
-        {"point": point["point"], "component": "head", "quantity": "parameters", "measured": n}
+        {"point": point["point"], "component": component, "quantity": "parameters", "measured": n}
         for point, n in zip(points, parameters.values(), strict=True)
     ]
     (folder / "zoo").mkdir(parents=True)
@@ -49,9 +49,12 @@ def test_a_changed_number_shows_as_a_row_gone_and_a_new_one(tmp_path):
     assert "points.parquet" not in text
 
 
-def test_caches_are_no_results(tmp_path):
-    """Their files are named by digests of the code, which every commit changes."""
-    old, new = (results(tmp_path / name, gpt=1) for name in ("old", "new"))
+def test_neither_caches_nor_parts_that_kept_their_name_differ(tmp_path):
+    """Files of caches are named by digests of the code, which every commit changes.
+
+    Experts were once renamed, and classes have parts of that name.
+    """
+    old, new = (results(tmp_path / name, "mlp.experts", gpt=1) for name in ("old", "new"))
     for cache in (MEASUREMENTS, REFERENCE_COUNTS, REFERENCE_TRACES):
         (old / cache.name).mkdir()
         pl.DataFrame({"key": ["a"]}).write_parquet(old / cache.name / "digest.parquet")
