@@ -122,7 +122,8 @@ class ShardedTrace(Trace):
         storage = local(tensor).untyped_storage()
         key = storage._cdata
         if key not in self._watched:
-            self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+            gone = partial(ShardedTrace._gone, self._weakly, key)
+            self._watched[key] = weakref.ref(storage, gone)
             self._sizes[key] = 0
             self._resized(storage)
 

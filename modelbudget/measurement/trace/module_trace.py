@@ -162,6 +162,8 @@ class Trace(TorchDispatchMode):
         self._uncounted: Counter[str] = Counter()
         self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
+        # For callbacks: they would hold the trace and its model until garbage is collected.
+        self._weakly = weakref.proxy(self)
         self._saved: list[weakref.ref[_Saved]] = []
         self._kept: dict[int, str] = {}
         self._component = [OUTSIDE]
@@ -298,7 +300,8 @@ class Trace(TorchDispatchMode):
         key = storage._cdata
         if key not in self._watched:
             n_bytes = storage.nbytes()
-            self._watched[key] = weakref.ref(storage, partial(self._freed, key, n_bytes))
+            freed = partial(Trace._freed, self._weakly, key, n_bytes)
+            self._watched[key] = weakref.ref(storage, freed)
             self.changes.append((key, n_bytes))
             self.live += n_bytes
             if self.live > self.peak:
