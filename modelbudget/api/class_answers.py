@@ -229,7 +229,9 @@ def answer(
         *lines_of_weights(a, run, ordered, of_class.class_name),
         *lines_of_optimizer(run, ordered),
     )
-    return Answer(run, ordered, undefined | missing, notes)
+    reasons = undefined | missing
+    missing = {q: reasons[q] for q in quantities if q in reasons}
+    return Answer(run, ordered, missing, notes)
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

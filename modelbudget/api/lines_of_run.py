@@ -239,11 +239,10 @@ def _of_experts_in_dtype(a: Architecture, run: RunConfig) -> Iterator[str]:
     library = FORMATS[run.weights].library
     is_chosen = run.weights_of != "library" or run.expert_weights != "weights"
     if _is_moe(a) and not is_chosen and "experts" not in library.converts:
-        dtype = "float32" if run.prepare_for_kbit_training else run.dtype
         yield (
-            f"weights {run.weights}: routed experts are in {dtype}: transformers has those of a "
-            f"layer in one stack, which {library.library} does not convert; counted in it, too: "
-            f"--set expert_weights={run.weights}"
+            f"weights {run.weights}: routed experts are in {_dtype_left(run)}: transformers "
+            f"has those of a layer in one stack, which {library.library} does not convert; counted "
+            f"in it, too: --set expert_weights={run.weights}"
         )
 
 
@@ -258,6 +257,11 @@ PRODUCTS = {
     "kernels for {library} copy is not known",
 }
 """How a product with quantised weights is counted, by what its library's kernels do."""
+
+
+def _dtype_left(run: RunConfig) -> str:
+    """Return the dtype of matrices that have no format."""
+    return "float32" if run.prepare_for_kbit_training else run.dtype
 
 
 OTHER_LAYERS = {
@@ -295,11 +299,14 @@ def lines_of_weights(
     if "parameter_bytes" in breakdowns:
         yield from _of_experts_in_dtype(a, run)
     if layers := _left_in_dtype(class_, library):
-        of_ours = "" if run.implementation == TRANSFORMERS else "of our linear layers; "
+        is_class = run.implementation == TRANSFORMERS
+        of_ours = "" if is_class else "of our linear layers; "
         yield (
             f"{line}{of_ours}{library.library} converts no {layers}, so that transformers leaves "
-            f"{class_} in {run.dtype}"
+            f"{class_} in {_dtype_left(run)}"
         )
+        if is_class:
+            return
     if "parameter_bytes" in breakdowns:
         if not known.is_witnessed:
             yield (

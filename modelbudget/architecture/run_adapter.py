@@ -20,7 +20,7 @@ from modelbudget.architecture.run_rules import rules
 TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
-    "input", "selection", "step", "receptance",
+    "query_down", "query_up", "kv_down", "kv_up", "input", "selection", "step", "receptance",
     EXPERTS, ROUTER, ALL_BUT_EXPERTS,
 )  # fmt: skip
 NAMES_OF_LLAMA = {
@@ -33,8 +33,10 @@ NAMES_OF_CLASSES = NAMES_OF_LLAMA | {
     "q": "query", "k": "key", "v": "value", "o": "output", "wi_0": "gate", "wi_1": "up", "wi": "up",
     "wo": "down", "fc1": "up", "fc2": "down",
     "in_proj": "input", "x_proj": "selection", "dt_proj": "step",
+    "q_a_proj": "query_down", "q_b_proj": "query_up", "kv_a_proj_with_mqa": "kv_down",
+    "kv_b_proj": "kv_up",
 }  # fmt: skip
-"""Those, and modules of T5, BART and Mamba, as in configs of PEFT.
+"""Those, and modules of T5, BART, Mamba and DeepSeek, as in configs of PEFT.
 
 Not `out_proj`, which is the last layer of attention in some and of another mixer in others.
 """

@@ -199,3 +199,15 @@ def test_a_key_without_a_value_sets_nothing(tmp_path):
     found = mb.model(tmp_path).predictions(["parameters"])
     assert found["parameters"].source == "formula"
     assert not any("v_head_dim" in note for note in found.notes_of_file)
+
+
+def test_what_is_missing_of_a_class_is_in_the_order_of_the_question(tmp_path):
+    """It came in another order in each process."""
+    kind, quantities = "BertForPreTraining", ["flops_backward", "gradient_bytes", "parameters",
+                                              "activation_bytes", "optimizer_bytes"]  # fmt: skip
+    config = {"model_type": "bert", "architectures": [kind], "num_hidden_layers": 1,
+              "hidden_size": 32, "num_attention_heads": 2, "vocab_size": 50}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run = {"implementation": "transformers", "length": 8}
+    missing = mb.model(tmp_path).predictions(quantities, run).missing
+    assert [*missing] == [quantity for quantity in quantities if quantity != "parameters"]

@@ -388,6 +388,14 @@ def test_seven_names_that_recipes_have_count_what_peft_adapts(kind, tmp_path):
     assert bool(settings) == (kind in REACHED)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_names_of_latent_attention_count_what_peft_adapts(tmp_path):
+    """Of DeepSeek, GLM and Kimi; they were unknown."""
+    names = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+    keys = OF_CLASSES | REACHED["DeepseekV2ForCausalLM"]
+    assert not compared_with_peft(tmp_path, "DeepseekV2ForCausalLM", keys, names)
+
+
 def compared_with_peft(folder, kind, keys, targets) -> dict:
     """Compare trained parameters of a class; return the settings that an answer names."""
     made = getattr(transformers, kind).config_class(**keys)
