@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.architecture.stored_formats import FORMATS, OF_EACH_LAYER
 from modelbudget.huggingface.formats_by_layer import OF_GROUPS, Group, formats_by_layer
 from modelbudget.huggingface.module_names import (
     EXCLUDED,
@@ -20,6 +20,7 @@ SKIPPED = (
     "linear_weights_not_to_quantize", "exclude_modules", "exclude",
 )  # fmt: skip
 """Keys of the modules that are not converted."""
+OF_HEAD = ("lm_head", "embed_out")
 PARTIAL = "modules_in_block_to_quantize"
 """A key of layers that alone are converted, which no formula covers."""
 OF_LAYERS = ("dynamic", "extra_config", "layer_quant_config")
@@ -73,7 +74,8 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     of_run |= of_table
     if why := _stays(method, of_run, config, fields):
         return cache, [Note(f"quantization_config: {why}: all stays in the dtype", "bytes"), *notes]
-    if "weights_of" not in of_run and _converts_head(method, method_config):
+    has_stacks = fields.get("mlps") == "moe"  # which weights_of: all has, too
+    if "weights_of" not in of_run and _converts_head(method, method_config, has_stacks):
         of_run["weights_of"] = "all"
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
@@ -301,8 +303,15 @@ def _stays(method: str, settings: dict[str, Any], config: dict[str, Any], fields
     return ""
 
 
-def _converts_head(method: str, quantization: dict[str, Any]) -> bool:
-    """Whether the head is converted too, if it has a matrix of its own."""
+def _converts_head(method: str, quantization: dict[str, Any], has_stacks: bool) -> bool:
+    """Whether the head is converted too, if it has a matrix of its own.
+
+    transformers leaves it out where a file names no modules (quantizers/base.py,
+    `get_modules_to_not_convert`).
+    """
+    if method in OF_EACH_LAYER and not has_stacks:
+        names = _names(quantization)
+        return bool(names) and not any(head in name for name in names for head in OF_HEAD)
     if method == OF_GROUPS:
         return not any("lm_head" in str(name) for name in quantization.get("ignore") or ())
     return bool(quantization.get("lm_head"))

@@ -78,3 +78,18 @@ def test_a_class_whose_layers_no_rule_converts_has_its_bytes(
     ours = model.predictions(["parameter_bytes"], run | {"implementation": "modelbudget"})
     assert ours["parameter_bytes"].total < plain
     assert any("of our linear layers; " in x and layers in x for x in ours.notes)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "n_bytes"), [(["o_proj"], 23_700), (["lm_head", "o_proj"], 25_408)]
+)
+def test_a_file_that_names_modules_leaves_out_the_head_by_its_name_alone(
+    tmp_path, left_out, n_bytes
+):
+    """As the same packages load Llama with `llm_int8_skip_modules`; the head had the dtype."""
+    keys = SMALL["LlamaForCausalLM"] | {"model_type": "llama", "tie_word_embeddings": False}
+    quantised = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    quantised |= {"llm_int8_skip_modules": left_out}
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"quantization_config": quantised}))
+    answer = mb.model(tmp_path).predictions(["parameter_bytes"], {"dtype": "bfloat16"})
+    assert answer["parameter_bytes"].total == n_bytes
