@@ -17,6 +17,10 @@ class InputError(Exception):
         self.mistakes = [_shortened(line) for line in mistakes]
         super().__init__("\n".join(self.mistakes))
 
+    def __reduce__(self):
+        """Let another process copy the lines: by default it would take the letters of the text."""
+        return type(self), (self.mistakes,)
+
 
 def _shortened(line: str) -> str:
     """Escape control characters, then cut: an escape takes up to ten characters."""

@@ -1,10 +1,12 @@
 """Tasks in worker processes, whose outcomes are read later."""
 
 import os
+import pickle
 import time
 
 import pytest
 
+from modelbudget.common.errors import InputError
 from modelbudget.common.workers import read_ahead, spread
 
 
@@ -36,3 +38,10 @@ def test_an_error_between_outcomes_is_raised_where_they_are_read():
     assert next(read) == "first"
     with pytest.raises(OSError, match="no process can be started"):
         next(read)
+
+
+def test_an_error_of_another_process_has_the_same_lines():
+    """Charts of the page are drawn in others. Its text had a line for each letter."""
+    error = InputError(["answered_by = 'x': no chart", "c: unknown"])
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.mistakes) == (str(error), error.mistakes)
