@@ -48,11 +48,14 @@ EAGLE3 = "eagle3"
 """Name of a draft: a head of EAGLE 3."""
 NOT_IN_SERVING = {"pipeline_parallel": 1, "sequence_parallel": False, "zero": 0}
 """Settings that divide a model otherwise, with the only values that are known in serving."""
+OF_WEIGHTS = {
+    "weights", "weight_group", "weight_block", "weights_of", "kept_in_dtype", "expert_weights",
+    "expert_weight_group", "expert_weight_block", "vocabulary_dtype",
+}  # fmt: skip
+"""Settings of the weights, which a file of llama.cpp has instead."""
 READ = {
-    *ServedCache.model_fields, *SHARES, *NOT_IN_SERVING, "batch", "length", "target_length",
-    "dtype", "weights", "weight_group", "weight_block", "weights_of", "kept_in_dtype",
-    "expert_weights", "expert_weight_group", "expert_weight_block", "vocabulary_dtype",
-    "attention_kernel", "adapter", "adapter_rank", "adapter_targets",
+    *ServedCache.model_fields, *SHARES, *NOT_IN_SERVING, *OF_WEIGHTS, "batch", "length",
+    "target_length", "dtype", "attention_kernel", "adapter", "adapter_rank", "adapter_targets",
 }  # fmt: skip
 """Settings of a run on which what an engine serves depends."""
 OF_OTHER_LAYOUTS = {
@@ -312,8 +315,8 @@ def _notes(
     unread: Set[str], is_file: bool,
 ) -> Iterator[str]:  # fmt: skip
     """Yield what a reader must know of what was taken and what is not counted."""
-    of_others = OF_OTHER_LAYOUTS.get(run.cache_layout, set()) & chosen.keys()
-    if ignored := sorted(unread | of_others):
+    of_others = OF_OTHER_LAYOUTS.get(run.cache_layout, set()) | (OF_WEIGHTS if is_file else set())
+    if ignored := sorted(unread | (of_others & chosen.keys())):
         yield f"without effect in serving: {', '.join(ignored)}"
     yield from line_of_positions({**model.base.fields, **chosen}, run.length, is_served=True)
     if getattr(a, "n_encoder_layer", 0):

@@ -160,8 +160,8 @@ def test_settings_that_no_engine_reads_have_no_effect_and_a_line():
     assert terms(served) == terms(plain)
     names = "activation_kernel, attention_kernel, optimizer, recompute"
     assert {*served.notes} - {*plain.notes} == {f"without effect in serving: {names}"}
-    of_llama = model.serve("l4", paged, gguf="Q8_0")
-    assert "without effect in serving: sampled_requests" in of_llama.notes
+    of_llama = model.serve("l4", paged | {"weights": "awq"}, gguf="Q8_0")
+    assert "without effect in serving: sampled_requests, weights" in of_llama.notes
     with pytest.raises(InputError, match="optimizer = 'adam-9bit': unknown"):
         model.serve("l4", {"optimizer": "adam-9bit"})
 
