@@ -84,12 +84,28 @@ def _published(name: str) -> Base:
         # mistral-7b is mistral-7b-v0.1: names of the same shape only where no model's begins so
         matching = [known for known in begun.values() if known in begun] or [*begun.values()]
         if len(matching) != 1:
-            several = f"several models; allowed: {_listed(matching)}"
-            allowed = several if matching and not series else _allowed(name)
+            allowed = _several(matching) if matching and not series else _allowed(name)
             raise InputError([f"MODEL = {show(name)}: {allowed}"]) from None
         return named_models.find(CATALOGUE, matching[0])
     of_series = [] if base.model else named_models.of_series(CATALOGUE, name)
-    return named_models.find(CATALOGUE, of_series[0]) if len(of_series) == 1 else base
+    if len(of_series) != 1:
+        return base
+    names = named_models.names_of_models(CATALOGUE)
+    sizes = [known for known, model in names.items()
+             if model.name not in of_series and _is_size(known, name)]  # fmt: skip
+    if sizes:  # mpt-30b, which no page has
+        raise InputError([f"MODEL = {show(name)}: {_several([*of_series, *sizes])}"])
+    return named_models.find(CATALOGUE, of_series[0])
+
+
+def _several(names: list[str]) -> str:
+    """Return what to write in place of a name that is not that of one model."""
+    return f"several models; allowed: {_listed(names)}"
+
+
+def _is_size(name: str, start: str) -> bool:
+    """Whether a name is another one and a number of parameters alone: mpt-30b."""
+    return bool(re.fullmatch(rf"{re.escape(start)}-[0-9.]+[bm]", name, re.IGNORECASE))
 
 
 def _begins(name: str, start: str) -> bool:

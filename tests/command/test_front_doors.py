@@ -110,6 +110,7 @@ def command(monkeypatch, capsys, tmp_path):
         ("whisper", "several models; allowed: whisper-tiny, whisper-base, whisper-small"),
         ("gemma4", "several models; allowed: gemma-4-"),
         ("xsum", "no published model; allowed: pegasus-xsum; or"),
+        ("mpt", "several models; allowed: mpt-7b, mpt-30b"),  # was the first, the page's
         ("openchat/openchat-3.5-0106", "no published model here; if huggingface.co has it"),
         ("org/Fara-7B", "no published model here; if huggingface.co has it"),
         ("org/nosuch:model", "a path; write org.nosuch:model"),
