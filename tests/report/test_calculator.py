@@ -892,6 +892,12 @@ def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
     tab.click("#calculator-link")
     tab.wait_for_selector("#calculator-link:not(:text-is('Link to these models'))")
     assert "ink" in tab.inner_text("#calculator-link")
+    again.evaluate(FOLLOW, "#what-if?file=LlamaForCausalLM&file.n_layer=32&A=config.json")
+    size = "[aria-label^='n_vocab of A']"  # which only this file lacks
+    texts = again.eval_on_selector_all(
+        size, "all => all.map(one => one.ariaValueText ?? one.value)"
+    )
+    assert texts == ["", "?"]
     assert tab.messages == again.messages == []
 
 

@@ -64,6 +64,8 @@
 
   // -- The state: a model on each side, its changed fields and settings, and its default kernel.
 
+  // NaN for a size without a default, which a file may lack.
+  const defaults = { ...Object.fromEntries(Object.keys(data.minimum).map((name) => [name, NaN])), ...data.defaults };
   const stateOf = (model, changes) => ({ model, changes, kernel: data.run[KERNEL] });
   const chosen = Object.fromEntries(SIDES.map((side) => [side, stateOf(data.start, { length: data.start_length })]));
   chosen.B.changes.tied = 1 - ownFields(data.start).tied;
@@ -83,7 +85,7 @@
   let isRefused = false; // what is pasted is no model, so that there is no answer
 
   function ownFields(model) {
-    return { ...data.defaults, ...data.models[model].fields };
+    return { ...defaults, ...data.models[model].fields };
   }
 
   // All values of a side. A field that follows others does so until it is changed itself.
@@ -173,7 +175,7 @@
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
     const follow = data.config.derived.filter(([name]) => !(name in fields));
-    for (const [name, update] of follow) fields[name] = FUNCTIONS[update]({ ...data.defaults, ...fields });
+    for (const [name, update] of follow) fields[name] = FUNCTIONS[update]({ ...defaults, ...fields });
     addFile(kind, fields, follow);
   }
 
@@ -273,7 +275,7 @@
   // -- Output.
 
   const { bytes: short } = story;
-  const exact = (value) => (Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
+  const exact = (value) => (Number.isNaN(value) ? "?" : Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
 
   const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
 
@@ -297,7 +299,7 @@
         continue;
       }
       if (type === "checkbox") control.checked = value;
-      else if (type !== "number" || (numberIn(control.value) !== value && !Number.isNaN(value))) control.value = value;
+      else if (type !== "number" || !Object.is(numberIn(control.value), value)) control.value = Number.isNaN(value) ? "" : value;
       control.classList.toggle("changed", name in changes && !choices.has(name));
       if (parts.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
     }
