@@ -195,7 +195,7 @@ def test_what_fits_is_not_solved_under_the_name_of_a_class_that_was_not_compared
 GRID = """
 title: A test
 question: Why?
-base: llama-3-8b
+base: gpt-2-124m
 grid: {n_layer: [2, 4], implementation: [modelbudget, transformers], batch: BATCH}
 measure: {device: none, quantities: [parameters, QUANTITY]}
 """
@@ -206,7 +206,7 @@ measure: {device: none, quantities: [parameters, QUANTITY]}
     [
         ("activation_bytes", "[1, 2]", None),
         ("peak_inference_bytes", "[1, 2]", "no formula of peak_inference_bytes was compared with "
-         "LlamaForCausalLM; allowed: with a device, or implementation: modelbudget"),
+         "GPT2LMHeadModel; allowed: with a device, or implementation: modelbudget"),
         ("activation_bytes", "{from: 1, to: 1500, steps: 1500}", "more than 2,000 points to hold"),
     ],
 )  # fmt: skip
