@@ -21,8 +21,7 @@ def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
 def build_class(class_name: str, config: Any, run: RunConfig, device: str) -> nn.Module:
     """Build a class of `transformers` from its config object, with the run's dtype and dropout.
 
-    Its attention is `eager` if the run's is written out, else what the class chooses. Tensors that
-    `from_pretrained` keeps in float32 are (`_get_dtype_plan`: T5's wo in float16).
+    Its attention is `eager` if the run's is written out, else what the class chooses.
 
     Raises ValueError if the class rejects the config or has no dropout.
     """
@@ -33,13 +32,18 @@ def build_class(class_name: str, config: Any, run: RunConfig, device: str) -> nn
     if run.attention_kernel == "written_out":
         config._attn_implementation = "eager"
     with _defaults(device, run.dtype):
-        model: Any = construct(class_name, config)
-    if plan := model._get_dtype_plan(getattr(torch, run.dtype)):
+        model = construct(class_name, config)
+    keep_in_float32(model, getattr(torch, run.dtype))
+    return model
+
+
+def keep_in_float32(model: Any, dtype: torch.dtype) -> None:
+    """Cast the tensors that `from_pretrained` keeps in float32 in a dtype: T5's wo in float16."""
+    if plan := model._get_dtype_plan(dtype):
         kept = re.compile("|".join(plan))
         for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if kept.search(path):
                 tensor.data = tensor.data.float()
-    return model
 
 
 @contextmanager
