@@ -65,10 +65,8 @@ def run(
         _refuse_with(
             f"--serve {serve}", {"fit": fit, "train": train, "trainer": trainer, **of_trainer}
         )
-        from modelbudget.api.command import (
-            serve_changes,
-            serve_table,
-        )  # and the parts of all models with it
+        # Imported here, since they bring the parts of all models.
+        from modelbudget.api.command import serve_changes, serve_table
         from modelbudget.architecture.run_config import Devices
 
         of_devices = Devices.model_fields  # checked as settings of an engine
