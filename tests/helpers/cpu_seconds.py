@@ -39,8 +39,8 @@ def of_process(pid: int) -> float:
         stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         threads = [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
         started = [int(child) for each in threads for child in _read(f"{each}/children").split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
+    except (FileNotFoundError, ProcessLookupError):  # of the process, or of a thread alone
+        return of_process(pid) if os.path.exists(f"/proc/{pid}") else 0.0
     return sum(map(int, stat[11:15])) / TICKS + sum(map(of_process, started))
 
 

@@ -9,6 +9,7 @@ from itertools import combinations, product
 from types import SimpleNamespace
 
 import pytest
+from helpers import cpu_seconds
 from helpers.cpu_seconds import RECORD, Budget, Timer, allowed, of_process
 from helpers.made_once import made_once
 from helpers.moved_tests import moved_tests
@@ -111,6 +112,21 @@ def test_cpu_seconds_hold_those_of_processes_that_others_start():
         assert time.process_time() - start < 0.2
         running.communicate(b"\n")
     assert of_process(os.getpid()) - before >= 0.25
+
+
+def test_a_thread_that_ends_meanwhile_hides_no_seconds(monkeypatch):
+    """A process and all that it had started counted 0 then, and the next test as much as all."""
+    read, vanished = cpu_seconds._read, ["children"]
+
+    def read_once_too_late(path):
+        if vanished and path.endswith(vanished[0]):
+            raise FileNotFoundError(vanished.pop())
+        return read(path)
+
+    before = of_process(os.getpid())
+    monkeypatch.setattr(cpu_seconds, "_read", read_once_too_late)
+    assert of_process(os.getpid()) >= before > 0
+    assert not vanished
 
 
 def test_a_slower_machine_may_take_longer():
