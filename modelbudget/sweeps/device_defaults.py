@@ -86,19 +86,18 @@ class DeviceDefault:
     The first of `values` under which no constraint among `checks` finds a mistake.
     """
 
-    text = "the default of a CUDA device (configs/attention_kernels.yaml), unless it is set"
+    text = "the default of the device (configs/attention_kernels.yaml), unless it is set"
 
-    def __init__(self, name: str, checks: Mapping[Any, Iterable[Constraint]], *names: str):
+    def __init__(self, name: str, checks: Mapping[Any, Iterable[Constraint]]):
         self.name, self.checks = name, checks
         read = (check.holds.names for check in chain.from_iterable(checks.values()))
-        self.names = frozenset({*names, *chain.from_iterable(read)} - {name})
+        self.names = frozenset(chain.from_iterable(read)) - {name}
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value; the field's own default where none is allowed."""
-        if values["backend"] == "gpu":
-            for value, checks in self.checks.items():
-                if not _is_refused(checks, _With(values, self.name, value)):
-                    return value
+        for value, checks in self.checks.items():
+            if not _is_refused(checks, _With(values, self.name, value)):
+                return value
         return RunConfig.model_fields[self.name].default
 
 
@@ -129,15 +128,16 @@ def device_defaults(
     Below 8.0 tensor cores have no bfloat16; on MPS and XLA torch's optimizers take one tensor at a
     time (torch/utils/_foreach_utils.py).
     """
+    on_gpu = Constraint("backend == 'gpu'", "")
     half = Constraint(
         f"autocast == 'none' or adapter != 'none' and weights in '{BITSANDBYTES}'", ""
     )
     dtype = "float16" if device == "below_8" else "bfloat16"
-    foreach = {device in ("cuda", "below_8"): _constraints(family, "foreach")}
+    foreach = {device in ("cuda", "below_8"): [on_gpu, *_constraints(family, "foreach")]}
     return {
-        "dtype": DeviceDefault("dtype", {dtype: [half]}, "backend"),
-        "foreach": DeviceDefault("foreach", foreach, "backend"),
-        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family, device), "backend"),
+        "dtype": DeviceDefault("dtype", {dtype: [on_gpu, half]}),
+        "foreach": DeviceDefault("foreach", foreach),
+        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family, device)),
     }
 
 
@@ -192,7 +192,7 @@ def why_math(architecture: Architecture, run: RunConfig, device: Device = "cuda"
     """Return why the default has the scores of attention in memory; None if it does not."""
     family = type(architecture)
     checks = _kernel_checks(family, device)
-    if run.backend != "gpu" or not checks:
+    if not checks:
         return None
     of_formulas = run_constraints(family)
     kernels_by_reason: dict[str, list[str]] = {}

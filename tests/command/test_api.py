@@ -106,7 +106,7 @@ def test_settings_that_nobody_set_are_those_of_a_gpu():
     assert settings("llama-3-8b", dtype="float32") == ("float32", "math", True)
     assert settings("llama-3-8b", autocast="bfloat16") == ("float32", "flash", True)
     assert settings("llama-3-8b", attention_kernel="math") == ("bfloat16", "math", True)
-    assert settings("llama-3-8b", backend="cpu") == ("float32", "math", False)
+    assert settings("llama-3-8b", backend="cpu") == ("float32", "flash", False)
     assert settings("gpt-2-124m", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
     assert settings("llama-3-8b", d_head=320) == ("bfloat16", "math", True)
     assert settings("gpt-2-124m", d_head=66) == ("bfloat16", "math", True)
