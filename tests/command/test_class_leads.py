@@ -116,9 +116,9 @@ def test_inference_of_a_class_is_predicted_without_a_trace(tmp_path, monkeypatch
     """A trace takes four seconds, most of them to import torch and the class."""
     monkeypatch.setattr(class_answers, "_traced", None)
     model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
-    found = model.predictions(QUANTITIES, MATH)
-    assert {one.source for one in found.breakdowns.values()} == {"formula"}
-    assert found.run.implementation == "transformers"
+    answer = model.predictions(QUANTITIES, MATH)
+    assert {breakdown.source for breakdown in answer.breakdowns.values()} == {"formula"}
+    assert answer.run.implementation == "transformers"
 
 
 WITHOUT_FORMULA = [
