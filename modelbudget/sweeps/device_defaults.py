@@ -69,6 +69,7 @@ class Kernels(Strict):
     source: str
     checked: str
     device: str
+    cpu: str
     mps: str
     xla: str
     kernels: list[Kernel] = Field(min_length=1)

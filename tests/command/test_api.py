@@ -107,6 +107,7 @@ def test_settings_that_nobody_set_are_those_of_a_gpu():
     assert settings("llama-3-8b", autocast="bfloat16") == ("float32", "flash", True)
     assert settings("llama-3-8b", attention_kernel="math") == ("bfloat16", "math", True)
     assert settings("llama-3-8b", backend="cpu") == ("float32", "flash", False)
+    assert settings("mistral-7b-v0.1", length=4097, backend="cpu") == ("float32", "math", False)
     assert settings("gpt-2-124m", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
     assert settings("llama-3-8b", d_head=320) == ("bfloat16", "math", True)
     assert settings("gpt-2-124m", d_head=66) == ("bfloat16", "math", True)
@@ -141,6 +142,12 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
     found = mb.model("gpt-2-124m", d_head=66).memory({"length": 8})
     assert why in repr(found)
     assert why in found._repr_html_()
+    masked = mb.model("mistral-7b-v0.1").predictions(
+        ["flops_forward"], {"length": 4097, "backend": "cpu"}
+    )
+    assert any(
+        "a CPU's kernel with a mask is not known (no formula)" in line for line in masked.notes
+    )
 
 
 @pytest.mark.parametrize(
