@@ -232,6 +232,9 @@ def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
     assert len(set(lines.values())) == 1
     assert lines["cost"].startswith("bfloat16 throughout · AdamW")
     assert "1 × 8,192" in lines["cost"]
+    rows = tab.eval_on_selector_all("#cost tbody tr", "rows => rows.map(row => row.innerText)")
+    bounded = [row for row in rows if "–" in row]  # without the temporary tensors of 8-bit states
+    assert bounded == [row for row in rows if "≥ 6" in row] != []
     links = tab.query_selector_all("#what-to-do td a")
     assert len(links) > 5
     tab.select_option("#what-to-do select", "Llama 3 70B")  # whose numbers are predicted
