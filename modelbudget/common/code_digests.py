@@ -135,13 +135,13 @@ def reached(start: Iterable[Path]) -> set[Path]:
 def _uses(path: Path) -> frozenset[Path]:
     """Return the files of the library that a file of code imports or reads.
 
-    Modules, all modules of a folder whose members are discovered, and data files in its own folder
-    that it names.
+    Modules, all files of a folder whose members are discovered (a section has a template), and data
+    files in its own folder that it names.
     """
     text = path.read_text(encoding="utf-8")
     files = _imported_by(text)
     if path.name == "__init__.py" and "__path__" in text:
-        files |= set(path.parent.glob("*.py"))
+        files |= {file for file in path.parent.iterdir() if file.is_file()}
     named = [data for data in _data_in(path.parent) if f'"{data.name}"' in text]
     for data in (*named, *(CONFIGS / name for name in _READ_FROM_CONFIGS.findall(text))):
         files |= set(files_in(data)) if data.is_dir() else {data}

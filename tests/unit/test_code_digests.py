@@ -106,7 +106,7 @@ def uses(here: Path) -> frozenset[Path]:
     text = here.read_text(encoding="utf-8")
     files = {file for name in imports(here) for file in of_module(name)}
     if here in FOUND_BY_FOLDER:
-        files |= set(here.parent.glob("*.py"))
+        files |= set(here.parent.glob("*.*"))
     if here == LIBRARY / "report" / "tables.py":
         files |= set((here.parent / "templates").iterdir())
     if here == LIBRARY / "report" / "charts" / "chart_files.py":
@@ -167,7 +167,9 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     components = LIBRARY / "components"
     of_components = set(components.rglob("[a-z]*.py")) - {components / "groups.py"}
     assert of_components <= reached["compare"]
-    assert LIBRARY / "report" / "templates" / "style.css" in reached["report"]
+    for folder in ("templates", "sections"):  # a section's template changed the page of no run
+        files = (LIBRARY / "report" / folder).rglob("*.*")
+        assert {file for file in files if "__pycache__" not in file.parts} <= reached["report"]
     assert CLASSES / "model_types" / "llama.yaml" in reached["points"]
     assert FIELD_NAMES in reached["points"]
     assert CLASSES / "keys.yaml" not in loadable(PICTURES)
