@@ -18,7 +18,8 @@ from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
 _PAGE = re.compile(
-    r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/main(?:/config\.json)?)?/?"
+    r"(?:https?://)?(?:huggingface|hf)\.co/([\w.-]+/[\w.-]+(?::[\w.-]+)?)"
+    r"(?:/(?:tree|blob|resolve)/main(?:/config\.json)?)?/?"
 )
 """The address of a model's page, or of its config.json, with its name."""
 _FOLDER = re.compile(r"[^:]*/|(\./|\.\./|/)[^:]*(?<!\.json)|[^:/]+(/[^:/]+){2,}(?<!\.json)")
@@ -55,6 +56,8 @@ def find(name: str) -> Base:
         return file_base(config.parent, config.name)
     if ":" not in name or not name.rpartition(":")[2].isidentifier():  # llama3.1:8b
         return _published(name)
+    if "/" in name and (copy := copy_of(CATALOGUE, name)):  # Qwen/Qwen3-8B-GGUF:Q4_K_M
+        return copy
     _must_be_module(name)
     user_code.allow([name])
     why = user_code.refusal(name)

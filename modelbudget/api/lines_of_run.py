@@ -40,7 +40,8 @@ SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kerne
 SHARDED = {"parameter_bytes", "gradient_bytes", "peak_training_bytes"}
 """Quantities in which the padding of shards is counted."""
 
-ENGINES_REFUSE = "; vLLM refuses it unless RoPE is scaled"
+IN_VLLM = "; vLLM refuses it unless RoPE is scaled"
+IN_LLAMA_CPP = "; llama.cpp's server ends texts there unless RoPE is scaled"
 
 
 def line_of_settings(run: RunConfig) -> str:
@@ -64,12 +65,15 @@ def line_of_settings(run: RunConfig) -> str:
     )
 
 
-def line_of_positions(fields: Mapping[str, Any], length: int, is_served: bool) -> Iterator[str]:
-    """Say that sequences are longer than a model's RoPE is for; `fields`: those that are set."""
+def line_of_positions(fields: Mapping[str, Any], length: int, then: str) -> Iterator[str]:
+    """Say that sequences are longer than a model's RoPE is for, and what an engine does `then`.
+
+    `fields`: those that are set.
+    """
     n_ctx = fields.get("n_ctx")
     if fields.get("position") == "rotary" and isinstance(n_ctx, int) and length > n_ctx:
         more = f"more than n_ctx = {n_ctx:,}, which its positions (RoPE) are for"
-        yield f"length {length:,}: {more}{ENGINES_REFUSE if is_served else ''}"
+        yield f"length {length:,}: {more}{then}"
 
 
 def line_of_recurrence(a: Architecture, quantities: Collection[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import (
+    IN_VLLM,
     line_of_positions,
     line_of_recurrence,
     line_of_settings,
@@ -136,10 +137,11 @@ class Predictions(Frames):
             for quantity, breakdown in self.breakdowns.items()
         }
         fields = {**self.model.base.fields, **chosen}
+        then = IN_VLLM if "cache_bytes" in self.breakdowns else ""
         notes = (
             *self.notes,
             *line_of_recurrence(self.model.architecture, self.breakdowns),
-            *line_of_positions(fields, self.run.length, "cache_bytes" in self.breakdowns),
+            *line_of_positions(fields, self.run.length, then),
         )
         return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
-from modelbudget.api.lines_of_run import line_of_positions
+from modelbudget.api.lines_of_run import IN_LLAMA_CPP, IN_VLLM, line_of_positions
 from modelbudget.architecture.run_config import RunConfig, ServedCache
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
@@ -318,7 +318,8 @@ def _notes(
     of_others = OF_OTHER_LAYOUTS.get(run.cache_layout, set()) | (OF_WEIGHTS if is_file else set())
     if ignored := sorted(unread | (of_others & chosen.keys())):
         yield f"without effect in serving: {', '.join(ignored)}"
-    yield from line_of_positions({**model.base.fields, **chosen}, run.length, is_served=True)
+    then = IN_LLAMA_CPP if is_file else IN_VLLM
+    yield from line_of_positions({**model.base.fields, **chosen}, run.length, then)
     if getattr(a, "n_encoder_layer", 0):
         target = f"a target of {target_tokens(run):,} (target_length)"
         yield f"a request has a source of {run.length:,} tokens, and {target}"

@@ -11,12 +11,18 @@ from modelbudget.common.strict import Strict, read_strict
 from modelbudget.huggingface.run_settings import Note
 
 NAMES = CONFIGS / "names_of_copies.yaml"
+FILE_FORMAT = "Q4_K_M"
+"""Format of llama.cpp's files that is offered where a name has none."""
 TAKEN_FOR = "taken for"
 """Begin of the note on a model that a name was taken for."""
 
 
 class Format(Strict):
-    """Names of copies in one format; `name` is a regular expression."""
+    """Names of copies in one format.
+
+    `name` is a regular expression; a group `file` of it is the format of a GGUF file, if it has
+    matched.
+    """
 
     name: str
     tool: str
@@ -40,13 +46,13 @@ def copy_of(folder: Path, name: str) -> Base | None:
         return None
     names = _names()
     matches = ((re.fullmatch(known.name, name, re.IGNORECASE), known) for known in names.copies)
-    copied, known = next(((match[1], known) for match, known in matches if match), (name, None))
-    for model in _stems(without_owner(copied), names.tuned):
+    match, known = next((of_name for of_name in matches if of_name[0]), (None, None))
+    for model in _stems(without_owner(match[1] if match else name), names.tuned):
         try:
             base = find(folder, model)
         except ValueError:
             continue
-        return _copy(base, name, known)
+        return _copy(base, name, known, match.groupdict() if match else {})
     return None
 
 
@@ -68,8 +74,8 @@ def _names() -> NamesOfCopies:
     return read_strict(NAMES, NamesOfCopies)
 
 
-def _copy(base: Base, name: str, known: Format | None) -> Base:
-    """Return a model under the name of its copy."""
+def _copy(base: Base, name: str, known: Format | None, groups: dict[str, str | None]) -> Base:
+    """Return a model under the name of its copy, of which `groups` are those of the format."""
     has_name = base.label.startswith(base.name)
     label = f"{name}{base.label.removeprefix(base.name)}" if has_name else f"{name} ({base.label})"
     run, with_weights = {}, ""
@@ -77,5 +83,8 @@ def _copy(base: Base, name: str, known: Format | None) -> Base:
         run = {"weights": known.weights}
         with_weights = f" with weights {known.weights}, which {known.tool} writes"
     line = f"{TAKEN_FOR} {base.name}{with_weights}, by its name; its own config.json was not read"
+    if "file" in groups:
+        file = (groups["file"] or FILE_FORMAT).upper()
+        line += f", nor are weights those of the GGUF file: --file gguf --format {file}"
     notes = *base.notes, Note(line)
     return base._replace(name=name, label=label, fields=base.fields | run, notes=notes)

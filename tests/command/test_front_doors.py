@@ -316,6 +316,21 @@ def test_a_copy_of_a_model_is_taken_for_it_by_name(name, as_model, n_ctx):
 
 
 @pytest.mark.parametrize(
+    ("name", "as_model", "gguf"),
+    [
+        ("hf.co/bartowski/Qwen_Qwen3-32B-GGUF:Q5_K_M", "qwen-3-32b", "Q5_K_M"),
+        ("Qwen/Qwen3-32B-GGUF", "qwen-3-32b", "Q4_K_M"),
+        ("qwen3:32b-q8_0", "qwen-3-32b", "Q8_0"),
+    ],
+)
+def test_a_copy_for_llama_cpp_names_the_options_of_its_file(name, as_model, gguf):
+    """Its weights were in bfloat16 without a word; with a tag it was a function's path."""
+    base = find(name)
+    assert base.fields["n_layer"] == find(as_model).fields["n_layer"]
+    assert base.notes[-1].text.endswith(f"those of the GGUF file: --file gguf --format {gguf}")
+
+
+@pytest.mark.parametrize(
     ("name", "as_model", "weights"),
     [
         ("Qwen/Qwen3-8B-AWQ", "Qwen/Qwen3-8B", "awq"),

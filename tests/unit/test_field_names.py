@@ -77,6 +77,11 @@ def test_optimizers_of_trainer_are_ours(name, ours):
         ("per_device_eval_batch_size", "no setting: evaluation between steps is not described"),
         ("liger_rms_norm", "no setting: of Liger's kernels that of head and loss is described"),
         ("enable_activation_offloading", "no setting: of offload to the host"),
+        ("gpu-memory-utilization", "no setting: write utilisation=90 in place of 0.90"),
+        ("rope_scaling", "no setting: write n_ctx=N"),
+        ("n_gpu_layers", "no setting: write host_layers=N"),
+        ("max_num_seqs", "unknown field; did you mean sampled_requests?"),
+        ("num_ctx", "unknown field; did you mean length?"),
     ],
 )
 def test_names_of_trainers_without_a_setting_have_an_answer(name, answer):
