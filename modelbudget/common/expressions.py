@@ -148,6 +148,14 @@ class Expression:
             reason = str(error)
         raise ValueError(f"{show(self.text)} has no value{self._with(values)}: {reason}")
 
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Return the value of a condition. Raises ValueError for a number or text, too."""
+        value = self(values)
+        if isinstance(value, bool):
+            return value
+        allowed = "a condition, such as n_head % n_kv_head = 0"
+        raise ValueError(f"{show(self.text)} is {_number(value)}; allowed: {allowed}")
+
     def _with(self, values: Mapping[str, Any]) -> str:
         names = sorted(self.names & values.keys())
         used = ", ".join(f"{name} = {_number(values[name])}" for name in names)

@@ -139,7 +139,7 @@ class Grid:
                 self.fields[name] = Cells((), [defaults[name]])
         for text in self.sweep.constraints:
             expression = expression_of(text)
-            kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
+            kept = self._outcomes(text, lambda read, e=expression: e.holds(self._named(e, read)))
             mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
             self._stages.append([CellMistakes.of(kept.axes, mistakes)])
 

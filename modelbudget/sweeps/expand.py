@@ -127,7 +127,7 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     chosen = {name: value for name, value in axes.items() if name != "base"}
     values = resolve(base, sweep.fixed | chosen, sweep.derive)
     for text in sweep.constraints:
-        if not expression_of(text)(values):
+        if not expression_of(text).holds(values):
             return None
     label = settings.get("label") or _label(base, axes)
     architecture, run = records(base, values, sweep.derive)

@@ -12,6 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.validation_messages import describe, show
 from modelbudget.huggingface.read_config import keys_by_field
+from modelbudget.sweeps.chart_choice import ChartChoice
 from modelbudget.sweeps.check_values import check_names_and_values
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_RUN
@@ -132,7 +133,8 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
 
 def _keys_of_sweep() -> list[str]:
     of_range = ("from", "to", "steps", "scale", "multiple_of")
-    return [*Sweep.model_fields, *Measure.model_fields, *Solve.model_fields, *of_range]
+    parts = Sweep, Measure, Solve, ChartChoice
+    return [*(name for part in parts for name in part.model_fields), *of_range]
 
 
 def listed_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:

@@ -47,6 +47,15 @@ ONE_MISTAKE = {
     "not a mapping": ("!- 1\n- 2\n", ["list"]),
     "unknown key": (GOOD + "gird: {}\n", ["gird: unknown key", "did you mean grid?"]),
     "unknown key in measure": (GOOD + "measure: {devise: cpu}", ["measure.devise", "device?"]),
+    "unknown key of a chart": (
+        "base: palm-8b\ngrid: {n_layer: [1, 2]}\ncharts: [{x: n_layer, color: n_layer}]",
+        ["charts[0].color: unknown key; did you mean colour?"],
+    ),
+    # A remainder kept the points that it was meant to drop.
+    "number for a condition": (
+        "base: palm-8b\ngrid: {n_layer: [1, 3]}\nconstraints: [n_layer % 2]",
+        ["'n_layer % 2' is 1; allowed: a condition, such as"],
+    ),
     "unknown field": ("base: palm\ngrid: {d_modell: [2]}", ["grid.d_modell", "d_model?"]),
     "number as text": (
         "base: palm\ngrid: {n_layer: [1e5]}",
