@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
+from modelbudget.common.attributes import with_attributes
+
 
 def by_reading(of_integers: Callable) -> Any:
     """Select an operation's implementation by the class of its first argument.
@@ -27,8 +29,7 @@ def by_reading(of_integers: Callable) -> Any:
         chosen.clear()
         return every.register(*arguments)
 
-    operation.register = register
-    return operation
+    return with_attributes(operation, register=register)
 
 
 @by_reading

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components.embedding import table_program
 from modelbudget.operations.elementwise import add, compare, mul, without_gradient
 from modelbudget.operations.joining import cat
@@ -95,9 +96,11 @@ def input_program(a: Fields, r: Run):
             del weighted
         return x
 
-    forward.tables = [table.weight for table in tables]
-    forward.projections = [projection.weight for projection in projections]
-    return forward
+    return with_attributes(
+        forward,
+        tables=[table.weight for table in tables],
+        projections=[projection.weight for projection in projections],
+    )
 
 
 def _matrix(d_out, d_in):
@@ -106,8 +109,7 @@ def _matrix(d_out, d_in):
     def forward(x):
         return linear(x, weight)
 
-    forward.weight = weight
-    return forward
+    return with_attributes(forward, weight=weight)
 
 
 def head_program(a: Fields, r: Run, tables: list, projections: list):

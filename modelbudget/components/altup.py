@@ -9,6 +9,7 @@ projections of the token embedding, and end with projections whose mean the head
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Architecture, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.operations.elementwise import add, clamp, div, mul, power, sqrt, sub, tanh
@@ -66,8 +67,7 @@ def program(a: Fields, r: Run):
         coefficients = unsqueeze(permute(coefficients, (2, 0, 1)), -1)
         return add(predicted, mul(innovation, coefficients))
 
-    forward.correct, forward.scale = correct, scale
-    return forward
+    return with_attributes(forward, correct=correct, scale=scale)
 
 
 def streams_program(a: Fields):
@@ -85,8 +85,7 @@ def streams_program(a: Fields):
         projected = (_like(projection(x), first) for projection, x in zip(merge, more, strict=True))
         return mean(stack((first, *projected)), [0])
 
-    forward.end = end
-    return forward
+    return with_attributes(forward, end=end)
 
 
 def _like(x, reference):

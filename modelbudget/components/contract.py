@@ -13,11 +13,13 @@ evaluate. A model without a formula is measured, and the comparison shows that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.formula_arguments import Fields, Run
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Timeline
@@ -174,11 +176,7 @@ def tensors_of(part: Part, a: Fields) -> list[Tensor]:
 def valid_if(*conditions: Condition) -> Callable:
     """Restrict a formula to where all conditions are 1."""
 
-    def decorate(function: Callable) -> Callable:
-        function.conditions = conditions
-        return function
-
-    return decorate
+    return partial(with_attributes, conditions=conditions)
 
 
 def has_formula(part: Part, quantity: str, a: Fields, r: Run):

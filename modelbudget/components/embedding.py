@@ -6,6 +6,7 @@ from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, fuses_gradients, parts_of_length, stored
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.operations.autograd import make_leaf
@@ -187,8 +188,7 @@ def program(a: Fields, r: Run):
             return add(bias, causal_bias(length, x.dtype, n_key=n_key))
         return None
 
-    forward.token, forward.bias = token_table.weight, bias
-    return forward
+    return with_attributes(forward, token=token_table.weight, bias=bias)
 
 
 def as_leaf(r: Run, x: ProgramTensor) -> ProgramTensor:
@@ -205,8 +205,7 @@ def token_program(a: Fields, r: Run, width=None):
     def forward(tokens):
         return as_leaf(r, table(tokens))
 
-    forward.weight = table.weight
-    return forward
+    return with_attributes(forward, weight=table.weight)
 
 
 def table_program(n, width):
@@ -216,8 +215,7 @@ def table_program(n, width):
     def forward(places):
         return take_rows(weight, places)
 
-    forward.weight = weight
-    return forward
+    return with_attributes(forward, weight=weight)
 
 
 def vocabulary_program(r: Run, n, width):
@@ -242,8 +240,7 @@ def vocabulary_program(r: Run, n, width):
         table = empty((n, width))  # times the scales
         return take_rows(table, places)
 
-    forward.weight = weight
-    return forward
+    return with_attributes(forward, weight=weight)
 
 
 def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
@@ -287,8 +284,7 @@ def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
             logits = mul(logits, 30.0)
         return logits
 
-    forward.weight = weight
-    forward.is_product = (
+    is_product = (
         product is linear and not is_cast and bias is projection is None and r.logit_cap == "none"
     )
-    return forward
+    return with_attributes(forward, weight=weight, is_product=is_product)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from modelbudget.common.attributes import with_attributes
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import Active
 
@@ -40,8 +41,7 @@ def with_head(stream: Callable, final_norm: Callable, head: Callable) -> Callabl
         states = final_norm(x)  # both are live with the copy
         return head(last(states))
 
-    forward.next_token = next_token
-    return forward
+    return with_attributes(forward, next_token=next_token)
 
 
 def in_a_row(token: Part, layers: Sequence[Part], head: Callable,

@@ -11,6 +11,7 @@ from modelbudget.architecture.arithmetic import is_nothing, positive
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import Terms, part
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import layer_program, norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.operations.joining import cat
@@ -60,5 +61,4 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
         both = cat((norms["embedding"](embedded), norms["states"](x)))
         return inner(combine(both), *positions)
 
-    forward.final = norms["final"]
-    return forward
+    return with_attributes(forward, final=norms["final"])

@@ -8,6 +8,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_adapter import OF_FROZEN
 from modelbudget.architecture.terms import Terms, part
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields
 from modelbudget.components.feed_forward import mlp
@@ -140,8 +141,7 @@ def _embedding(a: Fields, r: Run):
         x = norm_(x)
         return projection(x)
 
-    forward.token = token.weight
-    return forward
+    return with_attributes(forward, token=token.weight)
 
 
 def _layer(a: Fields, r: Run, has_attention_norm: bool):

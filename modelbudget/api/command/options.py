@@ -12,6 +12,7 @@ import typer
 from modelbudget import __version__
 from modelbudget.api.command import output
 from modelbudget.api.command.text_table import Table
+from modelbudget.common.attributes import with_attributes
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 
@@ -330,5 +331,4 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         }
         function(**options, **of_groups)
 
-    run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    return run
+    return with_attributes(run, __signature__=signature.replace(parameters=parameters))

@@ -4,6 +4,7 @@ from functools import partial
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import fuses_gradients
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_layout import n_normalised
 from modelbudget.components.position import by_key, causal_bias, sinusoids
@@ -163,8 +164,7 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
         column = expand(unsqueeze(unsqueeze(sinks, 1), 2), (*bias.shape[:-1], 1))
         return k, v, cat((bias, column))
 
-    forward.reads_positions = True
-    return forward
+    return with_attributes(forward, reads_positions=True)
 
 
 def _head_norm(name: str, a: Fields, r: Run, n_head):

@@ -5,6 +5,7 @@ from typing import Any
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import parts_of_length
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components import layer_program as layer
 from modelbudget.components.attention.attention_fields import PLAIN
@@ -109,9 +110,10 @@ def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
         x = states(tokens)  # live with its copy
         return head(last(x))
 
-    forward.states, forward.head, forward.next_token = states, head, next_token
-    forward.logits_ahead = logits_ahead if ahead else None
-    return forward
+    ahead_of_next = logits_ahead if ahead else None
+    return with_attributes(
+        forward, states=states, head=head, next_token=next_token, logits_ahead=ahead_of_next
+    )
 
 
 def masks_of_sequences(windows: set, x: Tensor) -> dict:

@@ -6,6 +6,7 @@ after the part.
 
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.terms import join
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
 from modelbudget.components.weight_formats import Matrix
@@ -56,5 +57,4 @@ def program(a: Fields, r: Run):
     def forward(x, bias=None, rotation=None):
         return add(attend(x, bias, rotation), mix(x))
 
-    forward.reads_positions = True
-    return forward
+    return with_attributes(forward, reads_positions=True)
