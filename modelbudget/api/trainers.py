@@ -174,7 +174,7 @@ def trainer(
     elif name == "dpo" or device is None:
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
     given = {"implementation": OURS, **fields_of(settings)}
-    room = device and device.accelerator_with(model, fields_of(settings))
+    room = device.accelerator_with(model, fields_of(settings)) if device else None
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
     models = _Models(model, name, reference, reward, answer, engine)
     run = models.run_of(settings_on(room, model, given, training=True) if room else given)
@@ -305,10 +305,9 @@ class _Models:
         # What a device holds of the texts of other microbatches: tokens and masks.
         n_other = texts - of_microbatch.batch
         waiting = 2 * INDEX * n_other * run.length
-        of_reference = self._reference(a, of_microbatch, preference)
+        of_reference, forward = self._reference(a, of_microbatch, preference)
         if of_reference:
-            n_bytes, note, forward = of_reference
-            yield Part("reference: weights", n_bytes, note, False)
+            yield of_reference
         if reward := self.further.get("reward"):
             yield from self._reward(reward, run, of_texts)
         if self.engine is not None:
@@ -341,22 +340,21 @@ class _Models:
             raise InputError([f"{self.policy.name}: {quantity}: {why}"])
         return of_model(quantity, terms)
 
-    def _reference(
-        self, a: Any, run: RunConfig, preference: Preference
-    ) -> tuple[int, str, int] | None:
-        """Return the bytes of the weights that it adds, what it is, and the bytes of its pass."""
+    def _reference(self, a: Any, run: RunConfig, preference: Preference) -> tuple[Part | None, int]:
+        """Return the weights that it adds, and the bytes of its pass; None and 0 without one."""
         if self.reference == NONE:
-            return None
+            return None, 0
         plain = _frozen(run)
         reference = self.further.get("reference")
         if reference is None and run.adapter != NONE:
-            note = "the policy, its adapter off"
-            return 0, note, self._program(pass_of, a, plain, preference)[0]
+            weights = Part("reference: weights", 0, "the policy, its adapter off", False)
+            return weights, self._program(pass_of, a, plain, preference)[0]
         if reference is not None:
             a = reference.with_run()[0]
         note = "a frozen copy" if reference is None else reference.label
         n_bytes = self._total("parameter_bytes", a, plain)
-        return n_bytes, note, self._program(pass_of, a, plain, preference)[0]
+        weights = Part("reference: weights", n_bytes, note, False)
+        return weights, self._program(pass_of, a, plain, preference)[0]
 
     def _engine(self, engine: Engine, a: Any, run: RunConfig) -> Iterator[Part]:
         """Return the parts of an engine, which loads its own copy of the weights."""

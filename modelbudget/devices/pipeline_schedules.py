@@ -150,7 +150,6 @@ class Schedule:
             ops = stage.get_bwd_send_ops(i)
         self._internal_losses.clear()
         stage.perform_reduce_grad()
-        del output, loss, ops
 
     def _1f1b(self, stage: Stage) -> None:
         n_microbatch, run = self.run_config.n_microbatch, self.run_config
@@ -168,7 +167,6 @@ class Schedule:
                 self._maybe_compute_loss(stage)
         self._internal_losses.clear()
         stage.perform_reduce_grad()
-        del output, loss, bwd_sends
 
     def _interleaved_1f1b(self) -> None:
         operations = list(self._operations())

@@ -111,7 +111,7 @@ def ring_attention(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tup
     key = contiguous(key)
     value = contiguous(value)
     merger = SDPAMerger()
-    rotater, next_kv = _rotater(ring), None
+    rotater, next_kv, seeds = _rotater(ring), None, []
     for i in range(ring.n_device):
         if i:
             next_kv = rotater.next_buffer()

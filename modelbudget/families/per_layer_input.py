@@ -44,7 +44,7 @@ MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")
 """Components of attention that layers without keys of their own do not have."""
 NORMS = ("attention", "attention_output", "mlp", "mlp_output")
-Mixers = pattern(*MIXERS)
+Mixers: Any = pattern(*MIXERS)
 
 
 class _Layers(NamedTuple):
@@ -83,7 +83,7 @@ class PerLayerInput(
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth
-    mixers: Mixers = "attention"  # pyright: ignore[reportInvalidTypeForm]
+    mixers: Mixers = "attention"
     n_kv_shared_layer: Size = 0
     wide_mlp: bool = False
     d_full_head: Size = 0
@@ -115,7 +115,7 @@ class PerLayerInput(
         def stream(tokens):
             x = token(tokens)
             embedded = [None] * a.n_layer if of_layers is None else of_layers.forward(tokens, x)
-            streams, keys_values = altup_.forward(x), {}
+            streams, keys_values, shared = altup_.forward(x), {}, None
             for i, layer in enumerate(in_order(layers)):
                 shared = keys_values[names[i]] if i >= n_with_keys else None
                 streams, keys_values[names[i]] = layer(streams, embedded[i], shared)

@@ -96,14 +96,16 @@ def phases(r, trained, model_bytes, states, temporaries, forward_backward, updat
     master = r.master_weights * exact_bytes(r.dtype) * (trained if updated is None else updated)
     is_early = optimizer_named(r.optimizer).states_from == "start"
     of_pass = forward_backward(0)  # over what the optimizer holds
-    peaks = {"first.forward_backward": of_pass + ((states if is_early else master) + buffer)}
+    stepping = None
     if temporaries is not None:
         stepping = model_bytes + size * trained + copies + states + temporaries
-        peaks["first.optimizer"] = stepping
-    peaks["second.forward_backward"] = of_pass + (states + buffer)
-    if temporaries is not None:
-        peaks["second.optimizer"] = stepping
-    return part("", peaks)
+    peaks = {
+        "first.forward_backward": of_pass + ((states if is_early else master) + buffer),
+        "first.optimizer": stepping,
+        "second.forward_backward": of_pass + (states + buffer),
+        "second.optimizer": stepping,
+    }
+    return part("", {phase: peak for phase, peak in peaks.items() if peak is not None})
 
 
 def peaks_of_step(r, kernel: str) -> tuple[Peak, ...] | None:

@@ -52,7 +52,8 @@ class FusedLinearLoss(torch.autograd.Function):
             torch.mm(logits, weight, out=of_x[part])
             if of_weight is not None:
                 torch.addmm(of_weight, logits.T, x[part], out=of_weight)
-        del buffer, logits
+            del logits
+        del buffer
         ctx.save_for_backward(of_x, of_weight)
         return losses.sum()
 

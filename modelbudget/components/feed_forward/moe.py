@@ -11,6 +11,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.run_values import is_sharded
 from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import moe_step
 from modelbudget.components.adapter import Change, changed
 from modelbudget.components.contract import Values, valid_if
@@ -131,17 +132,18 @@ def program(a: Fields, r: Run):
     n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
     router = make_part("router", _router, a)
+    gate = None
     if packs:
-        gate_up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
-    elif a.gated:
-        gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
-    if not packs:
+        up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
+    else:
+        if a.gated:
+            gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
         up = _experts("up", n_own, a.d_model, a.d_expert, a.up_bias)
     down = _experts("down", n_own, a.d_expert, a.d_model, a.down_bias)
     activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
-    changes = down.change, (gate_up if packs else up).change
+    changes = down.change, up.change
 
     def forward(x):
         tokens = flatten(x, 0, 1)  # (tokens, d_model)
@@ -177,9 +179,9 @@ def program(a: Fields, r: Run):
 
     def routed(x):
         if packs:
-            of_gate, of_up = chunk(gate_up(x), 2)
+            of_gate, of_up = chunk(up(x), 2)
             return down(mul(activation(of_gate), of_up))
-        if not a.gated:
+        if gate is None:
             return down(activation(up(x)))
         gated = activation(gate(x))
         return down(mul(gated, up(x)))
@@ -196,7 +198,7 @@ def program(a: Fields, r: Run):
         weights = take_rows(flatten(weights), order)
         numbers = empty((a.n_expert,), "int64")
         ends = empty((a.n_expert,), "int32")
-        of_gate, of_up = chunk(gate_up(x, ends), 2)
+        of_gate, of_up = chunk(up(x, ends), 2)
         outputs = down(mul(activation(of_gate), of_up), ends)
         weighted = mul(outputs, unsqueeze(weights, 1))
         places = empty(order.shape, "int64")
@@ -242,8 +244,7 @@ def _router(a: Fields):
         weights, chosen = topk(softmax(logits), a.n_expert_per_token)
         return div(weights, sum_over(weights, [-1], keepdim=True)), chosen
 
-    forward.change = change
-    return forward
+    return with_attributes(forward, change=change)
 
 
 def _experts(name: str, n_expert, d_in, d_out, bias: bool):
@@ -261,8 +262,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
         def forward(x, ends=None):
             return grouped_mm(x, weight if change is None else change.read(), shift, ends)
 
-        forward.change = change
-        return forward
+        return with_attributes(forward, change=change)
 
     def stored(weight_format):
         weight, shift = stored_parameters(weight_format, (n_expert, d_out, d_in), bias, n_expert)
@@ -275,8 +275,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             cast = None if shift is None else to(shift, weight.dtype)
             return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)
 
-        forward.change = _change(name, weight, is_stored=True)
-        return forward
+        return with_attributes(forward, change=_change(name, weight, is_stored=True))
 
     return make_part(name, make)
 
