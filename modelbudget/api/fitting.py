@@ -208,7 +208,9 @@ class _Fitting:
         if predicted.run.implementation != TRANSFORMERS:
             return None
         of_class = predicted.breakdowns.get(self.quantity)
-        return of_class and {phase.name: phase.value for phase in of_class.components}
+        if of_class is None:
+            return None
+        return {phase.name: phase.value for phase in of_class.components}
 
     def _traced_batches(
         self, peaks: dict[int, Peaks], rooms: Sequence[int]

@@ -348,7 +348,7 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
 def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[GgufTensor | Tensor] | None:
     """Return the tensors of a .gguf file: of the one that is the model, or that it would become."""
     if model.weights is None or not model.weights.name.endswith(GGUF):
-        return file and file.tensors
+        return file.tensors if file else None
     from modelbudget.files.gguf_header import read_header
 
     return read_header(model.weights).tensors

@@ -118,7 +118,7 @@ class Base(NamedTuple):
     @property
     def released_weights(self) -> str | None:
         """The format in which a published model was released, if that is not its dtype."""
-        return self.model and self.model.released_weights
+        return self.model.released_weights if self.model else None
 
 
 def as_spelled(name: str) -> str:

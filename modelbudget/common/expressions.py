@@ -77,7 +77,7 @@ def _exp2(x: int) -> int:
     return 1 << x
 
 
-_OPERATORS = {
+_OPERATORS: dict[type[ast.AST], Callable] = {
     ast.Add: _bounded(operator.add),
     ast.Sub: _bounded(operator.sub),
     ast.Mult: _bounded(operator.mul),

@@ -40,7 +40,10 @@ def _in_file(file: str) -> dict[str, type[Architecture]]:
     return {
         value.name(): value
         for name, value in vars(module).items()
-        if isinstance(value, type) and value.__module__ == module.__name__ and name[0] != "_"
+        if isinstance(value, type)
+        and issubclass(value, Architecture)
+        and value.__module__ == module.__name__
+        and name[0] != "_"
     }
 
 

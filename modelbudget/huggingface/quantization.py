@@ -238,7 +238,7 @@ def _read(method: str, keys: dict[str, Any]) -> dict[str, Any] | None:
             continue
         for case in known.format.config:
             if all(_plain(keys.get(key)) in values for key, values in case.items()):
-                settings = {"weights": word}
+                settings: dict[str, Any] = {"weights": word}
                 for field, sources in library.settings.items():
                     values = [keys[key] for key in sources if keys.get(key) is not None]
                     if not all(type(value) is int for value in values):

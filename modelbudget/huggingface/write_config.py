@@ -59,7 +59,7 @@ def config_of(name: str, a) -> dict[str, Any]:
     return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, config | values))
 
 
-def _filled_in(template, values: dict):
+def _filled_in(template, values: dict) -> Any:
     """Put values in place of the names of fields in nested lists."""
     if isinstance(template, dict):
         return {key: _filled_in(inner, values) for key, inner in template.items()}

@@ -73,7 +73,7 @@ def input_of(model: nn.Module, batch: int, length: int) -> torch.Tensor:
     if reads_speech(model):
         n_bins, n_positions = (getattr(model.config, name) for name in OF_SPEECH)
         return parameter.new_zeros(batch, n_bins, FRAMES_A_POSITION * n_positions)
-    of_token = getattr(model, "shape_of_token", ())
+    of_token: Any = getattr(model, "shape_of_token", ())
     return torch.zeros(batch, length, *of_token, dtype=torch.long, device=parameter.device)
 
 

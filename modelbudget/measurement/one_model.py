@@ -87,7 +87,7 @@ def measure_one(
     n_bytes = sum(c.parameter_bytes for c in counts.values())
     peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
     if peaks:  # are those of a backend
-        room = replace(room, **{"cpu" if run.backend == "gpu" else "cuda": 0})
+        room = replace(room, cpu=0) if run.backend == "gpu" else replace(room, cuda=0)
     if wanted & OF_PROCESS:
         room = replace(room, cuda=0)
     # `transformers` classes would initialise all of their weights.

@@ -1,6 +1,7 @@
 """Building without initial values, and filling them in afterwards."""
 
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from torch import nn
@@ -28,6 +29,6 @@ def uninitialised():
 def initialise(model: nn.Module) -> None:
     """Give every parameter the initial value that its module documents."""
     for module in model.modules():
-        reset = getattr(module, "reset_parameters", None)
+        reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()

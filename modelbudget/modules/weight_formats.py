@@ -118,7 +118,8 @@ class Stored(nn.Module):
         if not stored.has_bias and layer.bias is not None:
             self.in_file["bias"] = layer.bias
         self.is_int8, self.n_without_copy = stored.product == "int8", stored.n_without_copy
-        self.made_for_product = stored.made_for_product and (stored.made_for_product, sizes)
+        made = stored.made_for_product
+        self.made_for_product = (made, sizes) if made else None
 
     def dequantised(self) -> torch.Tensor:
         """Return a matrix of the right size; its values are none of the stored ones."""
@@ -159,7 +160,8 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
     Raises ValueError if it cannot store one of them.
     """
     known = FORMATS[run.weights]
-    kept_parts = [*run.kept_in_dtype.split(), *getattr(model, "kept_in_dtype", ())]
+    kept_by_class: Any = getattr(model, "kept_in_dtype", ())
+    kept_parts = [*run.kept_in_dtype.split(), *kept_by_class]
     has_vocabulary = "vocabulary" in known.library.converts and run.weights_of in OF_VOCABULARY
     if has_vocabulary:
         _replace_table(model, known.format, run)

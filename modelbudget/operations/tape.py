@@ -83,7 +83,7 @@ ONCE = Step(1)
 """Any step that stands for itself alone."""
 
 
-_make_tuple = tuple.__new__
+_make_tuple: Any = tuple.__new__
 """As the class itself does, in a third of the time."""
 
 

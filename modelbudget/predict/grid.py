@@ -166,7 +166,7 @@ class Grid:
         quantities = tuple(self.sweep.measure.quantities)
         self._check_constraints(quantity_constraints(self.base.family, quantities))
 
-    def _check_constraints(self, constraints: list[Check]) -> None:
+    def _check_constraints(self, constraints: Sequence[Check]) -> None:
         for check in constraints:
             name = getattr(check, "__name__", str(check))
             self._stage(name, lambda read, check=check: check_all([check], _LazyFields(read)))
@@ -377,7 +377,7 @@ class Grid:
 
     def settings(self, row: int) -> dict[str, Value]:
         """Return the sweep file's values for a combination, by its index in the file's order."""
-        chosen = {}
+        chosen: dict[str, Value] = {}
         for axis in reversed(self.sweep.axes()):
             if axis == "base":
                 chosen[axis] = self.name

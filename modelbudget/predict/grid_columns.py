@@ -5,7 +5,7 @@ axes: it is evaluated once for each combination of those, as fields are (`predic
 looked up where an operation combines it with a node of other axes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from modelbudget.predict.grid_rows import Chunk
 SPARSE = 8
 """Combinations of axes are not numbered where there could be more than this many for each row."""
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable] = {
     "+": np.add,
     "-": np.subtract,
     "*": np.multiply,

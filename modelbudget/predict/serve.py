@@ -195,8 +195,9 @@ def served(
     pages = room.pages if room.is_one_group or not draft else None
     return Served(
         memory, usable, tuple(terms), room_left, most, room.request_bytes(run.length), shared,
-        pages and pages.block_bytes, pages and pages.block_tokens,
-        pages and room.blocks(room_left), pages and pages.blocks_of(run.length, target_tokens(run)),
+        pages.block_bytes if pages else None, pages.block_tokens if pages else None,
+        room.blocks(room_left) if pages else None,
+        pages.blocks_of(run.length, target_tokens(run)) if pages else None,
         room.requests(room_left), room.requests(most), _longest(room, room_left, a))  # fmt: skip
 
 

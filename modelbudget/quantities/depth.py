@@ -110,8 +110,10 @@ def _with_few_layers(
             yield a.model_copy(update=changed), repeats
     elif Active.zero is int:
         few.append(shallow(a, 1, of_layers=True))
-    for of_few in filter(None, [*few, shallow(a, n_end)]):
-        names = {"n_layer", "n_distinct"} & fields.keys()
+    names = {"n_layer", "n_distinct"} & fields.keys()
+    for of_few in (*few, shallow(a, n_end)):
+        if of_few is None:
+            continue
         first, period = of_few.first, of_few.period
         repeat = Repeat(range(first, first + period), of_few.n_left_out)
         yield a.model_copy(update=dict.fromkeys(names, of_few.n_layer + period)), (repeat,)

@@ -82,7 +82,7 @@ def environment() -> jinja2.Environment:
     )
     templates.filters |= {of.__name__: of for of in (*FILTERS, unbroken)}
     macros = templates.get_template("macros.html.j2").module
-    templates.globals |= {"PAGE": PAGE} | vars(macros)
+    templates.globals.update(vars(macros) | {"PAGE": PAGE})
     return templates
 
 

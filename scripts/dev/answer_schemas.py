@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 from modelbudget.api.explained import Verdict
@@ -254,7 +254,7 @@ class Conventions(Printed):
 class OfComparison(Strict):
     """A component of a quantity; keys that `measure` adds are columns of docs/results.md."""
 
-    model_config = Strict.model_config | {"extra": "allow"}
+    model_config = Strict.model_config | ConfigDict(extra="allow")
     component: str
     quantity: str
     predicted: int | None

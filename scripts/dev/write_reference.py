@@ -5,7 +5,7 @@ A test keeps both in step with the code.
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -162,7 +162,7 @@ def _name(kind: type[Record]) -> str:
     return kind.name()
 
 
-def _fields_of(kinds: list[type[Record]]) -> str:
+def _fields_of(kinds: Sequence[type[Record]]) -> str:
     """One row for each field; families that describe it differently have rows of their own."""
     rows: dict[tuple, list[str]] = {}
     for kind in kinds:
@@ -178,7 +178,7 @@ def _fields_of(kinds: list[type[Record]]) -> str:
     return _table(titles if len(kinds) > 1 else titles[:-1], table)
 
 
-def _families(of: list[str], kinds: list[type[Record]]) -> str:
+def _families(of: list[str], kinds: Sequence[type[Record]]) -> str:
     return "all" if len(of) == len(kinds) else ", ".join(of)
 
 

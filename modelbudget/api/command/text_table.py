@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     shares: tuple[float, ...] = ()
     first_to_go: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()

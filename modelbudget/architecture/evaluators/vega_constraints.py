@@ -8,7 +8,7 @@ from fractions import Fraction
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.common.expressions import Expression
 
-_OPERATORS = {
+_OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.USub: "-",
     ast.Not: "!", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
     ast.GtE: ">=", ast.And: "&&", ast.Or: "||",

@@ -79,7 +79,7 @@ class ShardedTrace(Trace):
         """
         return super().held([local(tensor) for tensor in tensors])
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types, args: tuple = (), kwargs=None):
         if any(issubclass(type_, DTensor | AsyncCollectiveTensor) for type_ in types):
             return NotImplemented
         if any(issubclass(type_, FakeTensor) for type_ in types):

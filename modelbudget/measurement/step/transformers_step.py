@@ -83,10 +83,11 @@ def labels_of(model: nn.Module, tokens: torch.Tensor, n_target: int) -> torch.Te
     That is (batch,) of texts, float32 where it is a number (a single label is a regression), and
     (2, batch) of answers.
     """
-    n_text, loss_type = len(tokens), getattr(model, "loss_type", None)
+    n_text = len(tokens)
+    loss_type: Any = getattr(model, "loss_type", None)
     is_number = loss_type == TEXTS and cast(Any, model).config.num_labels == 1
     shapes = {TEXTS: (n_text,), ANSWERS: (2, n_text)}
-    shape = shapes.get(loss_type or "", (n_text, n_target))
+    shape = shapes.get(loss_type, (n_text, n_target))
     return tokens.new_zeros(shape, dtype=torch.float32 if is_number else torch.long)
 
 
@@ -118,7 +119,7 @@ def _accepts_number_of_labels(model: nn.Module) -> bool:
     """Whether Trainer gives the class `num_items_in_batch`; see `Trainer.__init__`."""
     parameters = inspect.signature(model.forward).parameters.values()
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    return getattr(model, "accepts_loss_kwargs", takes_all)
+    return bool(getattr(model, "accepts_loss_kwargs", takes_all))
 
 
 def checkpoint(model: nn.Module, run: RunConfig) -> None:

@@ -87,7 +87,7 @@ class _HasStorageError(Exception):
 
 def _key(values: tuple | list) -> tuple:
     """Return what determines the shapes of an operation's results."""
-    parts = []
+    parts: list[tuple] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             if not value.is_meta:

@@ -246,7 +246,7 @@ class Trace(TorchDispatchMode):
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         return tensor.untyped_storage()
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func, types, args: tuple = (), kwargs=None):
         self._left -= 1
         if self._left < 0:
             raise TooManyOperationsError(

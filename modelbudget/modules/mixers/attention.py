@@ -79,7 +79,8 @@ class Attention(KeepsKeys):
         if projections == "separate" or self.widths is not None:
             return
         with_gate = projections == "gated_query"
-        parts = [self.query, self.gate] if with_gate else [self.query, self.key, self.value]
+        names = ("query", "gate") if with_gate else ("query", "key", "value")
+        parts = [getattr(self, name) for name in names]
         self.widths = [part.out_features for part in parts]
         joined = joined_linear(parts)
         if with_gate:

@@ -80,7 +80,8 @@ def stacked_bars(
     axis: dict[str, Any] = {"labelExpr": theme.tick_labels(quantity)}
     shown, unit = "value", UNITS[quantity]
     if whole:
-        shown, unit, axis = "share", f"share of the {whole}", {"format": "%"}
+        shown, unit = "share", f"share of the {whole}"
+        axis = {"format": "%"}
     x = alt.X(
         f"{shown}:Q",
         title=unit,

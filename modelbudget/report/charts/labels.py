@@ -1,5 +1,7 @@
 """Names next to points: those that have room, on a page and on a phone."""
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -42,7 +44,7 @@ def _texts(rows: pl.DataFrame, side: str, x: alt.X, y: alt.Y) -> list[alt.Chart]
     there = alt.Chart(rows).transform_filter(f"width < {PHONE} ? datum.is_narrow : datum.is_wide")
     base = there.encode(x=x, y=y, text="model:N")
     shift = GAP if side == "left" else -GAP
-    style = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
+    style: dict[str, Any] = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
     return [
         base.mark_text(**style, stroke=theme.PAPER, strokeWidth=5, strokeJoin="round"),
         base.mark_text(**style, color=theme.INK),

@@ -115,14 +115,14 @@ def _panel_title(text: str, width: int) -> alt.Title:
     return alt.Title(title, fontSize=12, fontWeight="normal", color=INK, offset=6)
 
 
-def ticks(low: int, high: int) -> dict[str, Any]:
+def ticks(low: float, high: float) -> dict[str, Any]:
     """Return the marks of a logarithmic axis or legend, as properties of Vega-Lite.
 
     They are powers of ten, or 1, 2 and 5 times those if there are fewer than three. If these are
     fewer too, Vega chooses about five. `values` and `tickCount` are never set together: a
     logarithmic axis drops the labels of `values` beyond `tickCount`.
     """
-    decades = range(len(str(high)))
+    decades = range(len(str(int(high))))
     for steps in ((1,), (1, 2, 5)):
         marks = [k * 10**power for power in decades for k in steps if low <= k * 10**power <= high]
         if len(marks) >= 3:

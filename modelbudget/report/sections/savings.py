@@ -113,7 +113,7 @@ def _address(model: str, point: dict, first: dict) -> str | None:
 
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
     (label, whole), *changes = peaks.items()
-    texts = []
+    texts: list[str] = []
     for line in reversed(lines):
         n = sum(peak <= line.bytes for _, peak in changes)
         verb = "" if texts else f" bring{'s' * (n < 2)} it"
