@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report chart-files check test pytest style record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
+.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
@@ -17,17 +17,13 @@ chart-files: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES) chart_files
 
 # While developing: style, types, and one case of each test function that is cheap. At most a minute.
-check: $(VENV)/.installed-tests
+check: types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j2 types pytest ARGUMENTS="--check -n 2"
+	$(BIN)/pytest --check -n 2
 
-test: style
-	@$(MAKE) --no-print-directory -j2 types pytest
-
-# Types are checked at the same time, since tests leave a part of the second core idle.
-pytest: $(VENV)/.installed-tests
-	$(BIN)/pytest $(ARGUMENTS)
+test: lint
+	$(BIN)/pytest
 
 # Write the CPU seconds of all tests into tests/cpu_seconds.json, the budget of later runs in CI.
 record-test-times: $(VENV)/.installed-tests
@@ -41,21 +37,14 @@ test-all: lint
 test-random: $(VENV)/.installed-tests
 	$(BIN)/pytest --hypothesis-profile=random
 
-lint: style types
-
-style: $(VENV)/.installed-tests
+lint: types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
-# Types are checked unless the contents that they depend on have already passed.
 types: $(VENV)/.installed-tests
-	@find modelbudget scripts/dev typings requirements.lock tests/requirements.lock pyproject.toml \
-		-type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum > .types-to-check
-	@cmp -s .types-to-check .types-checked \
-		|| { $(BIN)/basedpyright && mv .types-to-check .types-checked; }
-	@rm -f .types-to-check
+	$(BIN)/pyrefly check
 
 # Run two sweeps on a Slurm cluster of one node and compare with a local run. Needs root on Debian;
 # takes 5 minutes.

@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
     """
 
     numbers: Any
-    dims: tuple | None = None
+    dims: Any = None
     component: str = ""
     of_head: Any = None
 
@@ -57,12 +57,12 @@ def sizes_of(component: str, dims: Sequence, of_head: Callable | None = None) ->
 
 
 def _shorter(t: Sizes):
-    rows, columns = t.dims[-2:]  # pyright: ignore[reportOptionalSubscript]
+    rows, columns = t.dims[-2:]
     return rows + columns - largest(rows, columns)
 
 
 def _longer(t: Sizes):
-    return largest(*t.dims[-2:])  # pyright: ignore[reportOptionalSubscript]
+    return largest(*t.dims[-2:])
 
 
 def _rank(t: Sizes, r):
@@ -72,14 +72,14 @@ def _rank(t: Sizes, r):
 
 
 def _of_last_two(t: Sizes, value: Callable):
-    *stacked, rows, columns = t.dims  # pyright: ignore[reportGeneralTypeIssues]
+    *stacked, rows, columns = t.dims
     return reduce(mul, stacked, 1) * value(rows, columns)
 
 
 def _squares(t: Sizes, largest_size: int | None):
     """Sum the squares of the sizes up to the largest that is read."""
     total = 0
-    for size in t.dims:  # pyright: ignore[reportOptionalIterable]
+    for size in t.dims:
         is_read = 1 if largest_size is None else positive(largest_size + 1 - size)
         total = total + is_read * (size * size)
     return total
@@ -109,8 +109,8 @@ class State(Strict):
     """One tensor, or several alike, that is kept for a parameter from step to step."""
 
     name: str
-    numbers: Literal[tuple(NUMBERS)] = "all"  # pyright: ignore[reportInvalidTypeForm]
-    dtype: Literal["parameter", *BITS] = "parameter"  # pyright: ignore[reportInvalidTypeForm]
+    numbers: Literal[tuple(NUMBERS)] = "all"  # pyrefly: ignore[invalid-literal]
+    dtype: Literal["parameter", *BITS] = "parameter"  # pyrefly: ignore[invalid-literal]
     count: int = 1
     block: Annotated[int, Field(ge=1)] = 1
     largest: int | None = None

@@ -109,8 +109,7 @@ class Record(BaseModel):
 
     def digest(self) -> str:
         """Names the record by its content: equal records, equal digests."""
-        # Pydantic makes frozen records hashable, which its types do not show.
-        return _digest(self)  # pyright: ignore[reportArgumentType]
+        return _digest(self)
 
 
 @cache  # a sweep has one run for thousands of points, whose digest is read again and again

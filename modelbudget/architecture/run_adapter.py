@@ -63,17 +63,17 @@ BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 class Adapter(Record):
     """What is trained: all parameters, some of them, or an adapter of frozen ones."""
 
-    adapter: Literal["none", *OF_LAYERS, *OF_MODEL] = "none"  # pyright: ignore[reportInvalidTypeForm]
+    adapter: Literal["none", *OF_LAYERS, *OF_MODEL] = "none"  # pyrefly: ignore[invalid-literal]
     adapter_rank: Count = 8
     adapter_block: Count = 32
     adapter_frequencies: Count = 1000
     virtual_tokens: Count = 20
-    adapter_targets: names_among(*TARGETS, also=NAMES_OF_CLASSES) = ALL_LINEAR  # pyright: ignore[reportInvalidTypeForm]
+    adapter_targets: names_among(*TARGETS, also=NAMES_OF_CLASSES) = ALL_LINEAR  # pyrefly: ignore[invalid-annotation]
     adapter_dtype: Literal["float32", "dtype"] = "float32"
     adapter_dropout: bool = False
-    trained: names_among("default", *PARTS) = "default"  # pyright: ignore[reportInvalidTypeForm]
+    trained: names_among("default", *PARTS) = "default"  # pyrefly: ignore[invalid-annotation]
     trained_from_layer: Size = 0
-    modules_to_save: names_among(*SAVED, also=NAMES_OF_CLASSES) = "none"  # pyright: ignore[reportInvalidTypeForm]
+    modules_to_save: names_among(*SAVED, also=NAMES_OF_CLASSES) = "none"  # pyrefly: ignore[invalid-annotation]
     prepare_for_kbit_training: bool = False
     input_gradient: bool = False
 

@@ -23,7 +23,7 @@ WITH_GROUPS = [word for word, known in FORMATS.items() if known.format.groups]
 IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementations")}
 """Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
 
-Implementation: Any = Literal[*IMPLEMENTATIONS]
+Implementation: Any = Literal[*IMPLEMENTATIONS]  # pyrefly: ignore[invalid-literal]
 CACHE_DTYPES = (
     "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
     "q4_1", "q4_0", "iq4_nl", "int8-group", "int4-group", "int2-group", "unknown",
@@ -41,7 +41,7 @@ class Step(Record):
     target_length: Size = 0
     padding: bool = False
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
-    weights: Literal[WEIGHTS] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
+    weights: Literal[WEIGHTS] = "dtype"  # pyrefly: ignore[not-a-type]
     weight_group: Size = Field(
         128,
         description=f"weights: {', '.join(WITH_GROUPS)}: input channels that share a scale; 0: all",
@@ -53,14 +53,14 @@ class Step(Record):
     )
     weights_of: Literal["library", "layers", "dense", "experts", "all"] = "library"
     kept_in_dtype: str = "none"
-    expert_weights: Literal["weights", *FORMATS] = "weights"  # pyright: ignore[reportInvalidTypeForm]
+    expert_weights: Literal["weights", *FORMATS] = "weights"  # pyrefly: ignore[invalid-literal]
     expert_weight_group: Size = 0
     expert_weight_block: Size = 0
     vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16", "int8"] = "dtype"
     autocast: Literal["none", "bfloat16", "float16"] = "none"
     master_weights: bool = False
     gradient_casts: Literal["together", "one_by_one", "accumulated"] = "together"
-    optimizer: Literal[optimizers.NAMES] = "adamw"  # pyright: ignore[reportInvalidTypeForm]
+    optimizer: Literal[optimizers.NAMES] = "adamw"  # pyrefly: ignore[invalid-literal]
     optimizer_rank: Count = 128
     foreach: bool = False
     fused: bool = False
@@ -142,7 +142,7 @@ class HowComputed(Record):
     mask_argument: Literal["held", "saved"] = "held"
     score_cap: Literal["none", "tanh"] = "none"
     logit_cap: Literal["none", "tanh"] = "none"
-    implementation: Implementation = "modelbudget"  # pyright: ignore[reportInvalidTypeForm]
+    implementation: Implementation = "modelbudget"
     norm_kernel: Literal["fused", "written_out", "written_out_exact", "written_out_wide"] = "fused"
     activation_kernel: Literal["fused", "written_out", "written_out_factored", "fused_gate"] = (
         "fused"
@@ -173,8 +173,8 @@ class HowComputed(Record):
 class ServedCache(Record):
     """Format and layout of the cache, and how an engine divides a device's memory."""
 
-    cache_dtype: Literal[CACHE_DTYPES] = "dtype"  # pyright: ignore[reportInvalidTypeForm]
-    cache_layout: Literal[LAYOUTS] = "contiguous"  # pyright: ignore[reportInvalidTypeForm]
+    cache_dtype: Literal[CACHE_DTYPES] = "dtype"  # pyrefly: ignore[not-a-type]
+    cache_layout: Literal[LAYOUTS] = "contiguous"  # pyrefly: ignore[not-a-type]
     cache_block: Count = 16
     cached_state_dtype: Literal["dtype", "float32"] = "dtype"
     cached_states: Annotated[int, Field(ge=1, le=2)] = 2

@@ -110,8 +110,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     n_layer: Depth
     # Types made from the files of a folder, which no type checker can read.
-    mixers: Mixers = "attention"  # pyright: ignore[reportInvalidTypeForm]
-    mlps: MLPs = "mlp"  # pyright: ignore[reportInvalidTypeForm]
+    mixers: Mixers = "attention"
+    mlps: MLPs = "mlp"
     n_dense_layer: Size = 0
     embedding_norm: bool = False
     final_norm: bool = True

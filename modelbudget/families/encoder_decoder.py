@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import cycle, islice
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import target_tokens
 from modelbudget.architecture.terms import Terms, part
+from modelbudget.common.attributes import with_attributes
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.contract import Part, Values
 from modelbudget.components.decoder.decoder_constraints import constraints_of
@@ -31,7 +32,7 @@ from modelbudget.operations.tape import empty
 from modelbudget.operations.views import narrow, permute
 
 OfPart = Callable[[Part], Values]
-MLPs = pattern(*feed_forward())
+MLPs: Any = pattern(*feed_forward())
 
 
 class EncoderDecoder(
@@ -44,7 +45,7 @@ class EncoderDecoder(
 
     n_encoder_layer: Annotated[int, Field(ge=0, le=10_000)]
     n_decoder_layer: Depth
-    mlps: MLPs = "mlp"  # pyright: ignore[reportInvalidTypeForm]
+    mlps: MLPs = "mlp"
     position: Literal["sinusoidal", "learned", "buckets"] = "sinusoidal"
     n_bucket: Count = 32
     max_distance: Count = 128
@@ -99,8 +100,7 @@ class EncoderDecoder(
             x = decoder(mul(token(tokens), 1.0), memory, start)
             return head(mul(x, 1.0))
 
-        forward.encode, forward.decode = encode, decode
-        return forward
+        return with_attributes(forward, encode=encode, decode=decode)
 
     def why_not_quantised(self, r: RunConfig) -> str:
         if "moe" in self.mlps.split():

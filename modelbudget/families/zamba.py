@@ -80,7 +80,7 @@ class Zamba(SelectiveScanFields, _WithSharedBlocks):
 
     mixer: ClassVar[str] = "selective_scan"
 
-    mixers: OfZamba = "selective_scan"  # pyright: ignore[reportInvalidTypeForm]
+    mixers: OfZamba = "selective_scan"
     d_scan: Count = Field()
     d_scan_state: Count = 16
     d_scan_step: Count = Field()
@@ -93,7 +93,7 @@ class Zamba2(Mamba2Fields, _WithSharedBlocks):
 
     mixer: ClassVar[str] = "mamba2"
 
-    mixers: OfZamba2 = "mamba2"  # pyright: ignore[reportInvalidTypeForm]
+    mixers: OfZamba2 = "mamba2"
     n_mamba_head: Count = Field()
     d_mamba_head: Count = Field()
     n_mamba_group: Count = 1

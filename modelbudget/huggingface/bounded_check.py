@@ -38,7 +38,7 @@ def ties_head(config: dict[str, Any]) -> bool:
 def check(a: Architecture) -> None:
     """Raise ValueError if the class of a record rejects its config."""
     # Pydantic makes frozen records hashable, which its types do not show.
-    if refusal := _refusal(a):  # pyright: ignore[reportArgumentType]
+    if refusal := _refusal(a):
         raise ValueError(refusal)
 
 

@@ -93,4 +93,4 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
 
 
 def _product(module: nn.Linear | LMHead, x: torch.Tensor) -> torch.Tensor:
-    return Linear.apply(x, module.weight, module.bias, module.weight, None)  # pyright: ignore[reportReturnType]
+    return Linear.apply(x, module.weight, module.bias, module.weight, None)

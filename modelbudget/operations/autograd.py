@@ -200,7 +200,7 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
                 if buffer[place] is None:
                     buffer[place], outputs[i] = outputs[i], None
                 else:  # the summand is live until all outputs have been delivered
-                    buffer[place] = _accumulated(buffer[place], outputs[i])
+                    buffer[place] = _accumulated(buffer[place], outputs[i])  # pyrefly: ignore[bad-argument-type, unsupported-operation]
                 buffer = None
             missing[reader] = n_missing = missing[reader] - 1
             if not n_missing:

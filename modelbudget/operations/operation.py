@@ -20,7 +20,7 @@ def operation(
     (norms, softmax, losses), or, if None, the one they have (autocast_mode.h, `AT_FORALL_…`).
     """
     if function is None:
-        return lambda function: operation(function, autocast=autocast)  # pyright: ignore[reportReturnType]
+        return lambda function: operation(function, autocast=autocast)  # pyrefly: ignore[bad-return]
     name = function.__name__.strip("_")
 
     @wraps(function)
@@ -45,4 +45,4 @@ def operation(
         finally:
             casts.is_inside = False
 
-    return run if autocast is None else run_with_casts  # pyright: ignore[reportReturnType]
+    return run if autocast is None else run_with_casts  # pyrefly: ignore[bad-return]

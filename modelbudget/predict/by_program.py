@@ -103,10 +103,10 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     use = USES[quantity]
     if not run.zero and run.gradient_buckets == "none" and run.expert_parallel == 1:
         run = run.model_copy(update={"data_parallel": 1})  # replicas need as much each
-    values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
+    values = _of_one_model(use, a, run)
     if quantity in values:
         return terms_of(quantity, values)
-    error = _error_of(use, a, run)  # pyright: ignore[reportArgumentType]
+    error = _error_of(use, a, run)
     error = error or NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
     raise error.with_traceback(None)
 

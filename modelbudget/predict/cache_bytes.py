@@ -22,14 +22,14 @@ def layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers of a model keep. Raises ValueError if no formula covers it."""
     of_one_token = {"batch": 1, "length": 1, "target_length": 0, "cache_growth": "in_place"}
     for_one_token = run.model_copy(update=of_one_token)
-    return list(_layer_caches(a, for_one_token))  # pyright: ignore[reportArgumentType]
+    return list(_layer_caches(a, for_one_token))
 
 
 @lru_cache(maxsize=64)
 def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
     def terms(run: RunConfig) -> Terms:
         if type(a).has_formula_for("cache_bytes", a, run):
-            return type(a).cache_bytes(a, run)  # pyright: ignore[reportAttributeAccessIssue]
+            return type(a).cache_bytes(a, run)  # pyrefly: ignore[missing-attribute]
         from modelbudget.predict.by_program import terms_by_program  # most models need no program
 
         of_model = terms_by_program("cache_bytes", a, run)

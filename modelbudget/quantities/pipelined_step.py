@@ -137,10 +137,10 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
     check_devices(a, of_microbatch)
     passes = [
-        _passes(*of_stage, of_microbatch, len(stages) > 1)  # pyright: ignore[reportArgumentType]
+        _passes(*of_stage, of_microbatch, len(stages) > 1)
         for of_stage in zip(stages, letters, strict=True)
     ]
-    steps = _steps(stages, letters, of_microbatch)  # pyright: ignore[reportArgumentType]
+    steps = _steps(stages, letters, of_microbatch)
     return _in_order(passes, steps, a, of_microbatch, run)
 
 
@@ -150,7 +150,7 @@ def _passes(stage: Layers, letters: str, run: RunConfig, is_one_of_several: bool
 
     def of_depth(layers) -> Passes:
         of_stage = stage._replace(architecture=layers)
-        return _run_passes(of_stage, letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
+        return _run_passes(of_stage, letters, run, tuple(Active.repeats))
 
     passes = of_any_depth(of_depth, stage.architecture, keeps_pattern=is_one_of_several)
     return replace(passes, gradients=None)
@@ -168,7 +168,7 @@ def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig)
         ]
         if len(stages) == 1:  # as its passes
             shallow = [stages[0]._replace(architecture=layers)]
-        return _run_optimizer(tuple(shallow), letters, run, tuple(Active.repeats))  # pyright: ignore[reportArgumentType]
+        return _run_optimizer(tuple(shallow), letters, run, tuple(Active.repeats))
 
     return of_any_depth(of_depth, deepest.architecture, keeps_pattern=len(stages) > 1)
 
@@ -206,8 +206,7 @@ def _run_optimizer(
     """Run two steps of the optimizer of all stages; `repeats`: those that are active."""
     steps = Steps()
     passes = (
-        _run_passes(*of_stage, run, repeats)  # pyright: ignore[reportArgumentType]
-        for of_stage in zip(stages, letters, strict=True)
+        _run_passes(*of_stage, run, repeats) for of_stage in zip(stages, letters, strict=True)
     )
     gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"

@@ -85,7 +85,7 @@ def with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
 
     def on(devices: int, in_sequence: bool) -> int:
         shared = {"tensor_parallel": devices, "sequence_parallel": in_sequence}
-        default = device_defaults(Decoder)["foreach"]  # pyright: ignore[reportArgumentType]
+        default = device_defaults(Decoder)["foreach"]
         return int(default(vars(record) | vars(r) | shared))
 
     whole, divided = on(1, False), on(2, False)
@@ -129,7 +129,7 @@ def kernels() -> list[tuple[str, Function]]:
 
     The reasons are messages as those of `rules`, which have more of them.
     """
-    refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
+    refused = refused_kernels(Decoder)
     return [(name, mistakes(refused.get(name, ()))) for name in OPTIONS[KERNEL]]
 
 
@@ -139,7 +139,7 @@ def rules() -> dict:
     With it, `fields` has the fields that each of them reads.
     """
     # A class is hashable even where its instances seem not to be.
-    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
+    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]
     # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
     constraints = [check for check in checks if isinstance(check, Constraint)]
     absent = [

@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false
 """Freeze what closed formulas predict, as the guard of the programs that replace them.
 
     PYTHONPATH=tests python scripts/dev/freeze_values.py

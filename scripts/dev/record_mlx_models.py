@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false
 """Record the bytes of small models that MLX has quantised on a CPU: tests/golden/mlx_models.json.
 
     pip install mlx==0.32.4 mlx-lm==0.32.2

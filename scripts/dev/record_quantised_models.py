@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 """Record the bytes that small models hold after transformers has quantised them on a CPU.
 
     pip install bitsandbytes==0.50.2 torchao==0.18.0 optimum-quanto==0.2.7

@@ -1,4 +1,3 @@
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 """Record what libraries of quantisation hold for one linear layer, and what they write to a file.
 
     pip install bitsandbytes==0.50.2 torchao==0.18.0 hqq==0.2.8 optimum-quanto==0.2.7 \
@@ -14,6 +13,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,7 +43,7 @@ def of_bitsandbytes() -> Iterator[Case]:
     import bitsandbytes as bnb
 
     def four_bits(block: int, double: bool, quant_type: str):
-        def make(rows: int, columns: int) -> nn.Module:
+        def make(rows: int, columns: int) -> Any:
             layer = bnb.nn.Linear4bit(
                 columns, rows, bias=False, compress_statistics=double, quant_type=quant_type
             ).to(torch.bfloat16)
@@ -90,15 +90,15 @@ def of_torchao() -> Iterator[Case]:
 
     def by(config) -> Callable[[int, int], Tensors]:
         def make(rows: int, columns: int) -> Tensors:
-            model = nn.Sequential(linear(rows, columns))
+            model: Any = nn.Sequential(linear(rows, columns))
             ao.quantize_(model, config)
             return parts(model[0].weight)
 
         return make
 
     four = torch.float4_e2m1fn_x2
-    of_groups = ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))
-    of_rows = ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerAxis(0))
+    of_groups = ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))  # pyrefly: ignore[missing-attribute]
+    of_rows = ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerAxis(0))  # pyrefly: ignore[missing-attribute]
     yield "torchao-int8", 0, 0, "memory", by(ao.Int8WeightOnlyConfig())
     yield "torchao-int8", 0, 0, "memory", by(ao.Int8DynamicActivationInt8WeightConfig())
     yield "torchao-float8", 0, 0, "memory", by(ao.Float8WeightOnlyConfig())

@@ -11,9 +11,9 @@ import sys
 from types import SimpleNamespace as Settings
 
 import torch
-from vllm.v1 import kv_cache_interface as specs  # pyright: ignore[reportMissingImports]
-from vllm.v1.core import kv_cache_utils as planner  # pyright: ignore[reportMissingImports]
-from vllm.v1.kv_cache_layout import KVCacheLayout  # pyright: ignore[reportMissingImports]
+from vllm.v1 import kv_cache_interface as specs
+from vllm.v1.core import kv_cache_utils as planner
+from vllm.v1.kv_cache_layout import KVCacheLayout
 
 LENGTHS, MEMORIES = (4096, 8192, 8191, 131072), (10**10, 4 * 10**10 + 12345)
 BATCHED = 8192

@@ -13,7 +13,7 @@ from helpers.printed_lines import failures, run_all
 from helpers.project import ROOT
 
 TIMEOUT_S = 900
-TEST_TOOLS = {"pytest", "hypothesis", "playwright", "ruff", "basedpyright", "snakefmt", "xdist"}
+TEST_TOOLS = {"pytest", "hypothesis", "playwright", "ruff", "pyrefly", "snakefmt", "xdist"}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
 TWO_LAYERS = 124_439_808 - 10 * 7_087_872
 """Parameters of GPT-2 with 2 of its 12 layers."""

@@ -146,7 +146,7 @@ def of_peft(a, run):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if run.adapter in ("vera", "pvera"):  # these share tensors, which the whole model has
-            made = peft.get_peft_model(model, config, autocast_adapter_dtype=is_float32)  # pyright: ignore[reportArgumentType]
+            made = peft.get_peft_model(model, config, autocast_adapter_dtype=is_float32)
             return traced(a, plain, made.base_model.model)
         model = peft.inject_adapter_in_model(config, model)
     for path, parameter in model.named_parameters():

@@ -172,7 +172,7 @@ class Setting:
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
-            defaults = device_defaults(Decoder)  # pyright: ignore[reportArgumentType]
+            defaults = device_defaults(Decoder)
             # What is added to scores, but for windows, the page computes by math alone.
             adds = a.sinks or a.position in MASKS
             if "attention_kernel" not in settings:

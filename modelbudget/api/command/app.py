@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -30,7 +31,7 @@ SUBCOMMANDS = (
 COMPLETES = "_MODELBUDGET_COMPLETE"
 """Set where a shell completes a command line."""
 WRONG_INPUT = 2
-UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+UsageError: Any = typer.BadParameter.__mro__[2]
 """The base class of all errors of the command line."""
 
 
@@ -121,7 +122,7 @@ def main() -> None:
     except UsageError as error:
         of_model = options_of(subcommands("show")["show"].run)
         text = wrong_value(error) or other_name(error, of_model)
-        _end(text or " ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
+        _end(text or " ".join(error.format_message().split()))
     except typer.Abort:
         sys.exit(130)
     except BrokenPipeError:  # `modelbudget models | head`

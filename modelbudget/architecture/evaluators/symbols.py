@@ -2,6 +2,7 @@
 
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
@@ -82,6 +83,8 @@ def _factor(printer: MathMLPresentationPrinter, part: sympy.Expr) -> str:
 class _Printer(MathMLPresentationPrinter):
     """`n_kv_head` as one identifier, n with the subscript kv head; products with a dot."""
 
+    dom: Any
+
     def __init__(self, values: dict[str, int]):
         super().__init__({"mul_symbol": "dot"})
         self.values = values
@@ -99,7 +102,7 @@ class _Printer(MathMLPresentationPrinter):
 
     def _as_ordered_terms(self, expr, order=None):
         """Order the terms of a sum: positive terms first, then negative ones."""
-        terms = super()._as_ordered_terms(expr, order)
+        terms = super()._as_ordered_terms(expr, order)  # pyrefly: ignore[missing-attribute]
         return sorted(terms, key=lambda term: term.could_extract_minus_sign())
 
     def _leaf(self, tag: str, text: str):
@@ -116,7 +119,7 @@ def _(x, y):
 @positive.register(sympy.Basic)
 def _(x):
     if x.has(sympy.Piecewise):  # Piecewise would combine n of them in 2^n cases
-        return sympy.Heaviside(x, 0)  # pyright: ignore[reportArgumentType]
+        return sympy.Heaviside(x, 0)
     return sympy.Piecewise((1, x > 0), (0, True))
 
 

@@ -44,7 +44,7 @@ def _exchange(core: ScaledDotProductAttention, mesh: DeviceMesh) -> None:
         q, k, v = _to_heads(q, mesh), _to_heads(k, mesh), _to_heads(v, mesh)
         return _to_tokens(compute(q, k, v, bias), mesh)
 
-    core.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
+    core.forward = forward
 
 
 def _ring(core: ScaledDotProductAttention, run: RunConfig, mesh: DeviceMesh) -> None:
@@ -55,7 +55,7 @@ def _ring(core: ScaledDotProductAttention, run: RunConfig, mesh: DeviceMesh) -> 
         rate = core.dropout.p if core.training else 0.0
         return RingAttention.apply(q, k, v, mesh.get_group(), on_gpu, rotates, rate)
 
-    core.attend = attend  # pyright: ignore[reportAttributeAccessIssue]
+    core.attend = attend
 
 
 def _to_heads(x, mesh: DeviceMesh):

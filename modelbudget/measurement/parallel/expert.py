@@ -43,7 +43,7 @@ def _divide(moe: MoE, run: RunConfig, mesh: DeviceMesh) -> None:
         rows = _transposed(rows, [list(n) for n in zip(*exchange.by_device, strict=True)])
         return _all_to_all(rows, exchange.received, exchange.sent, mesh)
 
-    moe.routed = routed  # pyright: ignore[reportAttributeAccessIssue]
+    moe.routed = routed
 
 
 class Rows(NamedTuple):

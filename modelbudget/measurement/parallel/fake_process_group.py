@@ -184,7 +184,7 @@ def reduce_on_meta(model: DistributedDataParallel, see: Callable[[torch.Tensor],
         return done
 
     model.register_comm_hook(None, summed)
-    model.reducer = _InFirstOrder(model.reducer)  # pyright: ignore[reportAttributeAccessIssue]
+    model.reducer = _InFirstOrder(model.reducer)  # pyrefly: ignore[bad-assignment]
 
 
 class _InFirstOrder:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -38,14 +39,14 @@ class GradientBuffer:
         for parameter, whole, part in zip(
             shards, parameters, self.numbers.split(sizes), strict=True
         ):
-            whole.main_grad = part.view_as(parameter)  # pyright: ignore[reportAttributeAccessIssue]
+            whole.main_grad = part.view_as(parameter)  # pyrefly: ignore[missing-attribute]
             whole.register_post_accumulate_grad_hook(_add)
         by_shape: dict[tuple, torch.Tensor] = {}
         for parameter, whole in zip(shards, parameters, strict=True):
             if hasattr(whole, FUSED):
                 key = *parameter.shape, parameter.dtype
                 none = by_shape[key] if key in by_shape else torch.zeros_like(parameter)
-                by_shape[key] = whole.without_values = none  # pyright: ignore[reportAttributeAccessIssue]
+                by_shape[key] = whole.without_values = none  # pyrefly: ignore[missing-attribute]
 
     def clear(self) -> None:
         """Set all gradients to zero."""
@@ -63,7 +64,7 @@ def _add(parameter) -> None:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return what this device has of a tensor that several may divide, without a copy."""
     tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def gradients(parameter: nn.Parameter) -> list[torch.Tensor]:
@@ -156,7 +157,7 @@ def _after(n_step: int, call: type) -> type:
         return call
 
     def init_group(self, *args):
-        result = call._init_group(self, *args)  # pyright: ignore[reportAttributeAccessIssue]
+        result = call._init_group(self, *args)
         for state in self.state.values():
             if state["step"] == 0:
                 state["step"] += n_step
@@ -240,8 +241,8 @@ def _component(model: nn.Module, path: str) -> str:
     module = model.get_submodule(path.rpartition(".")[0])
     if isinstance(module, nn.Embedding):
         return "embedding"
-    outputs = getattr(model, "get_output_embeddings", lambda: None)()
-    return "head" if outputs is module else component_of(path)
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)
+    return "head" if head() is module else component_of(path)
 
 
 class PartOptimizer:
