@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import gcd
@@ -181,12 +181,22 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    terms.append(_forward(without_mtp(a), run))
+    forward = _forward(without_mtp(a), run)
+    terms.append(forward)
     if of_replicas := gathered_bytes(a, run):
         name = f"tokens of {run.data_parallel} replicas"
         terms.append(Term(name, of_replicas, "bounded", "gathered for experts", 0))
     terms += others
-    room_left = max(usable - sum(term.n_bytes for term in terms), 0)
+    total = sum(term.n_bytes for term in terms)
+    room_left = max(usable - total, 0)
+
+    def left_for(length: int) -> int:
+        """Return what is left for texts of a length, with which llama.cpp's buffer grows."""
+        if run.cache_layout != "cells":
+            return room_left
+        of_length = compute_buffer(a, run.model_copy(update={"length": length}))
+        return max(usable - total + forward.n_bytes - of_length.n_bytes, 0)
+
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
     of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
@@ -198,7 +208,7 @@ def served(
         pages.block_bytes if pages else None, pages.block_tokens if pages else None,
         room.blocks(room_left) if pages else None,
         pages.blocks_of(run.length, target_tokens(run)) if pages else None,
-        room.requests(room_left), room.requests(most), _longest(room, room_left, a))  # fmt: skip
+        room.requests(room_left), room.requests(most), _longest(room, left_for, a))  # fmt: skip
 
 
 def _weights(a: Architecture, run: RunConfig) -> list[Term]:
@@ -378,11 +388,11 @@ class _Room:
         return max(left // bytes_of_request, 0) if bytes_of_request else 0
 
 
-def _longest(room: _Room, n_bytes: int, a: Any) -> int:
+def _longest(room: _Room, left_for: Callable[[int], int], a: Any) -> int:
     """Return the most tokens of `batch` requests that fit, at most the model's positions."""
 
     def is_too_long(length: int) -> bool:
-        return room.requests(n_bytes, length) < room.run.batch
+        return room.requests(left_for(length), length) < room.run.batch
 
     is_learned = getattr(a, "position", "") == "learned"
     lengths = range(1, (a.n_ctx if is_learned else ENDLESS) + 1)

@@ -89,11 +89,13 @@ def test_groups_of_a_row_are_divided_where_its_columns_are():
     assert terms(found)["weights"] == 32 * (matrices + 2 * 2 * 4096) + 2 * (2 * rows + 1) * 4096
 
 
-def test_the_largest_length_fits_and_the_next_does_not():
+@pytest.mark.parametrize("gguf", [None, "Q4_K_M"])
+def test_the_largest_length_fits_and_the_next_does_not(gguf):
+    """Of a file it did not fit: llama.cpp's compute buffer was that of the length asked for."""
     model, settings = mb.model("qwen-3-8b"), {"batch": 7}
-    length = model.serve("rtx-4090", settings).of_device.largest_length
-    assert model.serve("rtx-4090", settings | {"length": length}).requests == 7
-    assert model.serve("rtx-4090", settings | {"length": length + 1}).requests == 6
+    length = model.serve("h100", settings, gguf=gguf).of_device.largest_length
+    assert model.serve("h100", settings | {"length": length}, gguf=gguf).requests == 7
+    assert model.serve("h100", settings | {"length": length + 1}, gguf=gguf).requests == 6
 
 
 def test_experts_are_divided_in_one_of_two_ways():
