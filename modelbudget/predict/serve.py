@@ -14,7 +14,6 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of, target_tokens
-from modelbudget.components import layer
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.predict.cache_bytes import layer_caches
@@ -249,13 +248,23 @@ def without_mtp(a: Architecture) -> Architecture:
 
 
 def _without_layers(a: Any, run: RunConfig) -> Architecture:
-    """Return the model without its layers on the host. Raises ValueError if layers differ."""
-    n, has_parts = run.host_layers, "mixers" in type(a).model_fields
-    if not has_parts or sum(count > 0 for count in layer.n_layers(a).values()) > 2:
-        raise ValueError("host_layers: known of decoders whose layers are all alike")
+    """Return the model without its first layers, which are on the host. Raises ValueError."""
+    n = run.host_layers
+    if "mixers" not in type(a).model_fields:
+        raise ValueError(f"host_layers = {n}: known of decoders alone; allowed: 0")
     if n >= a.n_layer:
         raise ValueError(f"host_layers = {n}: allowed: at most {a.n_layer - 1:,}")
-    return a.model_copy(update={"n_layer": a.n_layer - n})
+    n_dense = min(n, a.n_dense_layer)
+    layers = {"n_layer": a.n_layer - n, "n_dense_layer": a.n_dense_layer - n_dense}
+    patterns = {"mixers": _from_layer(n, a.mixers), "mlps": _from_layer(n - n_dense, a.mlps)}
+    return a.model_copy(update=layers | patterns)
+
+
+def _from_layer(n: int, names: str) -> str:
+    """Return a repeated pattern of layers as it is without the first `n` layers."""
+    words = names.split()
+    start = n % len(words)
+    return " ".join(words[start:] + words[:start])
 
 
 def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:

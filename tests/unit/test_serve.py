@@ -488,6 +488,26 @@ def test_terms_of_adapters_drafts_prefixes_and_host_layers():
     assert host.of_device.block_bytes * 36 == plain.of_device.block_bytes * 27
 
 
+def test_first_layers_on_the_host_of_layers_that_differ():
+    """Gemma 3: of 62 layers every sixth keeps all tokens; GLM-4.5: one dense layer, then experts.
+
+    They were refused, and no option helped where one did.
+    """
+    settings = {"length": 32_768, "cache_layout": "cells", "batched_tokens": 512}
+    gemma = mb.model("gemma-3-27b")
+    for n, n_global in (0, 10), (5, 10), (6, 9), (61, 0):
+        found = gemma.serve("h200", settings | {"host_layers": n}).of_device
+        windowed = 1024 + 512  # cells, with the batch that is written before others are dropped
+        cells = n_global * 32_768 + (62 - n - n_global) * windowed
+        assert found.request_bytes == cells * 2 * 16 * 128 * 2
+    glm = mb.model("glm-4.5-air")
+    one, two, three = (
+        terms(glm.serve("h200", settings | {"host_layers": n}))["weights"] for n in (1, 2, 3)
+    )
+    of_experts = 2 * 129 * 3 * 4096 * 1408
+    assert one - two == two - three > of_experts
+
+
 def test_sampling_may_need_more_than_the_forward_pass_by_hand():
     """vLLM's defaults: 1,024 requests on an H100, 256 on an A100 and smaller ones; of each 128,256
     logits in bfloat16 and three arrays in float32.
@@ -642,7 +662,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
         ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
         ("mamba-2.8b", {"weights": "awq"}, 1, "which matrices of selective-scan are converted"),
-        ("t5-base", {"host_layers": 2}, 1, "host_layers: known of decoders"),
+        ("t5-base", {"host_layers": 2}, 1, "host_layers = 2: known of decoders"),
         ("t5-base", {"served_adapters": 2}, 1, "served_adapters: adapter_targets = all-linear"),
         ("llama-3-8b", {"tensor_parallel": 3}, 4, "a tensor_parallel that divides them"),
         (
