@@ -47,25 +47,6 @@ def _tokens_projected(a: Fields, r: Run):
     return tokens(r if a.position in ("learned", "sinusoidal") else of_states(r))
 
 
-def held_apart(a: Fields, r: Run):
-    """Bytes of embeddings that are held as local variables and are not the first layer's input.
-
-    That of tokens, where positions are added to it, and that of positions. A norm after it saves
-    it, or leaves a copy in its place.
-    """
-    if r.embeddings == "freed":
-        return 0
-    size, added = bytes_of(r.dtype), int(a.position in ("learned", "sinusoidal"))
-    copied = (1 - added) * a.embedding_norm * norm.copies_input(a, r)
-    return size * a.d_model * ((added + copied) * tokens(r) + added * r.length)
-
-
-def is_held_input(a: Fields, r: Run):
-    """1 where the first layer's input is an embedding that is held as a local variable."""
-    added = int(a.position in ("learned", "sinusoidal"))
-    return int(r.embeddings == "held") * (1 - added) * (1 - a.embedding_norm)
-
-
 def saved_after_layers(a: Fields, r: Run):
     """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
     by_part, of_targets = saved(a, r), INDEX * tokens(r)
@@ -73,23 +54,23 @@ def saved_after_layers(a: Fields, r: Run):
         by_part["head.projection"]
         + by_part["head"]
         + by_part["loss"]
-        + loss.held(r, embedding.rows(a))
+        + loss.unsaved(r, embedding.rows(a))
         - of_targets
     )
     return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
 
-def final_norm(a: Fields, r: Run, live):
+def final_norm(a: Fields, r: Run, unsaved):
     """Return the bytes live at the end of the final norm.
 
-    In addition to those live when backward begins. `live`: bytes that are then live, too. A norm
-    that copies its input leaves it live.
+    In addition to those live when backward begins. `unsaved`: bytes that only the forward pass
+    has. A norm that copies its input leaves it live.
     """
     s = of_states(r)
     states = bytes_of(r.dtype) * tokens(s) * a.d_model
     of_norm = norm.saved(a, s) + norm.copies_input(a, r) * states
     normed = a.final_norm * (of_norm + norm.forward_temporaries(a, s)) + states
-    return normed + live - saved_after_layers(a, r)
+    return normed + unsaved - saved_after_layers(a, r)
 
 
 def gathered_for_head(a: Fields, r: Run):

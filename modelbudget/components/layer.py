@@ -68,13 +68,12 @@ def n_layers(a: Fields) -> dict:
 def has_formula(quantity: str, a: Fields, r: Run):
     """Return 1 where the parts of a model and the layer provide a formula, else 0.
 
-    Peaks are known of layers with both parts, and without a written-out norm behind one. Full
-    checkpointing of a layer without a feed-forward part ends elsewhere.
+    Peaks are known of layers with both parts. Full checkpointing of a layer without a feed-forward
+    part ends elsewhere.
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
-    is_behind = a.norm_placement != "pre" and norm.is_written_out(a, r)
     missing = {
-        "peak_training_bytes": no_mixer or no_mlp or is_behind,
+        "peak_training_bytes": no_mixer or no_mlp,
         "flops_backward": no_mlp and r.recompute == "full",
     }
     if missing.get(quantity):

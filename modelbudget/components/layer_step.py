@@ -5,7 +5,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.run_values import bytes_of, computed_again, divides, of_states, tokens
 from modelbudget.architecture.terms import Term, Terms, merged
-from modelbudget.components import embedding_step, norm
+from modelbudget.components import norm
 from modelbudget.components.attention.attention_layout import model_positions, model_tables
 from modelbudget.components.contract import Place
 from modelbudget.components.layer import (
@@ -96,10 +96,10 @@ def whole_states_bytes(a: Fields, r: Run):
 def saved_of_second_norm(a: Fields, r: Run):
     """Return the bytes saved by the norm before a feed-forward part.
 
-    In a parallel layer, the mixer's norm has saved the input, unless each saves a copy of its own.
+    In a parallel layer, the mixer's norm has saved the input.
     """
     r = of_states(r)
-    return norm.saved(a, r) - a.parallel * (1 - norm.copies_input(a, r)) * states_bytes(a, r)
+    return norm.saved(a, r) - a.parallel * states_bytes(a, r)
 
 
 def saved(a: Fields, r: Run) -> Terms:
@@ -112,29 +112,31 @@ def saved(a: Fields, r: Run) -> Terms:
     return merged(terms, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else terms
 
 
-def held_in_forward(a: Fields, r: Run):
-    """Bytes of positions and embeddings that only the forward pass holds."""
-    positions = (1 - computed_again(r)) * model_positions(a, r, r.length)
-    return positions + embedding_step.held_apart(a, r)
+def positions_in_forward(a: Fields, r: Run):
+    """Bytes of the positions of RoPE, which only the forward pass has: nothing saves them."""
+    return (1 - computed_again(r)) * model_positions(a, r)
 
 
-def first_input_held(a: Fields, r: Run):
-    """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
-    unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * states_bytes(a, r)
-    return (1 - computed_again(r)) * embedding_step.is_held_input(a, r) * unsaved
+def unsaved_embeddings(a: Fields, r: Run):
+    """Bytes of embeddings that only a name in the model's forward function holds.
 
-
-def held(a: Fields, r: Run):
-    """Return the bytes that layers hold through forward and backward and that no operation saves.
-
-    Arguments of layers that are computed again: tables of RoPE, and the positions.
+    The first layer's norm saves a copy of them, and not them; a checkpoint saves its argument.
     """
-    return computed_again(r) * read_by_all(a, r)
+    is_held = int(r.embeddings == "held") * norm.copies_input(a, r)
+    return (1 - computed_again(r)) * is_held * states_bytes(a, r)
 
 
-def read_by_all(a: Fields, r: Run):
-    """Return the bytes that all layers read: tables of RoPE and positions, made before them."""
-    return model_tables(a, r) + model_positions(a, r, r.length)
+def arguments_of_checkpoints(a: Fields, r: Run):
+    """Bytes that checkpointed layers hold: tables and positions of RoPE.
+
+    They are arguments in a tuple, of which `torch.utils.checkpoint` saves no tensors.
+    """
+    return computed_again(r) * rope_of_model(a, r)
+
+
+def rope_of_model(a: Fields, r: Run):
+    """Bytes of tables and positions of RoPE that are made once, before all layers."""
+    return model_tables(a, r) + model_positions(a, r)
 
 
 def _saved_by(a: Fields, r: Run, group: LayerGroup):
@@ -164,14 +166,10 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
     again = computed_again(r)
     # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
-    unsaved, temporary = (
-        before * n_bytes
-        for n_bytes in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
-    )
-    is_first = 1 - positive(group.last)
-    embeddings = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
-    first_input = (1 - a.parallel) * is_first * first_input_held(a, r)
-    input_freed = (1 - again) * (1 - a.parallel) * unsaved - first_input
+    unsaved, temporary = norm.copies_input(a, r) * states, norm.forward_temporaries(a, s)
+    positions, embeddings = positions_in_forward(a, r), unsaved_embeddings(a, r)
+    is_first = 1 - positive(group.last)  # the layer whose input they are
+    input_freed = (1 - again) * unsaved - is_first * embeddings
     # Divided over the length, parts save what they gather of a norm's output, which is live until
     # they are done.
     gathers = r.sequence_parallel
@@ -183,7 +181,7 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # The norm of an output is live with what it saves, which includes as much as itself.
     in_sum = of_output * norm.saved(a, s)
     mixed = [
-        Allocation("positions and embeddings", embeddings),
+        Allocation("positions and embeddings", positions + (1 - is_first) * embeddings),
         Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
         Allocation("gathered over the length", gathered),
         *mixer.forward(a, r, place_of(a, r, group.mixer)),
@@ -198,10 +196,9 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     at_end = after * norm.saved(a, s)
     outputs = (1 - place.stops) * states + a.parallel * states
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
-    residual = (1 - a.parallel * again) * unsaved + embeddings + first_input
-    residual += gathers * a.parallel * n_norm * states
-    between = kept - at_end - change(then) + outputs + residual
-    of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
+    unsaved_at_end = unsaved + positions + embeddings + gathers * a.parallel * n_norm * states
+    between = kept - at_end - change(then) + outputs + unsaved_at_end
+    of_norm = norm.is_written_out(a, r) * (states + temporary)
     ended = (1 - again) * states + in_sum
     return [
         *mixed,
@@ -210,18 +207,17 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("normalised states", second_normed),
         *then,
         Allocation("normalised states, freed", 0, second_normed),
-        Allocation("norm and residual sum", ended, outputs + residual + ended - at_end),
+        Allocation("norm and residual sum", ended, outputs + unsaved_at_end + ended - at_end),
     ]
 
 
 def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
-    before = int(a.norm_placement in BEFORE)
     of_mixer, of_second = (
         output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
     )
-    again, unsaved = computed_again(r), before * norm.copies_input(a, r) * states_bytes(a, r)
+    again, unsaved = computed_again(r), norm.copies_input(a, r) * states_bytes(a, r)
     mixer, second = (
         all_parts()[name].backward(a, r, place_of(a, r, name))
         for name in (group.mixer, group.feed_forward)
@@ -234,7 +230,7 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     met = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
-    of_all = has_first * read_by_all(a, r)  # freed by the last layer that reads them
+    of_all = has_first * rope_of_model(a, r)  # freed by the last layer that reads them
     mixer = [
         allocation._replace(freed_once=has_first * allocation.freed_once) for allocation in mixer
     ]

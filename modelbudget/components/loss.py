@@ -36,7 +36,7 @@ def targets(r: Run):
     return INDEX * (tokens(r) + int(r.targets == "shifted") * one_sequence)
 
 
-def held(r: Run, n_rows):
+def unsaved(r: Run, n_rows):
     """Return the bytes that are live when backward begins and that no operation saves.
 
     The loss; labels of which the targets are a copy; logits that the forward pass has returned.

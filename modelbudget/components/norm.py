@@ -51,9 +51,12 @@ def saved(a, r, width=None, vectors=None):
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
-    statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
     unscaled = is_written_out(a, r) * a.norm_scale * states
-    return states + copies_input(a, r) * states + statistics + unscaled
+    return states + copies_input(a, r) * states + _statistics(a, r, vectors) + unscaled
+
+
+def _statistics(a, r, vectors):
+    return {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
 
 
 def is_written_out(a, r) -> int:
@@ -86,15 +89,15 @@ def forward_temporaries(a, r):
 def backward(a, r, frees_gradient=1, residual=0, keeps_input=0, width=None) -> Timeline:
     """Gradients of input, scale and bias from the gradient of the output.
 
-    `frees_gradient` 1: the output's gradient is freed; a written-out norm always frees it.
-    `residual` 1: the input's gradient is added to the residual stream's. `keeps_input` 1: the saved
-    input stays for another reader. `width`: channels of a token (d_model).
+    `frees_gradient` 1: the output's gradient is freed. `residual` 1: the input's gradient is added
+    to the residual stream's. `keeps_input` 1: the saved input stays for another reader. A
+    written-out norm frees both. `width`: channels of a token (d_model).
     """
     states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
     of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_written_out(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
-        return composed_backward(a, r, states, rms, of_scale, residual, keeps_input)
+        return composed_backward(a, r, states, rms, of_scale, residual)
     freed = frees_gradient * states + saved(a, r, width) - keeps_input * states
     return [
         Allocation("norm gradient", states + of_scale, freed),
@@ -103,14 +106,14 @@ def backward(a, r, frees_gradient=1, residual=0, keeps_input=0, width=None) -> T
     ]
 
 
-def composed_backward(a, r, states, rms, of_scale, residual=0, keeps_input=0) -> Timeline:
+def composed_backward(a, r, states, rms, of_scale, residual=0) -> Timeline:
     """Backward of RMSNorm, x / rms · scale, operation by operation.
 
     In half precision x / rms is computed in single precision.
     """
     scale = times(a.norm_scale, scale_backward(r, states, of_scale))
     if not copies_input(a, r):
-        return [*scale, *_rms_backward(states, rms, residual, keeps_input)]
+        return [*scale, *_rms_backward(states, rms, residual)]
     return [
         *scale,
         Allocation("output gradient in single precision", 2 * states, states),
@@ -120,13 +123,13 @@ def composed_backward(a, r, states, rms, of_scale, residual=0, keeps_input=0) ->
     ]
 
 
-def _rms_backward(states, rms, residual=0, keeps_input=0) -> Timeline:
+def _rms_backward(states, rms, residual=0) -> Timeline:
     return [
         Allocation("quotient gradients", 2 * states + rms, 2 * states),
         *times(residual, accumulate(states)),
         Allocation("rms gradient", 3 * rms, 4 * rms),
         Allocation("mean gradient", states, rms),
-        Allocation("square gradient", 3 * states, 4 * states - keeps_input * states),
+        Allocation("square gradient", 3 * states, 4 * states),
         *accumulate(states),
     ]
 
@@ -144,29 +147,13 @@ def scale_backward(r, states, of_scale) -> Timeline:
 
 
 def forward(a, r) -> Timeline:
-    """Return the timeline of the norm of all states.
+    """Return the timeline of a norm of all states that is one operation.
 
     The normalised copy stays; the statistics are freed.
     """
-    scaled, vectors = a.norm_scale, r.batch * r.length
-    states = bytes_of(r.dtype) * vectors * a.d_model
-    statistic = exact_bytes(r.dtype) * vectors
-    if a.norm == "layernorm":
-        return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
-    if is_written_out(a, r):
-        copied = copies_input(a, r)
-        exact = (1 + copied) * states
-        return [
-            Allocation(
-                "squares, their mean and the quotient",
-                (1 + copied) * exact + 2 * statistic,
-                copied * exact + statistic,
-            ),
-            Allocation("quotient in the run's dtype", copied * states),
-            Allocation("scaled", scaled * states, scaled * states),
-            Allocation("variance freed", 0, statistic + copied * exact),
-        ]
-    return [Allocation("rms norm", states + statistic, statistic)]
+    vectors = r.batch * r.length
+    states, statistics = bytes_of(r.dtype) * vectors * a.d_model, _statistics(a, r, vectors)
+    return [Allocation("norm", states + statistics, statistics)]
 
 
 def make(name: str, a, r, shape=None, bias: bool | None = None) -> Part:

@@ -2,7 +2,6 @@
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.run_values import INDEX
 from modelbudget.components import norm, rope, scaled_dot_product
 
@@ -52,17 +51,9 @@ def scaled_apart(a: Fields, r: Run):
     return int(a.qk_norm == "separate") * (1 - norm.is_written_out(a, r)) * a.norm_scale
 
 
-def _n_rope(a: Fields, r: Run):
-    """Count the layers with a RoPE of which the model gives the tables or the positions."""
-    if not has_rope(a) or own_tables(a, r):
-        return 0
-    n_layer = instances(a.mixers, a.n_layer)
-    return sum(n_layer.get(name, 0) for name in ("attention", "sliding_attention"))
-
-
-def _shares_tables(a: Fields, r: Run):
-    """1 where layers share the tables of RoPE: some of them have attention."""
-    return int(r.rope_tables == "model") * positive(_n_rope(a, r))
+def _shares_tables(a: Fields, r: Run) -> int:
+    """1 where layers share the tables of RoPE."""
+    return int(r.rope_tables == "model") * has_rope(a)
 
 
 def model_tables(a: Fields, r: Run):
@@ -75,6 +66,6 @@ def model_frequencies(a: Fields, r: Run):
     return _shares_tables(a, r) * rope.ANGLE * d_rotary(a)
 
 
-def model_positions(a: Fields, r: Run, length):
-    """Bytes of the positions of `length` tokens, which are live as long as such tables."""
-    return positive(_n_rope(a, r)) * INDEX * length
+def model_positions(a: Fields, r: Run):
+    """Bytes of the positions of all tokens, which are live as long as such tables."""
+    return _shares_tables(a, r) * INDEX * r.length

@@ -12,7 +12,7 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     stays_gathered,
 )
-from modelbudget.components import layer, multi_token_prediction
+from modelbudget.components import layer, multi_token_prediction, norm
 from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layer import BEFORE
 from modelbudget.memory import optimizer_states
@@ -51,9 +51,22 @@ def has_closed_step(a: Fields, r: Run):
     """1 where the bytes of a step may have a closed formula, else 0."""
     if any(getattr(r, name) not in closed for name, closed in OF_SETTINGS.items()):
         return 0
+    is_of_class = norm.is_written_out(a, r) or r.embeddings == "held" or r.rope_tables == "model"
+    has_layers = layers_are_as_in_llama(a) if is_of_class else 1
     has_one_loss = (1 - positive(r.loss_chunks - 1)) * multi_token_prediction.has_none(a)
     has_one_pass = 1 if is_pipelined(r) else 1 - positive(r.n_microbatch - 1)
-    return has_one_loss * has_one_pass * (1 - r.dropout)
+    return has_layers * has_one_loss * has_one_pass * (1 - r.dropout)
+
+
+def layers_are_as_in_llama(a: Fields):
+    """1 where settings of Llama's class have closed forms in the layers of a model, else 0.
+
+    Norms are before their parts alone, of which one follows the other; of embeddings there are
+    those of tokens alone.
+    """
+    has_others = a.norm_placement != "pre" or a.position in ("learned", "sinusoidal")
+    has_others = has_others or "none" in a.mixers.split()
+    return (1 - int(has_others)) * (1 - a.parallel) * (1 - a.embedding_norm)
 
 
 def has_closed_products(quantity: str, a: Fields, r: Run):

@@ -126,7 +126,7 @@ def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp_timelines.Layer:
 def ends_of_shards(a: Fields, r: Run) -> fsdp_timelines.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
-    shared = Allocation("tables and positions of RoPE", layer_step.read_by_all(a, r))
+    shared = Allocation("tables and positions of RoPE", layer_step.rope_of_model(a, r))
     return fsdp_timelines.Ends(
         [*embedding_step.forward(a, r), shared], loss.backward(r, n_rows), loss.logits(r, n_rows)
     )
@@ -137,8 +137,8 @@ def forward_end(a: Fields, r: Run) -> tuple:
 
     In addition to those live when backward begins.
     """
-    live = layer_step.held_in_forward(a, r) + layer_step.first_input_held(a, r)
-    normed = embedding_step.final_norm(a, r, live)
+    unsaved = layer_step.positions_in_forward(a, r) + layer_step.unsaved_embeddings(a, r)
+    normed = embedding_step.final_norm(a, r, unsaved)
     of_loss = loss.forward(r, embedding.rows(a))
     return of_loss, normed, embedding_step.gathered_for_head(a, r)
 
@@ -211,8 +211,8 @@ def _pass_of_model(family: Any, a: Fields, r: Run) -> tuple[Any, ForwardBackward
 
 def _saved(family: Any, a: Fields, r: Run):
     """Bytes that a forward pass and the loss leave for the backward pass."""
-    held = loss.held(r, embedding.rows(a)) + layer_step.held(a, r)
-    return total(family.activation_bytes(a, r)) + held
+    unsaved = loss.unsaved(r, embedding.rows(a)) + layer_step.arguments_of_checkpoints(a, r)
+    return total(family.activation_bytes(a, r)) + unsaved
 
 
 def _pass_of_stage(family: Any, a: Fields, r: Run) -> tuple[Fields, Any, ForwardBackward]:

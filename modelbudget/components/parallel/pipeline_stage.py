@@ -224,14 +224,13 @@ def stage(
     model, has_head = timelines(a, of_microbatch), is_last(r)
     logits = bytes_of(r.dtype) * tokens(of_microbatch) * embedding.rows(a)
     kept = has_head * loss.number(r)
-    output = loss.held(of_microbatch, embedding.rows(a)) if has_head else model.states
+    output = loss.unsaved(of_microbatch, embedding.rows(a)) if has_head else model.states
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
     input_ = (1 - is_first(r)) * saves_input * model.states
     first = _passes(a, of_microbatch, model, output - kept, input_)
     again = first if accumulates(r) else added(first)
-    saved = total(without_ends(r, activation_bytes(a, of_microbatch))) + layer_step.held(
-        a, of_microbatch
-    )
+    saved = total(without_ends(r, activation_bytes(a, of_microbatch)))
+    saved = saved + layer_step.arguments_of_checkpoints(a, of_microbatch)
     return Stage(
         a.n_layer,
         *_forward(a, model, of_microbatch),
