@@ -31,8 +31,6 @@ __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
 OF_ANY_FAMILY = (*OF_STORED, "resident_bytes")
 """Quantities whose formula follows from that of the parameters."""
-OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
-"""Quantities that are the peak of training."""
 
 
 class Architecture(Record):

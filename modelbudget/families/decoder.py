@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from modelbudget.architecture.arithmetic import is_nothing, largest, positive
-from modelbudget.architecture.base import OF_PEAK, Depth, Size
+from modelbudget.architecture.arithmetic import is_nothing, positive
+from modelbudget.architecture.base import Depth, Size
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
@@ -138,7 +138,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
                 return 0
         elif [*layer.joins(r)]:
             return 0
-        quantity = "peak_training_bytes" if quantity in OF_PEAK else quantity
         optimizer_is_known = knows_optimizer(quantity, a, r)
         if is_nothing(optimizer_is_known):
             return 0
@@ -371,17 +370,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
         return decoder_step.peaks(cls, a, r)
-
-    @classmethod
-    def peak_requested_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Peak bytes requested from an allocator, by phase: the live tensors."""
-        return cls.peak_training_bytes(a, r)
-
-    @classmethod
-    def resident_peak_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Peak bytes of a real CPU process in two steps of training: the largest of all phases."""
-        phases = cls.peak_training_bytes(a, r).values()
-        return part("", {"model": largest(*(phase.total for phase in phases))})
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from modelbudget.architecture.arithmetic import highest
-from modelbudget.architecture.base import OF_PEAK, Architecture
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_STORED, is_pipelined
@@ -37,10 +37,10 @@ OF_TRAINING: dict[str, Callable[[TrainingStep], Mapping]] = {
     "flops_forward": lambda step: step.flops_forward,
     "flops_backward": lambda step: step.flops_backward,
     "peak_training_bytes": lambda step: step.peaks,
-    **dict.fromkeys(OF_PEAK, lambda step: step.peaks),
+    "peak_requested_bytes": lambda step: step.peaks,
     "resident_peak_bytes": lambda step: {"model": highest(*step.peaks.values())},
 }
-OF_PEAKS = {"peak_training_bytes", *OF_PEAK}
+OF_PEAKS = {"peak_training_bytes", "peak_requested_bytes", "resident_peak_bytes"}
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What the shapes of the tensors give, without a run."""
 OF_INFERENCE: dict[str, Callable[[Inference], Mapping]] = {
