@@ -34,17 +34,19 @@ from modelbudget.memory.timeline import (
 def place_of(a: Fields, r: Run, name: str) -> Place:
     """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
     shared = a.parallel * a.shared_norm
-    alone = 1 - is_summed(r, name)  # over devices, before it meets another
+    is_whole = 1 - is_summed(r, name)  # over devices, before it meets another
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
-    straight = int(a.norm_placement not in BEFORE)
+    reads_stream = int(a.norm_placement not in BEFORE)
     _, gradient = output_backward(a, r, name)
     if name in mixers():
-        return Place(gradient=gradient, accumulates=alone * (shared + straight), is_first=straight)
-    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER))
-    # Divided over the length, each gathers a copy, and saves it.
-    saves_input = 1 - shared * (1 - r.sequence_parallel)
+        accumulates = is_whole * (shared + reads_stream)
+        return Place(gradient=gradient, accumulates=accumulates, is_first=reads_stream)
     return Place(
-        gradient=gradient, saves_input=saves_input, accumulates=alone * straight, stops=stops
+        gradient=gradient,
+        # Divided over the length, each gathers a copy, and saves it.
+        saves_input=1 - shared * (1 - r.sequence_parallel),
+        accumulates=is_whole * reads_stream,
+        stops=computed_again(r) * (1 - int(a.norm_placement in AFTER)),
     )
 
 
@@ -225,29 +227,30 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     # The last reader of the output's gradient frees it.
     stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
     is_post = int(a.norm_placement == "post")
-    straight = int(a.norm_placement not in BEFORE)
+    reads_stream = int(a.norm_placement not in BEFORE)
     summed = all_reduce(r, whole_states_bytes(a, r))
-    met = accumulate(states_bytes(a, r))
+    added = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
-    of_all = has_first * rope_of_model(a, r)  # freed by the last layer that reads them
+    of_model = has_first * rope_of_model(a, r)  # freed by the last layer that reads them
     mixer = [
-        allocation._replace(freed_once=has_first * allocation.freed_once) for allocation in mixer
+        allocation._replace(freed_in_first=has_first * allocation.freed_in_first)
+        for allocation in mixer
     ]
     return [
         *of_second,
         *times(is_post, stays),
         *second,
-        *times(second_summed, [*summed, *times(straight, met)]),
+        *times(second_summed, [*summed, *times(reads_stream, added)]),
         *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
         *of_mixer,
         *mixer,
         *summed,
-        *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
+        *times(divides(r) * (reads_stream + a.parallel * a.shared_norm), added),
         *times(two_norms, norm.backward(a, of_states(r), residual=1, keeps_input=1)),
         *_input_backward(a, r),
         *times(a.parallel, stays),
-        *times(again, [Allocation("layer's input", 0, unsaved, of_all)]),
+        *times(again, [Allocation("layer's input", 0, unsaved, of_model)]),
     ]
 
 

@@ -123,14 +123,14 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     weights, indices = size * pairs, INDEX * pairs
     probabilities = size * n * a.n_expert
     shared, wide = positive(a.d_shared), positive(a.d_model - 1)
-    early = computed_again(r)
-    of_rows = (1 + wide) * rows + (1 - early) * (rows + weights)
+    again = computed_again(r)
+    of_rows = (1 + wide) * rows + (1 - again) * (rows + weights)
     computed = size * received(a, r) * a.d_model
     softmax = probabilities + weights + indices
     return [
         *times(shared, _shared_backward(a, r, states)),
         Allocation("gradients of the pairs", rows, place.gradient + rows),
-        Allocation("weighting gradients", 2 * rows, early * (rows + weights)),
+        Allocation("weighting gradients", 2 * rows, again * (rows + weights)),
         Allocation("weight gradients summed over channels", wide * weights, of_rows),
         Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
         *expert_parallel.to_experts(r, rows, computed),
@@ -179,11 +179,11 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
 
     The gate's product, sigmoid and projection; and the MLP.
     """
-    weight, early = bytes_of(r.dtype) * tokens(r), computed_again(r)
+    weight, again = bytes_of(r.dtype) * tokens(r), computed_again(r)
     wide, of_gate = positive(a.d_model - 1), bytes_of(r.dtype) * a.d_model
     gate = [
-        Allocation("gate product gradients", 2 * states, early * states),
-        Allocation("gate gradient summed", wide * weight, (1 + wide - early) * states),
+        Allocation("gate product gradients", 2 * states, again * states),
+        Allocation("gate gradient summed", wide * weight, (1 + wide - again) * states),
         Allocation("sigmoid gradient", weight, 2 * weight),
         *linear_backward("gate", of_gate, 0, states, weight, 0, 0),
     ]

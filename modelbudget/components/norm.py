@@ -139,10 +139,10 @@ def scale_backward(r, states, of_scale) -> Timeline:
 
     The gradient of its input, and its own, summed over the tokens.
     """
-    early = computed_again(r)
+    again = computed_again(r)
     return [
-        Allocation("scale gradients", 2 * states, early * states),
-        Allocation("scale gradient sum", of_scale, (3 - early) * states, gradients=of_scale),
+        Allocation("scale gradients", 2 * states, again * states),
+        Allocation("scale gradient sum", of_scale, (3 - again) * states, gradients=of_scale),
     ]
 
 

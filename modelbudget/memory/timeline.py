@@ -18,8 +18,8 @@ class Allocation(NamedTuple):
     """One operation: `bytes` are allocated while it runs, `freed` bytes are freed after it.
 
     What an operation frees may have been allocated by an earlier one, or before the timeline.
-    `freed_once`: bytes that several layers read; the backward pass of the first layer of the group
-    frees them.
+    `freed_in_first`: bytes that all layers of a group have saved: the backward pass of the first,
+    which runs last, frees them.
     `gradients`: bytes of gradients of parameters that are done after it; they stay, unless the
     backward pass adds them to a buffer (`added_to_buffer`).
     """
@@ -27,46 +27,46 @@ class Allocation(NamedTuple):
     name: str
     bytes: Any = 0
     freed: Any = 0
-    freed_once: Any = 0
+    freed_in_first: Any = 0
     gradients: Any = 0
 
 
 Timeline = list[Allocation]
 
 
-def live_bytes(before, timeline: Timeline, once: Any = 0) -> list:
+def live_bytes(before, timeline: Timeline, is_first: Any = 0) -> list:
     """Live bytes during each operation, and after the last one; `before` bytes are live already.
 
-    `once`: 1 where the timeline also frees what is freed once, else 0.
+    `is_first`: 1 in the first layer, which frees what all layers read, else 0.
 
     An operation that frees nothing is left out: during the next, as many bytes or more are live.
     """
     levels, live = [], before
     for allocation in timeline:
         live = live + allocation.bytes
-        if not (is_nothing(allocation.freed) and is_nothing(allocation.freed_once)):
+        if not (is_nothing(allocation.freed) and is_nothing(allocation.freed_in_first)):
             levels.append(live)
-            live = live - allocation.freed - once * allocation.freed_once
+            live = live - allocation.freed - is_first * allocation.freed_in_first
     return [*levels, live]
 
 
-def peak_during(before, timeline: Timeline, once: Any = 0):
+def peak_during(before, timeline: Timeline, is_first: Any = 0):
     """Most live bytes during a timeline, arguments as of `live_bytes`.
 
     What does not depend on `before` stands alone, so that readings which know equal expressions
     (`evaluators/graph.py`) have it once for all moments at which the same timeline begins.
     """
-    return before + largest(*live_bytes(0, timeline, once))
+    return before + largest(*live_bytes(0, timeline, is_first))
 
 
 def change(timeline: Timeline):
-    """Live bytes after the timeline less those before it, without what is freed once."""
+    """Live bytes after the timeline less those before it, in a layer that is not the first."""
     return sum(allocation.bytes - allocation.freed for allocation in timeline)
 
 
-def freed_once(timeline: Timeline):
+def freed_in_first(timeline: Timeline):
     """Return the bytes that a timeline frees only in the first layer."""
-    return sum(allocation.freed_once for allocation in timeline)
+    return sum(allocation.freed_in_first for allocation in timeline)
 
 
 def times(switch, timeline: Sequence[Allocation]) -> Timeline:
@@ -128,14 +128,15 @@ def linear_backward(
     of_input,
     freed,
     saved,
-    early,
+    again,
     then: Sequence[Allocation] = (),
     biased=0,
 ) -> Timeline:
     """Gradients of a linear layer's weight, input and bias, each of that many bytes.
 
-    `freed`: the gradient of the output. `saved`: the saved input, freed with the first operation
-    under full checkpointing (`early` 1), otherwise after the bias gradient is reduced.
+    `freed`: the output's gradient. `saved`: the saved input. A node holds it until it has passed
+    its gradients on; where a layer is computed again (`again` 1) the node only has a promise of it,
+    so that the first operation frees it.
 
     `then`: what follows the gradient of its input. Autograd runs the newest node first, and in a
     linear layer of (batch, length, channels) with a bias (`biased` 1) the transposed weight is
@@ -143,8 +144,8 @@ def linear_backward(
     without one it is older.
     """
     return [
-        Allocation(f"{name} weight and input gradients", of_weight + of_input, early * saved),
-        Allocation(f"{name} bias gradient", of_bias, freed + (1 - early) * saved),
+        Allocation(f"{name} weight and input gradients", of_weight + of_input, again * saved),
+        Allocation(f"{name} bias gradient", of_bias, freed + (1 - again) * saved),
         *times(1 - biased, then),
         Allocation(f"{name} gradients done", gradients=of_weight + of_bias),
         *times(biased, then),
@@ -212,8 +213,8 @@ def forward_backward(model: Model, r: Run, before):
     for of_group, timeline in zip(model.layers, backward, strict=True):
         for index in of_group.group.first, of_group.group.last:
             at = live + _change_from(model, backward, index + 1) - _freed_from(model, index + 1)
-            once = 1 - positive(index - of_group.group.first)
-            levels.append(of_group.group.is_there * peak_during(at, timeline, once))
+            is_first = 1 - positive(index - of_group.group.first)
+            levels.append(of_group.group.is_there * peak_during(at, timeline, is_first))
     if r.recompute != "full":
         levels += _forward_of_layers(model, before)
     embedding = live + _change_from(model, backward, 0) - _freed_from(model, 0)
@@ -237,7 +238,7 @@ def _freed_from(model: Model, index):
     return sum(
         of_group.group.is_there
         * positive(of_group.group.first - index + 1)
-        * freed_once(of_group.backward)
+        * freed_in_first(of_group.backward)
         for of_group in model.layers
     )
 

@@ -228,9 +228,9 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     query = size * tokens(r) * a.n_head * a.d_head
     weight = size * a.n_head * a.d_head * a.d_model
     output = weight, size * a.output_bias * a.d_model, query
-    early = computed_again(r)
+    again = computed_again(r)
     read = size * tokens(r) * a.d_model
-    saved_input = read, early * (1 - place.is_first)
+    saved_input = read, again * (1 - place.is_first)
     of_states = accumulate(states)
     result, accumulates = context_parallel.copied_result(heads(a, r), r), place.accumulates
     gate = [
@@ -239,7 +239,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *_projection("gate", a, r, a.n_head, a.query_bias, times(accumulates, of_states)),
     ]
     return [
-        *linear_backward("output", *output, place.gradient, saved_bytes["output"], early),
+        *linear_backward("output", *output, place.gradient, saved_bytes["output"], again),
         *times(a.attention_gate, gate),
         *context_parallel.backward(heads(a, r), r, hides),
         *_rope_backward(a, r),
@@ -279,7 +279,7 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
 
 
 def _projection(
-    name: str, a: Fields, r: Run, n_head, bias, then: Timeline, saved_input=0, early=0
+    name: str, a: Fields, r: Run, n_head, bias, then: Timeline, saved_input=0, again=0
 ) -> Timeline:
     """Return the timeline of the gradients of a projection's weight, bias and input, and `then`.
 
@@ -290,7 +290,7 @@ def _projection(
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
     weight, of_bias = size * width * a.d_model, size * bias * width
     sizes = weight, of_bias, states, heads, saved_input
-    return linear_backward(name, *sizes, early, then, bias)
+    return linear_backward(name, *sizes, again, then, bias)
 
 
 def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:

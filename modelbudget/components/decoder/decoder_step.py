@@ -75,12 +75,12 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
 
 
 def gathered_together(
-    a: Fields, r: Run, is_held=1
+    a: Fields, r: Run, in_backward=1
 ) -> tuple[fsdp_timelines.Layer, fsdp_timelines.Layer]:
     """Return the parameters of one layer, and those outside of layers.
 
-    `is_held` 0: autograd does not hold the gradient of the norm that reads the layer's input. Of a
-    pipeline, the parameters of a stage.
+    `in_backward` 0: gradients are reduced after the backward pass, when autograd does not hold that
+    of the norm which reads the layer's input. Of a pipeline, the parameters of a stage.
     """
     # Untied: the gradient of a tied matrix is that of the head, too.
     token = bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
@@ -89,15 +89,15 @@ def gathered_together(
     summed = tensor_parallel.summed_in_rest(a, r, token)
     outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
     rest = fsdp_timelines.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
-    return _layer_gathered(a, r, is_held), [rest]
+    return _layer_gathered(a, r, in_backward), [rest]
 
 
-def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp_timelines.Layer:
+def _layer_gathered(a: Fields, r: Run, in_backward) -> fsdp_timelines.Layer:
     """Return the groups of one layer, of which routed experts that devices divide are the last."""
     (group,) = layer_groups(a)
     size, tensors = bytes_of(r.dtype), layer.tensors(a, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
+    summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, in_backward)
     if not has_part_of_experts(r):
         return [fsdp_timelines.group(r, tensors, replicas(r), size, summed, is_kept)]
 
@@ -270,7 +270,7 @@ def _sharded_stage(layers: Fields, r: Run, stage: pipeline_stage.Stage):
     in_layer = int(r.recompute != "full") * change(last.forward)
     sharded = sharded_stage.ShardedStage(
         stage,
-        *gathered_together(layers, r, is_held=0),
+        *gathered_together(layers, r, in_backward=0),
         times(pipeline_stage.is_first(r), ends.embedding),
         -after - in_layer,
         loss.number(r) + stage.logits if is_last else model.states,

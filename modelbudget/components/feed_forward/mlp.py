@@ -178,7 +178,7 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     # Shared experts read (tokens, channels).
     biased = int(d_ff is None) * a.up_bias
     d_ff = a.d_ff if d_ff is None else d_ff
-    size, early = bytes_of(r.dtype), computed_again(r)
+    size, again = bytes_of(r.dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
     weight = size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
@@ -188,11 +188,11 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     added_to_both = times(1 - (1 - place.accumulates) * (1 - a.gated), accumulate(states))
     saved_input = place.saves_input * size * tokens(r) * a.d_model
     return [
-        *linear_backward("down", *down, place.gradient, saved_by_down, early),
+        *linear_backward("down", *down, place.gradient, saved_by_down, again),
         *of_product,
-        *times(a.gated, linear_backward("up", *up, inside, 0, early, added, biased)),
+        *times(a.gated, linear_backward("up", *up, inside, 0, again, added, biased)),
         *of_activation,
-        *linear_backward("gate or up", *up, inside, saved_input, early, added_to_both, biased),
+        *linear_backward("gate or up", *up, inside, saved_input, again, added_to_both, biased),
     ]
 
 

@@ -220,7 +220,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     several; RoPE of the queries; keys and values; their latent; RoPE of the key; queries and their
     latent, if any.
     """
-    saved_bytes, h, early = saved(a, r), heads(a), computed_again(r)
+    saved_bytes, h, again = saved(a, r), heads(a), computed_again(r)
     size, n = bytes_of(r.dtype), tokens(r)
     states, rotary = size * n * a.d_model, size * n * a.d_rope
     queries, values, stored = (
@@ -231,23 +231,23 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     output = size * a.n_head * a.d_value * a.d_model
     kv_up, kv_down = size * a.kv_lora_rank * a.n_head * h.d_stored, size * a.d_model
     kv_down *= a.kv_lora_rank + a.d_rope
-    saved_input = states, early * (1 - place.is_first)
+    saved_input = states, again * (1 - place.is_first)
     freed = (1 - several) * (queries - rotary)
     added = times(place.accumulates, accumulate(states))
     return [
-        *linear_backward("output", output, 0, values, place.gradient, saved_bytes["output"], early),
+        *linear_backward("output", output, 0, values, place.gradient, saved_bytes["output"], again),
         *scaled_dot_product.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
         *rope.backward(r, a.n_head, a.d_rope, a.d_rope, frees_gradient=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
         Allocation("their copy contiguous per token", copied * stored, copied * stored),
-        *linear_backward("kv_up", kv_up, 0, latent, stored, saved_bytes["kv_up"], early),
+        *linear_backward("kv_up", kv_up, 0, latent, stored, saved_bytes["kv_up"], again),
         *norm.backward(a, r, width=a.kv_lora_rank),
         Allocation("rotary key before RoPE", 0, rotary),
         *rope.backward(r, 1, a.d_rope, a.d_rope),
         Allocation("key gradient", 0, freed),
         Allocation("latent and rotary key gradients concatenated", down, down),
-        *linear_backward("kv_down", kv_down, 0, states, down, 0, early, added),
+        *linear_backward("kv_down", kv_down, 0, states, down, 0, again, added),
         Allocation("query gradients concatenated", queries, queries + a.n_head * rotary),
         Allocation("their copy contiguous per token", copied * queries, copied * queries),
         *_query_backward(a, r, queries, saved_input),
@@ -258,9 +258,9 @@ def _query_backward(a: Fields, r: Run, queries, saved_input: tuple[Any, Any]) ->
     """Return the timeline from the gradient of the queries to that of the states, added up.
 
     Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
-    first matrix, and whether early.
+    first matrix, and whether again.
     """
-    has_two, size, early = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
+    has_two, size, again = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
     d_query = a.n_head * (a.d_nope + a.d_rope)
     states, latent = size * tokens(r) * a.d_model, size * tokens(r) * a.q_lora_rank
     weight, up, down = (
@@ -269,7 +269,7 @@ def _query_backward(a: Fields, r: Run, queries, saved_input: tuple[Any, Any]) ->
     added = accumulate(states)
     whole = linear_backward("query", weight, 0, states, queries, *saved_input, added)
     in_two = [
-        *linear_backward("query_up", up, 0, latent, queries, latent, early),
+        *linear_backward("query_up", up, 0, latent, queries, latent, again),
         *norm.backward(a, r, width=a.q_lora_rank),
         *linear_backward("query_down", down, 0, states, latent, *saved_input, added),
     ]

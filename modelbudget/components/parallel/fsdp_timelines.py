@@ -29,7 +29,7 @@ from modelbudget.memory.timeline import (
     Model,
     Timeline,
     change,
-    freed_once,
+    freed_in_first,
     peak_during,
     times,
 )
@@ -155,8 +155,8 @@ def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run
         at = live + before_it * change(middle)
         levels.append(positive(n_middle) * peak_during(at, middle))
     live = live + n_middle * change(middle)
-    levels.append(peak_during(live, first, once=1))
-    live = live + change(first) - freed_once(first)
+    levels.append(peak_during(live, first, is_first=1))
+    live = live + change(first) - freed_in_first(first)
     last = [*model.embedding, *reduced(rest, layer)]
     return largest(*levels, peak_during(live, last))
 

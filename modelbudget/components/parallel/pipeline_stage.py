@@ -38,7 +38,7 @@ from modelbudget.memory.timeline import (
     Timeline,
     added_to_buffer,
     change,
-    freed_once,
+    freed_in_first,
     layers_with_gradient_buffer,
     live_bytes,
     peak_during,
@@ -199,13 +199,13 @@ def backward_levels(passes: Passes, n_layer, before) -> list:
     n_more = n_layer - 1
     several = positive(n_more)
     first = [*passes.head, *passes.last_layer]
-    levels = [peak_during(before, first, once=1 - several)]
-    live = before + change(first) - (1 - several) * freed_once(first)
+    levels = [peak_during(before, first, is_first=1 - several)]
+    live = before + change(first) - (1 - several) * freed_in_first(first)
     for done in (0, n_more - 1):
         at = live + done * change(passes.layer)
-        once = 1 - positive(n_more - 1 - done)
-        levels.append(several * peak_during(at, passes.layer, once))
-    live = live + n_more * change(passes.layer) - several * freed_once(passes.layer)
+        is_first = 1 - positive(n_more - 1 - done)
+        levels.append(several * peak_during(at, passes.layer, is_first))
+    live = live + n_more * change(passes.layer) - several * freed_in_first(passes.layer)
     return [*levels, peak_during(live, passes.end)]
 
 

@@ -35,20 +35,21 @@ def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
     return gradients | {name: Term(factor * gradients[name].each)}
 
 
-def summed_in_layer(a: Fields, r: Run, first_norm, is_held=1) -> tuple[Timeline, Any]:
+def summed_in_layer(a: Fields, r: Run, first_norm, in_backward) -> tuple[Timeline, Any]:
     """Return how a layer's gradients that devices have computed in part are summed, for FSDP2.
 
     One after the other in the order of the module, each by a copy: of keys and values of a single
     head, and with sequence parallelism of norms, of which autograd still holds the first one's.
 
-    `first_norm`: bytes of that; `is_held` 0: it does not. Also returns how many bytes it holds so.
+    `first_norm`: bytes of that; `in_backward` 0: after the backward pass, when it does not. Also
+    returns how many bytes it holds.
     """
     if not is_divided(r):
         return [], 0
     size, divided = bytes_of(r.dtype), divides(r) * r.sequence_parallel
     keys = divides(r) * a.has_whole_keys * size * a.d_head * a.d_model
-    n_norm = a.norm_scale * (1 - is_held * a.parallel * a.shared_norm)
-    kept, norms = divided * is_held * first_norm, divided * n_norm * size * a.d_model
+    n_norm = a.norm_scale * (1 - in_backward * a.parallel * a.shared_norm)
+    kept, norms = divided * in_backward * first_norm, divided * n_norm * size * a.d_model
     return [
         Allocation("keys or values summed over devices", keys, keys),
         Allocation("first norm summed over devices", kept),
