@@ -7,10 +7,9 @@ keys and values alone (`devices/ring_blocks.py`).
 
 from collections.abc import Callable
 
-from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import contiguous
-from modelbudget.operations.operation import operation
-from modelbudget.operations.tape import Tensor, empty
+from modelbudget.operations.expert_exchange import all_to_all
+from modelbudget.operations.tape import Tensor
 from modelbudget.operations.views import flatten, permute, transpose, unflatten
 
 
@@ -28,22 +27,13 @@ def to_heads(x: Tensor, n_device) -> Tensor:
     """(batch, heads, own tokens, width) to (batch, own heads, tokens, width)."""
     x = unflatten(transpose(x, 1, 2), 2, (n_device, x.shape[1] // n_device))
     parts = permute(x, (2, 0, 1, 3, 4))  # (devices, batch, own tokens, own heads, width)
-    return transpose(flatten(permute(all_to_all(parts), (1, 0, 2, 3, 4)), 1, 2), 1, 2)
+    parts = all_to_all(contiguous(parts), n_device)
+    return transpose(flatten(permute(parts, (1, 0, 2, 3, 4)), 1, 2), 1, 2)
 
 
 def to_tokens(x: Tensor, n_device) -> Tensor:
     """(batch, own heads, tokens, width) to (batch, heads, own tokens, width)."""
     x = unflatten(transpose(x, 1, 2), 1, (n_device, x.shape[2] // n_device))
     parts = permute(x, (1, 0, 2, 3, 4))  # (devices, batch, own tokens, own heads, width)
-    return transpose(flatten(permute(all_to_all(parts), (1, 2, 0, 3, 4)), 2, 3), 1, 2)
-
-
-def all_to_all(parts: Tensor) -> Tensor:
-    """Exchange parts (devices, …): part i goes to device i (`all_to_all_single`)."""
-    return exchanged(contiguous(parts))
-
-
-@operation
-def exchanged(x: Tensor) -> Tensor:
-    y = empty(x.shape, x.dtype)
-    return with_node("all_to_all", y, [x], lambda _, g: all_to_all(g))
+    parts = all_to_all(contiguous(parts), n_device)
+    return transpose(flatten(permute(parts, (1, 2, 0, 3, 4)), 2, 3), 1, 2)
