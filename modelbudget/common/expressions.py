@@ -153,8 +153,8 @@ class Expression:
         value = self(values)
         if isinstance(value, bool):
             return value
-        allowed = "a condition, such as n_head % n_kv_head = 0"
-        raise ValueError(f"{show(self.text)} is {_number(value)}; allowed: {allowed}")
+        allowed = "a comparison, such as n_head % n_kv_head = 0"
+        raise ValueError(f"{show(self.text)} is no condition; allowed: {allowed}")
 
     def _with(self, values: Mapping[str, Any]) -> str:
         names = sorted(self.names & values.keys())

@@ -53,8 +53,8 @@ ONE_MISTAKE = {
     ),
     # A remainder kept the points that it was meant to drop.
     "number for a condition": (
-        "base: palm-8b\ngrid: {n_layer: [1, 3]}\nconstraints: [n_layer % 2]",
-        ["'n_layer % 2' is 1; allowed: a condition, such as"],
+        "base: palm-8b\ngrid: {n_layer: [1, 2]}\nconstraints: [n_layer % 2]",
+        ["'n_layer % 2' is no condition; allowed: a comparison, such as"],
     ),
     "unknown field": ("base: palm\ngrid: {d_modell: [2]}", ["grid.d_modell", "d_model?"]),
     "number as text": (
