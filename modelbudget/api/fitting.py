@@ -38,7 +38,8 @@ class Fit(Frames):
     formula, or of a class that only a trace answers (`why`): of it the largest batch is traced, and
     no length. `largest` and `largest_of_class` are by field, the second with the settings of the
     model's class in `transformers`, if they are known, and `largest_with_margins` what fits with
-    the reserve and the worst published reading too: `largest_with_expandable_segments` in training
+    the reserve and the worst published reading too (`largest_of_class_with_margins` where the class
+    leads the answer): `largest_with_expandable_segments` in training
     where PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator's segments grow.
     `sharing` are the settings by which several devices share the model, with their chosen values.
     `layouts` are all ways in which several devices can share the training of the model.
@@ -52,6 +53,7 @@ class Fit(Frames):
     needed: int
     largest: dict[str, Solution]
     largest_of_class: dict[str, Solution]
+    largest_of_class_with_margins: dict[str, Solution]
     largest_with_margins: dict[str, Solution]
     largest_with_expandable_segments: dict[str, Solution]
     margins: Margins
@@ -92,6 +94,7 @@ class Fit(Frames):
             "largest_with_margins": _values(self.largest_with_margins),
             "largest_with_expandable_segments": _values(self.largest_with_expandable_segments),
             "largest_of_class": _values(self.largest_of_class),
+            "largest_of_class_with_margins": _values(self.largest_of_class_with_margins),
             "not_solved": self.why,
             "changes": [change._asdict() for change in self.changes],
             "together": self.together and self.together._asdict(),
@@ -200,7 +203,7 @@ class _Fitting:
         batches = self._traced_batches({predicted.run.batch: peaks}, rooms)
         return Fit(
             self.model.label, self.purpose, predicted.run, self.device, 1, max(peaks.values()),
-            batches[0], {}, batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
+            batches[0], {}, {}, batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
         )  # fmt: skip
 
     def _of_class(self, predicted: Predictions) -> Peaks | None:
@@ -275,6 +278,7 @@ class _Fitting:
             n_bytes,
             largest(device.bytes),
             solved(as_built, self.purpose, device.bytes) if as_built else {},
+            solved(as_built, self.purpose, room) if as_built and of_class is not None else {},
             largest(room),
             largest(growing) if has_segments else {},
             margins,

@@ -77,6 +77,9 @@ class OfFit(Strict):
     largest_with_margins: dict[str, int]
     largest_with_expandable_segments: dict[str, int]
     largest_of_class: dict[str, int]
+    largest_of_class_with_margins: dict[str, int] = Field(
+        description="where the class leads the answer"
+    )
     not_solved: str | None = Field(description="why nothing is solved")
     changes: list[OfChange]
     together: OfChange | None

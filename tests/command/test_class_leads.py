@@ -391,10 +391,24 @@ def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
         f"training: largest {name}": f"{solution.value:,}"
         for name, solution in between.largest.items()
     }
+    assert between.largest_of_class_with_margins == {}  # no formula is that of the class
     assert class_in_room(between, predicted) == {
         "implementation": "transformers (GraniteForCausalLM)", "needed": of_class, "fits": False,
         "grade": "does not fit",
     }  # fmt: skip
+
+
+def test_the_largest_batch_with_margins_is_that_of_the_class_that_leads(tmp_path):
+    """Next to it stood what our modules have room for, which need less."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", SMALL["LlamaForCausalLM"]))
+    fit = model.fit("40MB", RUN, reserve=0)
+    batch = fit.largest_of_class_with_margins["batch"].value
+    needed = [model.memory(RUN | {"batch": n})["peak_training_bytes"].total
+              for n in (batch, batch + 1)]  # fmt: skip
+    assert needed[0] <= fit.margins.room(40 * 10**6) < needed[1]
+    rows = of_fits([fit], model.memory(RUN)).rows
+    row = next(row for row in rows if row[0] == "  as the class")  # the batch's comes first
+    assert row[2] == f"{batch:,} with margins"
 
 
 @pytest.mark.parametrize("chosen", [{}, {"implementation": "transformers"}])

@@ -81,7 +81,9 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
             if growing and growing.value > with_margins:
                 rows.append((SEGMENTS, "", f"{count(growing.value)} with margins"))
             if largest_of_class := fit.largest_of_class.get(name):
-                rows.append(("  as the class", count(largest_of_class.value), ""))
+                of_margins = fit.largest_of_class_with_margins.get(name)
+                margins = f"{count(of_margins.value)} with margins" if of_margins else ""
+                rows.append(("  as the class", count(largest_of_class.value), margins))
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
     source = AS_GIVEN if reserve.source == AS_GIVEN else "memory_margins.yaml"
