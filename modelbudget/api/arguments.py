@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.run_config import RunConfig
@@ -13,8 +13,7 @@ from modelbudget.common.validation_messages import show
 
 MOST_DEVICES = 2**20
 """Five times the largest cluster for which a run was published."""
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Argument(NamedTuple):
@@ -94,21 +93,19 @@ USUAL = {
 """By the name that they have in all functions but those that say otherwise."""
 
 
-def checked(
-    **unusual: Argument,
-) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+def checked(**unusual: Argument) -> Callable[[Function], Function]:
     """Check arguments by name before a function runs. Its errors are InputError.
 
     `unusual`: those that are not what `USUAL` says.
     """
 
-    def wrap(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    def wrap(function: Function) -> Function:
         signature = inspect.signature(function)
         known = USUAL | unusual
         arguments = {name: known[name] for name in signature.parameters if name in known}
 
         @functools.wraps(function)
-        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 bound = signature.bind(*args, **kwargs).arguments
             except TypeError as error:
@@ -123,6 +120,6 @@ def checked(
                 raise InputError(mistakes)
             return function(*args, **kwargs)
 
-        return call
+        return call  # pyrefly: ignore[bad-return]
 
     return wrap

@@ -211,9 +211,7 @@ class _Fitting:
         if predicted.run.implementation != TRANSFORMERS:
             return None
         of_class = predicted.breakdowns.get(self.quantity)
-        if of_class is None:
-            return None
-        return {phase.name: phase.value for phase in of_class.components}
+        return {phase.name: phase.value for phase in of_class.components} if of_class else None
 
     def _traced_batches(
         self, peaks: dict[int, Peaks], rooms: Sequence[int]

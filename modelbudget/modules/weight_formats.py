@@ -118,8 +118,7 @@ class Stored(nn.Module):
         if not stored.has_bias and layer.bias is not None:
             self.in_file["bias"] = layer.bias
         self.is_int8, self.n_without_copy = stored.product == "int8", stored.n_without_copy
-        made = stored.made_for_product
-        self.made_for_product = (made, sizes) if made else None
+        self.made_for_product = (made, sizes) if (made := stored.made_for_product) else None
 
     def dequantised(self) -> torch.Tensor:
         """Return a matrix of the right size; its values are none of the stored ones."""

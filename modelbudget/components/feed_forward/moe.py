@@ -133,12 +133,10 @@ def program(a: Fields, r: Run):
     n_own = expert_parallel.own_experts(a)
     router = make_part("router", _router, a)
     gate = None
-    if packs:
-        up = _experts("gate_up", n_own, a.d_model, 2 * a.d_expert, a.up_bias)
-    else:
-        if a.gated:
-            gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
-        up = _experts("up", n_own, a.d_model, a.d_expert, a.up_bias)
+    if a.gated and not packs:
+        gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
+    name, d_up = ("gate_up", 2 * a.d_expert) if packs else ("up", a.d_expert)
+    up = _experts(name, n_own, a.d_model, d_up, a.up_bias)
     down = _experts("down", n_own, a.d_expert, a.d_model, a.down_bias)
     activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None

@@ -188,10 +188,7 @@ def _amount(rows: pl.DataFrame, quantity: str, reaches: Sequence[float]) -> alt.
     if is_logarithmic:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = theme.ticks(low, high) if is_amount else {"values": [10.0**n for n in powers]}
-    if is_amount:
-        ticks["labelExpr"] = theme.tick_labels(quantity)
-    else:
-        ticks["format"] = "~%"
+    ticks |= {"labelExpr": theme.tick_labels(quantity)} if is_amount else {"format": "~%"}
     kind, least = ("log", low) if is_logarithmic else ("linear", 0)
     scale = alt.Scale(type=kind, domain=[least, high or 1], nice=is_amount)
     return alt.Y("value:Q", title=_unit(quantity), scale=scale, axis=theme.vertical(**ticks))
