@@ -42,9 +42,10 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
             return patterns | {"n_layer": len(types)}  # each layer has one part
     elif indices := _layers_by_number(translation, values):
         words = _shortest(indices)
-    elif translation.attention_where:
+    elif translation.attention_where and has_windows:
         has_attention = _layers_where(translation.attention_where, values, mistakes)
-        words = _shortest(["attention" if has else translation.mixers for has in has_attention])
+        full = mixers_of_types(translation)["full_attention"]
+        words = _shortest([full if has else translation.mixers for has in has_attention])
     elif rotated:
         words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
     else:

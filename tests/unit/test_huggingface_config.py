@@ -190,6 +190,7 @@ COMPUTED = {
     "expand": st.just(2), "attention_hidden_size": st.none(), "num_decoder_layers":
     st.sampled_from([None, 1, 3]), "max_position_embeddings": st.integers(8, 20),
     "sliding_window": st.sampled_from([None, 3]), "layer_types": st.none(),
+    **dict.fromkeys(("sliding_window_pattern", "global_attn_every_n_layers"), st.integers(1, 3)),
     "embedding_size": st.sampled_from([6, 16]), "mlp_layer_types": st.none(),
     "num_shared_experts": st.integers(1, 2), "decoder_vocab_size": st.none(),
     "mamba_expand": st.just(2), "attn_layer_indices": st.sampled_from([None, [0]]),
@@ -409,6 +410,10 @@ WITHOUT_ROPE = [
         0,
     ),
     ("Cohere2", {}, "sliding_attention sliding_attention sliding_attention nope_attention", 4096),
+    ("Cohere2", {"sliding_window_pattern": 2}, "sliding_attention nope_attention", 4096),
+    ("Cohere2Moe", {"sliding_window_pattern": 2}, "sliding_attention nope_attention", 4096),
+    ("Exaone4", {"sliding_window_pattern": 2}, "sliding_attention nope_attention", 4096),
+    ("Afmoe", {"global_attn_every_n_layers": 2}, "sliding_attention nope_attention", 1024),
     ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 32}, "attention", 0),
     (
         "Exaone4",
@@ -452,6 +457,8 @@ WINDOWS = [
         9,
     ),
     ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
+    ("Gemma3", {"sliding_window_pattern": 2, "sliding_window": 7}, "sliding_attention attention", 7),
+    ("Gemma3", {"sliding_window_pattern": 2, "sliding_window": None}, "attention", 0),
     ("Qwen3Next", {}, "gated_deltanet gated_deltanet gated_deltanet attention", 0),
     ("Qwen3Next", {"layer_types": IN_TURN}, "gated_deltanet attention", 0),
 ]

@@ -104,7 +104,7 @@ function configReader({ config: shared, defaults }) {
     let words = hasWindows ? one.mixers.split(" ") : ["attention"];
     const rotated = rotatedLayers(one, values);
     if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
-    if (one.attention_where !== undefined) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? "attention" : one.mixers)));
+    if (one.attention_where !== undefined && hasWindows) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? known.full_attention : one.mixers)));
     const ofOnePart = Object.keys(one.layer_mlps).length > 0;
     const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
