@@ -84,9 +84,9 @@ def nearest(name: str, known: Iterable[str], n: int, cutoff: float = CUTOFF) -> 
     return [other_name for *_, other_name in near]
 
 
-def other_spelling(name: str, known: Iterable[str]) -> bool:
-    """Whether a name is a synonym or a misspelling of a known one."""
-    return bool(nearest(name, known, 1, SAME_WORD))
+def other_spelling(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name of which a name is a synonym or a misspelling; None if of none."""
+    return next(iter(nearest(name, known, 1, SAME_WORD)), None)
 
 
 @cache

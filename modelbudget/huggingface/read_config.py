@@ -116,10 +116,11 @@ def unknown_keys(name: str, config: dict) -> list[str]:
 def unrelated_keys(name: str, config: dict) -> list[str]:
     """Return the unknown keys that are no other spelling of a known one, or that set nothing."""
     known = translations()[name].defaults
+    values = known | config
     return [
         key
         for key in unknown_keys(name, config)
-        if config[key] is None or not other_spelling(key, known)
+        if config[key] is None or config[key] == values.get(other_spelling(key, known), config[key])
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface.classes import shared_keys
+from modelbudget.huggingface.classes import shared_keys, translations
 from modelbudget.huggingface.keys_of_class import stretch, without_code
 from modelbudget.huggingface.offline import transformers
 
@@ -26,6 +26,12 @@ SPELLINGS = {
 OF_TARGET = "max_target_positions"
 """The key of `n_ctx` where a source has other positions (Whisper)."""
 
+OF_TASKS = (
+    transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, transformers.MODEL_FOR_MASKED_LM_MAPPING,
+    transformers.MODEL_MAPPING,
+)  # fmt: skip
+"""Configs → the class of transformers for each task, language models first."""
 MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
 """Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
 
@@ -120,39 +126,48 @@ def _config_class(config: dict[str, Any]) -> Any:
 
 
 def _class_of(config: dict[str, Any]) -> str:
-    model_type = config["model_type"]
-    if model_type not in transformers.CONFIG_MAPPING:
+    """Return the class that a config names, or without one a language model of its model_type."""
+    model_type, names = config["model_type"], config.get("architectures") or []
+    known = _classes_of(model_type)
+    if model_type not in transformers.CONFIG_MAPPING and not known:
         code = "; the code that auto_map names is never run" if "auto_map" in config else ""
         raise ValueError(
             f"model_type = {show(model_type)}: not one of transformers "
             f"{transformers.__version__}{code}"
             f"{offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)}"
         )
-    config_class = _config_class(config)
-    mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING)
-    usual = [
-        cast(type, mapping[config_class]).__name__
-        for mapping in mappings
-        if config_class in mapping
-    ]
-    if config.get("architectures"):
-        name = config["architectures"][0]
-        class_ = getattr(transformers, name, None)
-        if not (isinstance(class_, type) and issubclass(class_, transformers.PreTrainedModel)):
-            raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
-        if class_.config_class is not config_class and name not in usual:
-            type_of_class = getattr(class_.config_class, "model_type", None)
-            raise ValueError(
-                f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
-                f"each other: the class is of model_type {show(type_of_class)}"
-            )
-        return name
-    if usual:
-        return usual[0]
-    raise ValueError(
-        f"model_type = {show(model_type)}: no language model by default; name the class in "
-        "architectures"
-    )
+    if not (names or known):
+        raise ValueError(
+            f"model_type = {show(model_type)}: no language model by default; name the class in "
+            "architectures"
+        )
+    name, *_ = *names, *known
+    class_ = getattr(transformers, name, None)
+    if not (isinstance(class_, type) and issubclass(class_, transformers.PreTrainedModel)):
+        raise ValueError(
+            f"architectures[0] = {show(name)}: not a model class of transformers"
+            f"{offered(name, known, '')}"
+        )
+    type_of_class = getattr(class_.config_class, "model_type", None)
+    if type_of_class != model_type and name not in known:
+        raise ValueError(
+            f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
+            f"each other: the class is of model_type {show(type_of_class)}"
+        )
+    return name
+
+
+def _classes_of(model_type: str) -> list[str]:
+    """Return the classes of a model_type: those with a formula, and the usual ones of the package.
+
+    The first of the package is a language model if it has one.
+    """
+    known = [name for name, of in translations().items() if of.model_type == model_type]
+    if model_type in transformers.CONFIG_MAPPING:
+        config_class = transformers.CONFIG_MAPPING[model_type]
+        usual = [of_task[config_class] for of_task in OF_TASKS if config_class in of_task]
+        known += [cast(type, class_).__name__ for class_ in usual if isinstance(class_, type)]
+    return [*dict.fromkeys(known)]
 
 
 def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -386,10 +386,27 @@ def test_most_causal_classes_have_a_formula():
     assert sum(found) >= 144
 
 
-def test_a_former_name_that_the_class_does_not_read_changes_nothing(from_config):
-    """The first config.json of K-EXAONE has it, its present one first_k_dense_replace."""
-    config = {"model_type": "exaone_moe"}
-    points = [from_config(config | key).points for key in ({}, {"first_last_k_dense_replace": 2})]
+OF_PUBLISHED_FILES = [
+    # The first config.json of K-EXAONE has it, its present one first_k_dense_replace.
+    ({"model_type": "exaone_moe"}, {"first_last_k_dense_replace": 2}),
+    # huggingface.co/google/gemma-2-9b: sliding_window again, which alone the class reads.
+    ({"model_type": "gemma2"}, {"sliding_window_size": 4096}),
+    (
+        {"model_type": "llama"},
+        {"architectures": ["LLaMAForCausalLM"]},
+    ),  # huggingface.co/decapoda-research
+    ({"model_type": "chatglm"}, {"attn_implementation": "sdpa"}),  # huggingface.co/THUDM/glm-4-9b
+    ({"model_type": "qwen"}, {"tokenizer_type": "QWenTokenizer"}),  # huggingface.co/Qwen/Qwen-7B
+    (  # huggingface.co/deepseek-ai/deepseek-vl2-small
+        {"model_type": "deepseek_v2", "num_experts_per_tok": 6},
+        {"lm_head": True, "rm_head": False, "use_mla": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "keys"), OF_PUBLISHED_FILES)
+def test_keys_of_published_files_that_change_nothing(from_config, config, keys):
+    points = [from_config(config | more).points for more in ({}, keys)]
     assert points[0][0].architecture == points[1][0].architecture
 
 
@@ -457,7 +474,12 @@ WINDOWS = [
         9,
     ),
     ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
-    ("Gemma3", {"sliding_window_pattern": 2, "sliding_window": 7}, "sliding_attention attention", 7),
+    (
+        "Gemma3",
+        {"sliding_window_pattern": 2, "sliding_window": 7},
+        "sliding_attention attention",
+        7,
+    ),
     ("Gemma3", {"sliding_window_pattern": 2, "sliding_window": None}, "attention", 0),
     ("Qwen3Next", {}, "gated_deltanet gated_deltanet gated_deltanet attention", 0),
     ("Qwen3Next", {"layer_types": IN_TURN}, "gated_deltanet attention", 0),
@@ -571,6 +593,8 @@ def test_without_architectures_the_model_type_decides(from_config):
     assert point.transformers == "LlamaForCausalLM"
     (point,) = from_config({k: v for k, v in XLNET.items() if k != "architectures"}).points
     assert point.architecture.kind == "XLNetLMHeadModel"
+    (point,) = from_config({"model_type": "distilbert"}).points
+    assert point.architecture.kind == "DistilBertForMaskedLM"
 
 
 @pytest.mark.parametrize("config", [LLAMA, XLNET])
@@ -621,7 +645,11 @@ BAD = {
     ),
     "class that is none": (
         LLAMA | {"architectures": ["pipeline"]},
-        ["architectures[0] = 'pipeline'", "not a model class"],
+        ["architectures[0] = 'pipeline'", "not a model class", "(allowed: LlamaForCausalLM, Lla"],
+    ),
+    "class of a model page": (
+        {"model_type": "internlm2", "architectures": ["InternLM2ForRewardModel"]},
+        ["architectures[0] = 'InternLM2ForRewardModel'", "(allowed: InternLM2ForCausalLM)"],
     ),
     "architectures that is no list": (LLAMA | {"architectures": "x"}, ["architectures = 'x'"]),
     "10^18 layers": (
