@@ -16,6 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from helpers.tiers import examples
 from modelbudget.operations.activation_checkpoint import Promise
 from modelbudget.operations.autograd import NEWEST, Node, backward, readers_from
 from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, running_on
@@ -52,7 +53,7 @@ class Case(NamedTuple):
     dtypes: tuple[str, ...] = FLOATS
     devices: tuple[str, ...] = ("meta", "cpu")
     mixed: bool = False
-    n_draws: int = 32
+    n_draws: int = examples(32)
 
 
 class Operand(NamedTuple):
