@@ -2,9 +2,7 @@
 "use strict";
 
 function drawTree(figure) {
-  const tree = figure.querySelector(".tree");
-  const description = figure.querySelector(".description");
-  const toggle = figure.querySelector(".toggle");
+  const [tree, description, toggle] = [".tree", ".description", ".toggle"].map((one) => figure.querySelector(one));
   const parts = [...tree.querySelectorAll("li")];
   const root = parts[0];
   const parent = (part) => part.parentElement.closest("li");
@@ -13,45 +11,40 @@ function drawTree(figure) {
 
   for (const part of parts) {
     part.style.flexGrow = part.dataset.parameters;
-    const holds = part.dataset.parameters !== "0" || part.classList.contains("shared");
-    part.classList.toggle("empty", !holds && part !== root);
     button(part).tabIndex = -1;
     button(part).ariaLabel = textOf(part);
   }
 
-  // Hide everything that is not on the path from the root to the part, or below it.
+  // The style hides everything that is not on the path from the root to the part, or below it.
   function zoom(part) {
-    for (const other of parts) other.classList.remove("aside", "zoomed");
+    tree.querySelector(".zoomed")?.classList.remove("zoomed");
     part.classList.add("zoomed");
-    for (let one = part; one !== root; one = parent(one)) {
-      for (const sibling of one.parentElement.children) sibling.classList.toggle("aside", sibling !== one);
-    }
   }
 
   const describe = (part) => (description.textContent = textOf(part));
-  const visible = (part) => (part?.checkVisibility() ? part : null);
-  const nearest = (part, step) => {
-    let other = part[step];
-    while (other && !other.checkVisibility()) other = other[step];
-    return other;
-  };
-  const moves = {
-    ArrowUp: (part) => visible(parent(part)),
-    ArrowDown: (part) => visible(part.querySelector("li:not(.aside, .empty)")),
-    ArrowLeft: (part) => nearest(part, "previousElementSibling"),
-    ArrowRight: (part) => nearest(part, "nextElementSibling"),
-  };
+
+  // The parts that an arrow leads to: the first one that is shown has the focus next.
+  function along(arrow, part) {
+    const siblings = [...part.parentElement.children];
+    const place = siblings.indexOf(part);
+    return {
+      ArrowUp: [parent(part)],
+      ArrowDown: [...part.querySelectorAll("li")],
+      ArrowLeft: siblings.slice(0, place).reverse(),
+      ArrowRight: siblings.slice(place + 1),
+    }[arrow];
+  }
 
   tree.addEventListener("click", ({ target }) => {
     const part = target.closest("li");
     zoom(part.classList.contains("zoomed") && part !== root ? parent(part) : part);
   });
   tree.addEventListener("keydown", (event) => {
-    const move = moves[event.key];
-    if (!move) return;
+    const others = along(event.key, event.target.closest("li"));
+    if (!others) return;
     event.preventDefault();
-    const to = move(event.target.closest("li"));
-    if (to) button(to).focus();
+    const shown = others.find((part) => part?.checkVisibility());
+    if (shown) button(shown).focus();
   });
   tree.addEventListener("focusin", ({ target }) => {
     tree.querySelector("[tabindex='0']").tabIndex = -1;
