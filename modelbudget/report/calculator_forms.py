@@ -12,7 +12,7 @@ from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.memoised_run import MemoisedRun
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
-from modelbudget.architecture.terms import Terms, total
+from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
@@ -34,7 +34,13 @@ from modelbudget.report.calculator_runs import (
 )
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.component_order import sort_key
-from modelbudget.report.page_programs import Categories, Programs
+from modelbudget.report.page_programs import (
+    Categories,
+    Programs,
+    beyond_caches,
+    caches,
+    training_peak,
+)
 
 
 class _Value(NamedTuple):
@@ -170,8 +176,8 @@ class Formulas:
             return _Value(0, {}, 0), Run(SimpleNamespace())
         settings = with_foreach(record, run.settings)
         settings.foreach = bool(settings.foreach)
-        peak, holds = self.programs.peak(class_name, record, settings)
-        return _Value(peak, {}, holds), run
+        sizes, holds = self.programs.largest(training_peak, record, settings, class_name)
+        return _Value(sizes.get("model", 0), {}, holds), run
 
     def _read(self, quantity: str, record, r, sums: Mapping[str, Any]) -> _Value:
         """Return a quantity, its components, and where it is known.
@@ -180,16 +186,19 @@ class Formulas:
         quantities before.
         """
         if quantity == OF_PROGRAMS:
-            beyond, holds = self.programs.beyond(record, r)
+            sizes, holds = self.programs.largest(beyond_caches, record, r)
             holds = holds * self._read("cache_bytes", record, r, sums).holds
             kept = total(Decoder.parameter_bytes(record, r)) + sums["cache_bytes"]
-            return _Value(kept + beyond, {}, holds)
+            return _Value(kept + sizes.get("model", 0), {}, holds)
         noted = MemoisedRun(vars(r), self._results)
         a, holds = self._with_formula(quantity, record, noted)
         if self.graph.constant(self.graph.node(holds)) != 0:
             terms = noted.once(getattr(Decoder, quantity), a)
+        elif quantity == "cache_bytes":
+            sizes, holds = self.programs.largest(caches, a, r)
+            terms = {name: Term(size) for name, size in sizes.items()}
         else:
-            terms, holds = self.programs.caches(a, r) if quantity == "cache_bytes" else ({}, 0)
+            terms = {}
         if quantity in CHOICES.peaks:
             peak = largest(*(term.total for term in terms.values())) if terms else 0
             return _Value(peak, {}, holds)

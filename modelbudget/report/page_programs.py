@@ -3,10 +3,9 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from itertools import chain, product
 from math import lcm
-from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,7 +14,6 @@ from modelbudget.architecture.arithmetic import highest, largest
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import embedding
 from modelbudget.components.layer import all_parts, parts
 from modelbudget.families.decoder import Decoder
@@ -71,41 +69,27 @@ class Programs:
         self._divided: dict[str, dict[DividedField, None]] = defaultdict(dict)
         """By mixers: the divided fields of their regimes, each once."""
 
-    def beyond(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
-        """Return the bytes of inference at its peak but for parameters and caches.
+    def largest(self, trace: Trace, a, r, class_name: str = "") -> tuple[dict[str, Any], Any]:
+        """Return the size of each component that `trace` reads, and where sizes are known.
 
-        And where they are known: nowhere is 0. Where two regimes hold both are exact, and so is
-        the larger.
+        Nowhere is 0. Where two regimes hold both are exact, and so is the larger. Without a class
+        of `transformers` it is of our modules.
         """
-        sizes, holds = self._largest(_of_any_depth, "beyond", a, r)
-        return sizes.get("model", 0), holds
-
-    def peak(self, class_name: str, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Any, Any]:
-        """Return the bytes at the peak of training of a class on one device, and where known."""
-        sizes, holds = self._largest(_training, "peak", a, r, class_name)
-        return sizes.get("model", 0), holds
-
-    def caches(self, a: SimpleNamespace, r: SimpleNamespace) -> tuple[Terms, Any]:
-        """Return the caches by component, and where they are known."""
-        sizes, holds = self._largest(_caches, "cache_bytes", a, r)
-        return {name: Term(size) for name, size in sizes.items()}, holds
-
-    def _largest(self, trace: Trace, quantity: str, a, r, class_name="") -> tuple[dict, Any]:
-        """Return the largest size of each component of all regimes, and where one is known."""
         fields = vars(a) | vars(r) | _padded(a)
         sizes, holds = defaultdict(list), []
         for regime in self._of(trace, a, r, class_name):
             is_here, values = regime.holds(fields), regime.read(fields)
-            for name, size in regime.quantities[quantity].items():
+            (of_components,) = regime.quantities.values()
+            for name, size in of_components.items():
                 sizes[name].append(values.of(size) * is_here)
             holds.append(is_here)
         known = largest(*holds) if holds else 0
         return {name: largest(*of_regimes) for name, of_regimes in sizes.items()}, known
 
-    def _of(self, trace: Trace, a, r, class_name="") -> list[Regime]:
+    def _of(self, trace: Trace, a, r, class_name: str) -> list[Regime]:
         categories = categories_of(a)
         settings = vars(r) | {"length": LENGTH}
-        if trace is not _training:
+        if trace is not training_peak:
             settings["recompute"] = "none"  # nothing is computed again
         key = categories, trace, *(n for name, n in settings.items() if name != "batch")
         if key not in self._regimes:
@@ -121,7 +105,7 @@ class Programs:
         tried: set[tuple[int, frozenset[str]]] = set()
         mixers = dict(categories)["mixers"]
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
-        n_changed *= trace is not _training
+        n_changed *= trace is not training_peak
         for a in chain(examples, *map(_changed, examples[:n_changed])):
             for length, batch in product(_lengths(a), BATCHES):
                 run = _run(tuple((settings | {"batch": batch, "length": length}).items()))
@@ -166,9 +150,10 @@ def _run(settings: tuple[tuple[str, Any], ...]) -> RunConfig:
     return RunConfig.model_validate(dict(settings))
 
 
-def _of_any_depth(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
-    """Return the regime of a model and of deeper ones.
+def beyond_caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+    """Return the regime of a model and of deeper ones: bytes of inference at its peak.
 
+    But for parameters and caches.
     Inference keeps nothing of a layer but its cache, so that layers of each kind, first, last and
     between others, are enough.
     """
@@ -183,12 +168,14 @@ def _of_any_depth(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Re
     return regime
 
 
-def _training(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+def training_peak(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+    """Return the regime of a model: bytes at the peak of training on one device."""
     return traced(_peak, a.model_copy(update=_padded(a)), run, VARYING, divided)
 
 
-def _caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
-    return traced(partial(quantities, "caches"), a, run, VARYING, divided)
+def caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
+    """Return the regime of a model: its caches by component."""
+    return traced(_caches, a, run, VARYING, divided)
 
 
 def _changed(a: Any) -> Iterator[Architecture]:
@@ -237,6 +224,10 @@ def _peak(a: Architecture, run: RunConfig) -> Quantities:
     return {"peak": quantities("training", a, run)["resident_peak_bytes"]}
 
 
+def _caches(a: Architecture, run: RunConfig) -> Quantities:
+    return {"cache_bytes": quantities("caches", a, run)["cache_bytes"]}
+
+
 def _without_effect(a: Any, trace: Trace) -> set[str]:
     """Return the fields on which nothing but parameters depends, and those of absent parts.
 
@@ -252,5 +243,5 @@ def _without_effect(a: Any, trace: Trace) -> set[str]:
         }
         for is_there in (False, True)
     )
-    of_parameters = set() if trace is _training else OF_PARAMETERS
+    of_parameters = set() if trace is training_peak else OF_PARAMETERS
     return of_parameters | (absent - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())

@@ -10,7 +10,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.by_program import terms_by_program
-from modelbudget.report.page_programs import OF_PARAMETERS, Programs
+from modelbudget.report.page_programs import OF_PARAMETERS, Programs, beyond_caches
 from modelbudget.sweeps.derive import named_architecture
 
 MODELS = {
@@ -24,7 +24,9 @@ SIZES = ["n_layer", "d_model", "n_vocab", "d_ff", "d_head", "n_head", "d_expert"
 
 def beyond(programs: Programs, a: Decoder, run: RunConfig) -> tuple[int, int]:
     numbers = {name: int(v) if isinstance(v, bool) else v for name, v in dict(a).items()}
-    return programs.beyond(SimpleNamespace(**numbers), SimpleNamespace(**dict(run)))
+    a_and_run = SimpleNamespace(**numbers), SimpleNamespace(**dict(run))
+    sizes, holds = programs.largest(beyond_caches, *a_and_run)
+    return sizes.get("model", 0), holds
 
 
 def expected(a: Decoder, run: RunConfig) -> int:
