@@ -10,7 +10,7 @@ from modelbudget.report.charts.chart_files import draw
 from modelbudget.report.page_results import Results
 
 results = Results.read(Path("results"), snakemake.input, [])
-charts = {sweep.name: sweep.charts for sweep in (*results.sweeps, *results.predicted)}
+charts = {sweep.name: sweep.charts() for sweep in (*results.sweeps, *results.predicted)}
 for pictures in snakemake.output.pictures:
     with replacing_folder(pictures) as folder:
         draw(charts[Path(pictures).parent.name], folder)

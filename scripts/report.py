@@ -12,7 +12,7 @@ from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.run_metadata import measuring, provenance
 from modelbudget.report.page import render, short
-from modelbudget.report.page_results import Drawn, Results, charts_of
+from modelbudget.report.page_results import Results, charts_of
 from modelbudget.report.vega_script import vega
 from modelbudget.report.verdict import verdict_file
 
@@ -24,7 +24,7 @@ with ProcessPoolExecutor(snakemake.threads, multiprocessing.get_context("fork"))
         Path("results"),
         snakemake.input.results,
         snakemake.params.on_request,
-        draw=lambda files: Drawn(others.submit(charts_of, files).result),
+        draw=lambda files: others.submit(charts_of, files).result,
     )
     made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.params.shards)}
     results = results._replace(parts={**results.parts, "provenance.json": made_by})

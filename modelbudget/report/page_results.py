@@ -1,7 +1,8 @@
 """The results that the page shows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,25 +17,12 @@ from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
-
-class Drawn(Mapping[str, dict]):
-    """Chart specs by name that another process draws: whoever reads them first waits for them."""
-
-    def __init__(self, wait: Callable[[], dict[str, dict]]):
-        self._wait = wait
-
-    def __getitem__(self, name: str) -> dict:
-        return self._wait()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._wait())
-
-    def __len__(self) -> int:
-        return len(self._wait())
+Charts = Callable[[], dict[str, dict]]
+"""Waits for the charts of a sweep, and returns their specs by name."""
 
 
 class SweepResult(NamedTuple):
-    """Results of a sweep: sweep.json, its tables, and its chart specs by name.
+    """Results of a sweep: sweep.json, its tables, and its charts.
 
     `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
     that name, `frontier` if it has `solve`, `classes` if classes of `transformers`
@@ -44,7 +32,7 @@ class SweepResult(NamedTuple):
     summary: dict
     points: pl.DataFrame
     comparison: pl.DataFrame
-    charts: Mapping[str, dict]
+    charts: Charts
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
     classes: pl.DataFrame | None = None
@@ -61,24 +49,20 @@ class SweepResult(NamedTuple):
 
 
 class PredictedResult(NamedTuple):
-    """Results of a sweep without measurements: sweep.json, and its chart specs by name."""
+    """Results of a sweep without measurements: sweep.json, and its charts."""
 
     summary: dict
-    charts: Mapping[str, dict]
+    charts: Charts
 
     @property
     def name(self) -> str:
         return self.summary["name"]
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-    ".parquet": pl.read_parquet,
-}
-
-
 def _content(file: Path) -> Any:
-    return _READERS[file.suffix](file)
+    if file.suffix == ".parquet":
+        return pl.read_parquet(file)
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _contents(files: Iterable[Path]) -> dict[str, Any]:
@@ -122,9 +106,9 @@ class Results(NamedTuple):
         folder: Path,
         files: Iterable[str],
         on_request: Sequence[tuple[str, str]],
-        draw: Callable[[list[Path]], Mapping[str, dict]] = charts_of,
+        draw: Callable[[list[Path]], Charts] = lambda files: cache(partial(charts_of, files)),
     ) -> "Results":
-        """Read files of a folder. `draw` returns the charts of a sweep's files.
+        """Read files of a folder. `draw` begins to draw the charts of a sweep's files.
 
         Files of a sweep lie in one folder with its sweep.json.
         """
@@ -144,7 +128,7 @@ class Results(NamedTuple):
         return cls(sweeps, predicted, parts, on_request)
 
 
-def _sweep(files: Iterable[Path], charts: Mapping[str, dict]) -> SweepResult:
+def _sweep(files: Iterable[Path], charts: Charts) -> SweepResult:
     contents = _contents(files)
     # The table of all published models has the counts of their classes.
     counts = None if "zoo" in contents else contents.get("reference_counts")

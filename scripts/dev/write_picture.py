@@ -16,7 +16,7 @@ def sweep(folder: Path) -> SweepResult:
         pl.read_parquet(folder / f"{n}.parquet") for n in ("points", "comparison")
     )
     return SweepResult(
-        json.loads((folder / "sweep.json").read_text("utf-8")), points, comparison, {}
+        json.loads((folder / "sweep.json").read_text("utf-8")), points, comparison, dict
     )
 
 

@@ -49,7 +49,7 @@ def result(path: Path, catalogue) -> SweepResult:
     if is_zoo(expanded):
         models = zoo(catalogue, points, comparison, classes(points))
     specs = {name: chart.to_dict() for name, chart in found.items()}
-    return SweepResult(about, points, comparison, specs, models)
+    return SweepResult(about, points, comparison, specs.copy, models)
 
 
 CLASSES = {

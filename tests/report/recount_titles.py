@@ -32,7 +32,7 @@ def main(folder: str = "results") -> None:
         for file in (made.parent / "sweep.json", *made.parent.glob("*.parquet"))
     ]
     for sweep in Results.read(Path(folder), files, []).sweeps:
-        for name in sweep.charts:
+        for name in sweep.charts():
             title = shown.get(f"{sweep.name}-{name}")
             if title and name not in OTHERS:
                 counted += [name] if check(sweep, name, title) else []

@@ -202,7 +202,7 @@ def test_a_title_is_text(one, catalogue):
     comparison = one.comparison.with_columns(label=pl.lit(EVIL))
     specs = {n: c.to_dict() for n, c in charts(about["axes"], comparison).items()}
     points = one.points.with_columns(label=pl.lit(EVIL))
-    page = render(Results([SweepResult(about, points, comparison, specs)]), catalogue)
+    page = render(Results([SweepResult(about, points, comparison, specs.copy)]), catalogue)
     assert EVIL not in page
     text = Text(page)
     assert "img" not in text.tags
@@ -265,7 +265,7 @@ def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):
     near = one.comparison.with_columns(
         quantity=pl.lit("resident_bytes"), difference=pl.lit(1), percent=pl.lit(0.1)
     )
-    results = Results([one._replace(comparison=near, charts={})])
+    results = Results([one._replace(comparison=near, charts=dict)])
     assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % (")
     page = str(Text(render(results, catalogue)))
     assert "2 of 2 predictions agree with the measurement" in page
@@ -312,7 +312,7 @@ def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, t
         one | {"architecture": point.architecture.digest()}
         for point in expanded.points for one in failures
     ])  # fmt: skip
-    page = render(Results([whole._replace(comparison=of_all, charts={})]), catalogue)
+    page = render(Results([whole._replace(comparison=of_all, charts=dict)]), catalogue)
     assert "0 of 0 predictions" in page
     assert "2 of A test" in page
 
@@ -336,7 +336,7 @@ def test_what_is_missing_is_left_out(one, catalogue):
     nothing = one.comparison.with_columns(
         measured=pl.lit(None, pl.Int64), method=pl.lit(None, pl.String), agrees=pl.lit(False)
     )
-    page = render(Results([SweepResult(one.summary, one.points, nothing, {})]), catalogue)
+    page = render(Results([SweepResult(one.summary, one.points, nothing, dict)]), catalogue)
     assert "No chart: nothing was measured" in page
     assert "not measured: failed" in page
 
@@ -439,7 +439,7 @@ def test_a_browser_draws_every_chart(read_only, shipped, scheme):
 
 def check_charts(tab, places: list, shipped: Results) -> None:
     of_conventions = 1
-    assert len(places) == sum(len(sweep.charts) for sweep in shipped.sweeps) + of_conventions
+    assert len(places) == sum(len(sweep.charts()) for sweep in shipped.sweeps) + of_conventions
     for place in places:
         assert place.evaluate(DRAWN)
         box = place.query_selector("svg").bounding_box()
@@ -736,7 +736,7 @@ def test_what_is_predicted_alone_says_so(one, catalogue, tmp_path):
         along.add(rows)
     drawn = predicted_charts(along.totals(), along.shares())
     specs = {name: chart.to_dict() for name, chart in drawn.items()}
-    results = Results([one], predicted=[PredictedResult(summary_of(alone, along.rows), specs)])
+    results = Results([one], predicted=[PredictedResult(summary_of(alone, along.rows), specs.copy)])
     page = render(results, catalogue)
     section = page[page.index('<section id="alone">') :].partition("</section>")[0]
     assert "all 8 models are predicted by the formulas below, and none was instantiated" in section

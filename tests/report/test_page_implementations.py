@@ -51,7 +51,7 @@ def traced(expanded, tmp_path) -> SweepResult:
     predicted = predict(points, measure.quantities)
     table = measured_table(found, measure.quantities)
     comparison = compare(points, predicted, table, [], failures(found), traces)
-    return SweepResult({"name": "s"}, points, comparison, {}, classes=traces)
+    return SweepResult({"name": "s"}, points, comparison, dict, classes=traces)
 
 
 def test_the_table_has_models_by_implementation_and_their_ratio(result):

@@ -35,7 +35,7 @@ def results(catalogue) -> Results:
         }
         specs = {key: chart.to_dict() for key, chart in drawn.items()}
         fit = fit_table(solved, seen, {}) if solved else None
-        sweeps.append(one._replace(charts=specs, fit=fit))
+        sweeps.append(one._replace(charts=specs.copy, fit=fit))
     return Results(sweeps)
 
 

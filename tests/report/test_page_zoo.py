@@ -114,7 +114,7 @@ def test_printed_sizes_are_a_row_of_the_plot_of_ratios():
     """Predicted ÷ printed. Only this sees a size that is left out, or counted as close."""
     source = Source(title="GPUs", source="A paper", rule="The largest", settings={})
     reading = Reading(source="GPUs", base="gpt-2-124m", settings={}, gib=2.0)
-    sweep = SweepResult({"name": "zoo"}, TABLE, TABLE, {}, zoo=TABLE)
+    sweep = SweepResult({"name": "zoo"}, TABLE, TABLE, dict, zoo=TABLE)
     _, sizes = ratios([Row(source, "GPT-2", reading, 2.0, "")], [sweep])["sources"]
     assert sizes["title"].endswith("cards: 1 of 2 within their rounding")
     assert [(dot["close"], dot["title"]) for dot in sizes["dots"]] == [

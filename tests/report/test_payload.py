@@ -66,7 +66,7 @@ def test_of_many_points_some_are_in_the_table(grid, catalogue):
         point=number.cast(pl.String).str.zfill(6), label=number.cast(pl.String)
     )
     large = grid._replace(
-        comparison=many.drop("copy").sort("point", maintain_order=True), charts={}
+        comparison=many.drop("copy").sort("point", maintain_order=True), charts=dict
     )
     page = render(Results([large]), catalogue)
     rows = page.partition('id="sweep-points"')[2].partition("</table>")[0].split("<tr>")

@@ -51,7 +51,7 @@ PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
 def drawn(request, catalogue):
     """The swept points of one sweep, their values, and the titles of its charts."""
     expanded, points, comparison = compared(SWEEPS / f"{request.param}.yaml", catalogue)
-    found = SweepResult(summary(expanded), points, comparison, {})
+    found = SweepResult(summary(expanded), points, comparison, dict)
     charts = charts_of_sweep(found.summary["axes"], comparison, accelerators(ACCELERATORS))
     titles = {
         name: " ".join(chart.to_dict()["title"]["subtitle"]).partition(". ")[0].removesuffix(".")

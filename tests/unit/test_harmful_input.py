@@ -457,7 +457,7 @@ def test_text_of_files_is_text_in_the_page(evil, project, open_page):
 def test_text_of_files_is_text_in_pictures(evil):
     results, _ = evil
     for sweep in results.sweeps:
-        for spec in sweep.charts.values():
+        for spec in sweep.charts().values():
             picture = vl_convert.vegalite_to_svg(spec)
             elements = Markup(picture).elements
             names = {name for element in elements for name in element}

@@ -51,10 +51,10 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     """
     printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (page.verdicts[sweep.name], _largest(sweep), _whose(sweep))
-    act = page.drawn.get(sweep.name)
+    act, specs = page.drawn.get(sweep.name), sweep.charts()
     drawn = [
         page.charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))
-        for name, spec in (() if act else sweep.charts.items())
+        for name, spec in (() if act else specs.items())
     ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
     zoo = zoo_section(sweep.zoo, sweep.name)
@@ -71,7 +71,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         "zoo": zoo,
         "charts": drawn,
         "act": act,
-        "n_charts": len(sweep.charts),
+        "n_charts": len(specs),
         "solved": solved,
         "answer": (zoo or solved or {}).get("answer")
         or (_answer(sweep, drawn) if drawn else agreed),
@@ -156,7 +156,9 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
         "template": "predicted.html.j2",
         "summary": summary,
         "whose": [whose] if of_run else [],
-        "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
+        "charts": [
+            charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts().items()
+        ],
         "formulas": [_formulas(model) for model in summary["models"]],
     }
 
