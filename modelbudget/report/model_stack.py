@@ -131,9 +131,13 @@ def _shape(name: str, point: dict) -> tuple[int, int] | None:
 
 
 def data(stack: Stack) -> list:
-    """Return a stack for the page's script: as its fields, and each row with its `n` first."""
-    rows = [[row[0].n, *(list(part[:3]) for part in row)] for row in stack.rows]
-    return [stack.label, stack.total, stack.n_layer, rows]
+    """Return a stack for the page's script: its fields, its words, and each row after its `n`."""
+
+    def of_row(row: list[Part]) -> list:
+        shares = (tables.unbroken(percent(part.value / stack.total)) for part in row)
+        return [row[0].n, *([*part[:3], share] for part, share in zip(row, shares, strict=True))]
+
+    return [*stack[:3], tables.unbroken(stack.in_words), list(map(of_row, stack.rows))]
 
 
 def picture(stacks: Sequence[Stack]) -> str:

@@ -1,25 +1,23 @@
 // The slider over all models draws one of them in act 1, as `model_stack.py` does.
-"use strict";
 
 story.entries["what-decides"] = (section, { models, first }, acts) => {
   const verbs = new Map(acts["what-they-do"].verbs.map(([group, ...rest]) => [group, rest]));
-  const { grouped, percent, made, drawn } = story;
+  const { grouped, made, drawn } = story;
   const [WIDE, HIGH, GAP, WIDEST] = [100, 400, 0.2, 3];
   const figure = document.querySelector("#what-they-do figure:last-child");
   const [slider, text] = [section.querySelector("input"), section.querySelector(".stop")];
   const dots = section.querySelectorAll(".scatter :is(circle, rect)");
-  const sum = (parts) => parts.reduce((all, part) => all + part[2], 0);
 
-  function bands([, total, , rows]) {
+  function bands(total, rows) {
     let top = 0;
     return rows.flatMap(([n, ...row]) => {
-      const whole = sum(row);
+      const whole = row.reduce((sum, [, , value]) => sum + value, 0);
       const height = (HIGH * whole) / total;
       const gap = Math.min((GAP * height) / n, WIDEST);
       let x = 0;
-      const lines = row.map(([name, group, value]) => {
+      const lines = row.map(([name, group, value, share]) => {
         const width = (WIDE * value) / whole;
-        const title = `${name}: ${grouped(value)} parameters${n > 1 ? ` in ${n} layers` : ""}, ${percent(value / total)}; ${group} ${verbs.get(group)[1]}`;
+        const title = `${name}: ${grouped(value)} parameters${n > 1 ? ` in ${n} layers` : ""}, ${share}; ${group} ${verbs.get(group)[1]}`;
         const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x + width / 2} ${top}v${height}`, "stroke-width": width };
         if (n > 1) line["stroke-dasharray"] = `${height / n - gap} ${gap}`;
         x += width;
@@ -30,18 +28,11 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
     });
   }
 
-  function inWords([, total, , rows]) {
-    const of = (group) => sum(rows.flatMap(([, ...row]) => row).filter((part) => part[1] === group)) / total;
-    return [...verbs.keys()].filter((group) => of(group) > 0.001).map((group) => `${percent(of(group))} ${group}`).join(", ");
-  }
-
   function show(i) {
-    const model = models[i];
-    const [label, total, nLayer] = model;
-    const words = inWords(model);
+    const [label, total, nLayer, words, rows] = models[i];
     figure.querySelector("figcaption").replaceChildren(made("b", { textContent: label }), " ", made("span", { textContent: `${grouped(total)} parameters, ${nLayer} layers` }));
     const drawing = figure.querySelector("svg");
-    drawing.replaceChildren(...bands(model));
+    drawing.replaceChildren(...bands(total, rows));
     drawing.ariaLabel = `${label}: ${words}`;
     figure.querySelector(".parts").textContent = words;
     text.replaceChildren(made("b", { textContent: label }), " ", made("span", { textContent: words }));

@@ -19,14 +19,6 @@ const story = {
       observer.observe(place);
       window.addEventListener("beforeprint", done, { once: true });
     }),
-  // As `percent` of common/number_format.py.
-  percent(share) {
-    const hundredths = 100 * share;
-    if (hundredths > 0 && hundredths < 0.01) return "< 0.01\u00a0%";
-    if (hundredths > 99.99 && hundredths < 100) return "> 99.99\u00a0%";
-    const digits = hundredths < 1 || (hundredths > 99.9 && hundredths < 100) ? 2 : 1;
-    return `${share === 0 || share === 1 ? hundredths : hundredths.toFixed(digits)}\u00a0%`;
-  },
   bytes(n) {
     const units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"];
     const power = Math.min(Math.floor(Math.log10(Math.max(n, 1)) / 3), 6);
