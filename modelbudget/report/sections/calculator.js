@@ -1,5 +1,4 @@
 // The calculator: controls in, numbers out. Every number is a node of the graph of formulas.
-"use strict";
 
 (async () => {
   const root = document.getElementById("calculator");

@@ -1,5 +1,4 @@
 // Draws each module tree as an icicle chart: nested blocks, as wide as their parameters.
-"use strict";
 
 function drawTree(figure) {
   const [tree, description, toggle] = [".tree", ".description", ".toggle"].map((one) => figure.querySelector(one));

@@ -1,5 +1,4 @@
 // Shows the changes of act 5 for the model that a reader chooses, as the page has them for the first.
-"use strict";
 
 story.entries["what-to-do"] = (section, models) => {
   const places = ["h2 a", ".finding", "table", ".whose"].map((one) => section.querySelector(one));

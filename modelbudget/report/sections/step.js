@@ -1,5 +1,4 @@
 // The cursor over a training step, alone and on one of several devices.
-"use strict";
 
 story.entries.step = (section, { allocations: columns, groups, phases, component, operation, shared }) => {
   const { grouped, bytes, made } = story;

@@ -1,5 +1,4 @@
 // A config.json to fields of a decoder, by the data of configs/huggingface/ that Python uses too.
-"use strict";
 
 function configReader({ config: shared, defaults }) {
   const matches = (key, patterns) => patterns.some((text) => new RegExp(`^(?:${text})$`).test(key));
