@@ -139,6 +139,9 @@
     return `${HOME}?${settings}`;
   }
 
+  // What an address sets of a side or of a file: names, and values as texts.
+  const under = (settings, what) => [...settings].filter(([key]) => key.startsWith(`${what}.`)).map(([key, value]) => [key.slice(what.length + 1), value]);
+
   function read(address) {
     if (!address.startsWith(`${HOME}?`)) return false;
     isRefused = false;
@@ -149,9 +152,7 @@
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
       const changes = {};
-      for (const [key, value] of settings) {
-        const name = key.slice(2);
-        if (!key.startsWith(`${side}.`)) continue;
+      for (const [name, value] of under(settings, side)) {
         if (Object.hasOwn(data.minimum, name)) changes[name] = numberIn(value);
         if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) changes[name] = value;
         if (choice(name, value) !== undefined) changes[name] = choice(name, value);
@@ -167,9 +168,7 @@
     const kind = settings.get("file");
     if (!Object.hasOwn(data.config.classes, kind)) return;
     const fields = {};
-    for (const [key, value] of settings) {
-      const name = key.slice("file.".length);
-      if (!key.startsWith("file.")) continue;
+    for (const [name, value] of under(settings, "file")) {
       if (Object.hasOwn(data.minimum, name)) fields[name] = numberIn(value);
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
@@ -355,12 +354,8 @@
   }
 
   function barOfComponents(components, total) {
-    const sums = new Map();
-    for (const { name, value } of components) {
-      const group = groups.get(name);
-      sums.set(group, (sums.get(group) ?? 0) + value);
-    }
-    const parts = data.order.filter(([, group]) => sums.get(group)).map(([title, group]) => [sums.get(group), group, title]);
+    const sum = (group) => components.reduce((all, { name, value }) => all + (groups.get(name) === group ? value : 0), 0);
+    const parts = data.order.map(([title, group]) => [sum(group), group, title]).filter(([value]) => value > 0);
     return bar({ class: "bar", "aria-hidden": "true" }, parts, total); // the table has the numbers
   }
 

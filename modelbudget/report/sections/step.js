@@ -20,15 +20,12 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
 
   const amount = (n) => made("span", { textContent: bytes(n), title: `${grouped(n)} bytes` });
 
-  function summed(rows, key) {
-    const found = new Map();
-    for (const row of rows) found.set(key(row), (found.get(key(row)) ?? 0) + row[2]);
-    return [...found].sort((a, b) => b[1] - a[1]);
-  }
+  const sum = (rows) => rows.reduce((all, row) => all + row[2], 0);
+  const summed = (rows, key) => [...Map.groupBy(rows, key)].map(([name, of]) => [name, sum(of)]).sort((a, b) => b[1] - a[1]);
 
   function show(at) {
     const live = allocations.filter(([start, end]) => start <= at && at < end);
-    const total = live.reduce((sum, row) => sum + row[2], 0);
+    const total = sum(live);
     const started = allocations.findLast(([start]) => start === at);
     const [phase] = phases.find((one) => at <= one[2]);
     const by = summed(live, (row) => row[3]).sort((a, b) => a[0] - b[0]).filter((one) => one[1] > LEAST * total);
