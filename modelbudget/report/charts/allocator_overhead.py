@@ -21,7 +21,8 @@ def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
 
     They are measured on a CUDA device, or simulated without one.
     """
-    if not (tables.known >= NEEDS and tables.has_bars):
+    known = tables.comparison.filter(value().is_not_null())["quantity"]
+    if not ({*known} >= NEEDS and tables.has_bars):
         return {}
     table = _table(tables.comparison)
     models = table.unique("point", keep="first", maintain_order=True)

@@ -4,7 +4,7 @@ import altair as alt
 
 from modelbudget.report.charts.area_chart import amounts_along, over_axes
 from modelbudget.report.charts.component_charts import name_of
-from modelbudget.report.charts.grouped_values import amounts_of_points
+from modelbudget.report.charts.grouped_values import amounts_of_points, values
 from modelbudget.report.charts.sweep_tables import SweepTables
 
 EVERY = "every-point"
@@ -49,9 +49,10 @@ def every_point(tables: SweepTables) -> dict[str, alt.ConcatChart]:
     quantities = {
         name_of(one, EVERY): one for one in whole if is_free or name_of(one, EVERY) in answers
     }
-    if not (quantities or tables.drawn) and tables.measured and tables.moving:
+    moving = [name for name in tables.axes if len(values(tables.comparison, name)) > 1]
+    if not (quantities or tables.drawn) and tables.measured and moving:
         quantities[EVERY] = min(tables.varying or tables.measured)
     return {
-        name: over_axes(amounts_of_points(tables.comparison, quantity), quantity, tables.moving)
+        name: over_axes(amounts_of_points(tables.comparison, quantity), quantity, moving)
         for name, quantity in quantities.items()
     }

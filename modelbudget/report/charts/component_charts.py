@@ -21,13 +21,14 @@ parameters, and a backward pass as a forward pass, so they have none.
 
 
 def of_sweep(tables: SweepTables) -> dict[str, alt.TopLevelMixin]:
-    """Return the charts of each quantity by component."""
+    """Return the charts of each quantity by component: of a grid those that vary, if any does."""
+    shown = tables.varying if tables.axes and tables.varying else tables.measured
     # What a device computes of its own sequences does not depend on their number.
     constant = {"activation_bytes", "flops_forward"} if tables.is_of_devices else set()
     return {
         name_of(quantity, name): chart
         for quantity in DRAWN
-        if quantity in tables.shown - constant
+        if quantity in shown - constant
         for name, chart in charts(tables.axes, tables.comparison, quantity).items()
     }
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from modelbudget.compare.comparison import value
-from modelbudget.report.charts.grouped_values import values
 
 if TYPE_CHECKING:
     from modelbudget.catalogue.accelerators import Accelerator
@@ -50,16 +49,6 @@ class SweepTables:
         return set(rows.filter((value().n_unique().over(component) > 1) | is_absent)["quantity"])
 
     @property
-    def shown(self) -> set[str]:
-        """The measured quantities that charts show: of a grid those that vary, if any does."""
-        return self.varying if self.axes and self.varying else self.measured
-
-    @cached_property
-    def known(self) -> set[str]:
-        """The quantities that are measured or predicted."""
-        return set(self.comparison.filter(value().is_not_null())["quantity"])
-
-    @property
     def has_bars(self) -> bool:
         """Whether the points are few enough for a bar each."""
         return self.comparison["point"].n_unique() <= MOST_BARS
@@ -74,8 +63,3 @@ class SweepTables:
         """Whether peaks are of a grid of data-parallel devices that varies nothing but shards."""
         fields = {"data_parallel"} <= self.axes.keys() <= {"data_parallel", "zero", "data_rank"}
         return fields and "bytes_at_peak" in self.measured
-
-    @property
-    def moving(self) -> list[str]:
-        """The axes with more than one value in the comparison."""
-        return [name for name in self.axes if len(values(self.comparison, name)) > 1]
