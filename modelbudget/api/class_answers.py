@@ -11,6 +11,7 @@ from modelbudget.api.breakdown import Breakdown, of_terms, of_values
 from modelbudget.api.lines_of_run import lines_of_optimizer, lines_of_weights
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
@@ -24,7 +25,7 @@ from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.not_with_quantised_weights import refused
-from modelbudget.sweeps.quantity_names import OF_INFERENCE
+from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel
@@ -208,6 +209,8 @@ def answer(
     values: dict[str, Breakdown] = {}
     missing: dict[str, str] = {}
     traced = of_class
+    if OF_TRAINING & {*to_trace}:
+        why_not = why_not or _not_stepped(run)
     if to_trace and why_not:
         as_built = of_class.run.model_copy(update={"weights": "dtype"})
         traced = of_class._replace(run=as_built)
@@ -242,6 +245,16 @@ def _not_traceable(of_class: OfClass) -> str | None:
         return str(error)
     is_installed = all(find_spec(name) for name in ("torch", "transformers"))
     return None if is_installed else INSTALL
+
+
+def _not_stepped(run: RunConfig) -> str | None:
+    """Return why nothing takes a step of a run's optimizer here; None if its library does."""
+    optimizer = optimizer_named(run.optimizer)
+    if optimizer.call is None:
+        return f"optimizer = {run.optimizer}: nothing steps it here"
+    if find_spec(optimizer.call.partition(".")[0]):
+        return None
+    return f"optimizer = {run.optimizer}: {optimizer.library} is not installed here"
 
 
 def _not_by_formula(of_class: OfClass, quantity: str) -> str | None:

@@ -227,6 +227,17 @@ def test_what_the_class_cannot_be_traced_in_is_answered_for_our_modules(tmp_path
     assert "traced on one device" in refused.missing["peak_training_bytes"]
 
 
+def test_an_optimizer_that_nothing_steps_here_is_answered_for_our_modules(tmp_path, monkeypatch):
+    """All of training was without a value: a trace takes a step. Without one the class answers."""
+    monkeypatch.setattr(class_answers, "find_spec", lambda name: name != "bitsandbytes")
+    model = mb.model(file_of(tmp_path, "GraniteForCausalLM", COMMON))
+    run = RUN | {"optimizer": "adamw-8bit"}
+    found = model.predictions(["peak_training_bytes"], run)
+    assert found["peak_training_bytes"].total
+    assert "GraniteForCausalLM: optimizer = adamw-8bit: bitsandbytes" in found.notes[0]
+    assert model.predictions(["peak_inference_bytes"], run).whose != "modelbudget"
+
+
 def test_notes_about_our_modules_are_not_given_for_the_class(tmp_path):
     caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     model = mb.model(file_of(tmp_path, "Gemma2ForCausalLM", SMALL["Gemma2ForCausalLM"] | caps))
