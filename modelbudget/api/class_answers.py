@@ -209,7 +209,7 @@ def answer(
     values: dict[str, Breakdown] = {}
     missing: dict[str, str] = {}
     traced = of_class
-    if OF_TRAINING & {*to_trace}:
+    if of_class.config is not None and OF_TRAINING & {*to_trace}:
         why_not = why_not or _not_stepped(run)
     if to_trace and why_not:
         as_built = of_class.run.model_copy(update={"weights": "dtype"})
