@@ -17,7 +17,7 @@ from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
-Charts = Callable[[], dict[str, dict]]
+Drawing = Callable[[], dict[str, dict]]
 """Waits for the charts of a sweep, and returns their specs by name."""
 
 
@@ -32,7 +32,7 @@ class SweepResult(NamedTuple):
     summary: dict
     points: pl.DataFrame
     comparison: pl.DataFrame
-    charts: Charts
+    charts: Drawing
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
     classes: pl.DataFrame | None = None
@@ -52,7 +52,7 @@ class PredictedResult(NamedTuple):
     """Results of a sweep without measurements: sweep.json, and its charts."""
 
     summary: dict
-    charts: Charts
+    charts: Drawing
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class Results(NamedTuple):
         folder: Path,
         files: Iterable[str],
         on_request: Sequence[tuple[str, str]],
-        draw: Callable[[list[Path]], Charts] = lambda files: cache(partial(charts_of, files)),
+        draw: Callable[[list[Path]], Drawing] = lambda files: cache(partial(charts_of, files)),
     ) -> "Results":
         """Read files of a folder. `draw` begins to draw the charts of a sweep's files.
 
@@ -128,7 +128,7 @@ class Results(NamedTuple):
         return cls(sweeps, predicted, parts, on_request)
 
 
-def _sweep(files: Iterable[Path], charts: Charts) -> SweepResult:
+def _sweep(files: Iterable[Path], charts: Drawing) -> SweepResult:
     contents = _contents(files)
     # The table of all published models has the counts of their classes.
     counts = None if "zoo" in contents else contents.get("reference_counts")
