@@ -43,6 +43,22 @@ def test_prefill_decode_and_cache_are_those_of_a_loop_by_hand(kind):
     assert {phase: peaks[phase] for phase in by_hand} == by_hand
 
 
+def test_dynamic_rope_is_traced_up_to_the_length_of_the_class():
+    """It compares the largest position, which has no value on meta; no class above has it."""
+    kind, rope = "LlamaForCausalLM", {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    keys = SMALL[kind] | {"rope_parameters": rope, "max_position_embeddings": LENGTH}
+    quantities = {"cache_bytes", "peak_inference_bytes", "peak_training_bytes"}
+    traced = trace_class(kind, keys, run_of(foreach=True), quantities)
+    by_hand = inferred(built(kind, keys), BATCH, LENGTH)
+    by_hand |= trained(built(kind, keys), BATCH, LENGTH, foreach=True)
+    assert traced.values["cache_bytes"] == {"cache": by_hand["cache"]}
+    peaks = traced.values["peak_inference_bytes"] | traced.values["peak_training_bytes"]
+    assert {phase: by_hand.get(phase, n_bytes) for phase, n_bytes in peaks.items()} == peaks
+    longer = trace_class(kind, keys | {"max_position_embeddings": 9}, run_of(), quantities)
+    assert longer.missing.keys() == quantities
+    assert all("max_position_embeddings = 9" in why for why in longer.missing.values())
+
+
 def test_the_loop_of_transformers_holds_the_logits_of_the_token_before():
     model = built("LlamaForCausalLM", SMALL["LlamaForCausalLM"] | {"vocab_size": 5000}).eval()
     tokens = torch.zeros(BATCH, LENGTH, dtype=torch.long)

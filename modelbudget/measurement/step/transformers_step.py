@@ -38,7 +38,7 @@ REPLACED = {
 nothing stand in for them, and nothing hidden in a mask (BART's decoder makes one of ones);
 `operations` replaces functions of torch.
 """
-ISFINITE = torch.isfinite
+ISFINITE, MAX = torch.isfinite, torch.max
 BIDIRECTIONAL = "masking_utils._ignore_bidirectional_mask_sdpa"
 """Another one, of which `_is_whole` has what remains."""
 
@@ -259,6 +259,7 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
         raise ValueError(
             f"{type(model).__name__} reads {reads}; a language model reads tokens (input_ids)"
         )
+    _check_positions(model, tokens)
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     is_class = is_transformers_class(model)
@@ -292,7 +293,34 @@ def _without_checks(has_encoder: bool, **arguments: Any) -> Iterator[None]:
         is_whole = partial(_is_whole, has_padding)
         stack.enter_context(patch(f"transformers.{BIDIRECTIONAL}", is_whole))
         stack.enter_context(patch("torch.isfinite", _AllFinite))
+        stack.enter_context(patch("torch.max", _max))
         yield
+
+
+def _check_positions(model: nn.Module, tokens: torch.Tensor) -> None:
+    """Raise ValueError where dynamic RoPE makes other frequencies, from values of positions."""
+    config: Any = getattr(model, "config", None)
+    most = getattr(config, "max_position_embeddings", None)
+    is_dynamic = "'dynamic'" in str(getattr(config, "rope_parameters", None))
+    if is_dynamic and tokens.is_meta and most and tokens.shape[-1] > most:
+        raise ValueError(
+            f"length = {tokens.shape[-1]:,}: dynamic RoPE grows from max_position_embeddings = "
+            f"{most:,} on, which is not traced"
+        )
+
+
+class _Position(torch.Tensor):
+    """The largest position on meta: one for which dynamic RoPE has its frequencies."""
+
+    def __bool__(self) -> bool:
+        """Whether these must change."""
+        return False
+
+
+def _max(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    largest = MAX(x, *args, **kwargs)
+    is_position = x.is_meta and x.dtype == torch.long and not (args or kwargs)
+    return largest.as_subclass(_Position) if is_position else largest
 
 
 class _AllFinite:
