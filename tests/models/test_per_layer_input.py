@@ -16,6 +16,8 @@ SIZES = {
     "mixers": "sliding_attention sliding_attention attention", "window": 4, "d_per_layer": 3,
     "n_vocab_per_layer": 17,
 }  # fmt: skip
+FEW_LAYERS = SIZES | {"n_layer": 5}
+"""Layers with keys for each mixer, and two that read those of others."""
 KINDS = {
     "Gemma 3n": {"n_stream": 4, "d_laurel": 5},
     "Gemma 4": {"d_full_head": 16, "wide_mlp": True, "window": 99},

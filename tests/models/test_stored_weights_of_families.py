@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_adapters import adapters, check_step
 from test_adapters_of_families import CLASSES, MAMBA, SMALL
-from test_per_layer_input import KINDS, SIZES
+from test_per_layer_input import FEW_LAYERS, KINDS
 from test_stored_weights import ANY_SHAPE
 from torch import nn
 from transformers.quantizers.base import HfQuantizer
@@ -74,7 +74,8 @@ def test_every_allocation_with_stored_weights_of_a_family_is_the_traces(family, 
 @settings(max_examples=examples(4), deadline=None)
 @given(st.data())
 def test_every_allocation_with_stored_weights_and_inputs_of_each_layer(kind, data):
-    a, run = PerLayerInput(**SIZES | KINDS[kind]), RunConfig(batch=2, length=9, dtype="bfloat16")
+    a = PerLayerInput(**FEW_LAYERS | KINDS[kind])
+    run = RunConfig(batch=2, length=9, dtype="bfloat16")
     check(a, over_stored(data, a, run))
 
 
