@@ -73,7 +73,7 @@ def test_every_command_with_json_has_a_definition():
     with_json = {
         name.capitalize()
         for name, one in subcommands().items()
-        if "as_json" in inspect.signature(one.run).parameters
+        if "json" in inspect.signature(one.run).parameters
     }
     names = {kind.__name__ for kind in OUTPUTS}
     assert with_json <= names == set(PRINTED)

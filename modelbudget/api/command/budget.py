@@ -67,12 +67,12 @@ def show(
     if refusals and not fits:
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
-    if printed.as_json:
+    if printed.json:
         rooms = [fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits]
         of_fit = {"fit": rooms} if device else {}
         of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
-    elif printed.as_csv:
+    elif printed.csv:
         output.print_csv(predicted.rows())
     elif not predicted.breakdowns:
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
@@ -82,7 +82,7 @@ def show(
             whose = settings.get("implementation", OURS)
             tables = [*_of_room(predicted, fits, tables[0].title, whose), tables[1]]
         tables += of_differences(stored) if stored else []
-        output.print_tables(tables, printed.as_markdown)
+        output.print_tables(tables, printed.markdown)
         output.print_notes(notes(predicted))
     if devices > 1 and not (device or purposes.inference or purposes.train):
         refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
-
 from modelbudget.api.command import options
 from modelbudget.api.command.budget_table import as_dict, notes, of_totals, quantities
 from modelbudget.api.command.text_table import Table
@@ -15,15 +13,6 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count
 from modelbudget.common.validation_messages import show
 
-OfA = Annotated[
-    list[str] | None,
-    typer.Option("--set-a", metavar="FIELD=VALUE", help="A field of the first model alone."),
-]
-OfB = Annotated[
-    list[str] | None,
-    typer.Option("--set-b", metavar="FIELD=VALUE", help="A field of the second model alone."),
-]
-
 
 @options.expanded
 def run(
@@ -32,15 +21,15 @@ def run(
     of_run: options.RunOptions,
     train: options.OnlyTraining = False,
     inference: options.OnlyInference = False,
-    of_a: OfA = None,
-    of_b: OfB = None,
+    set_a: Annotated[list[str] | None, "A field of the first model alone.", "FIELD=VALUE"] = None,
+    set_b: Annotated[list[str] | None, "A field of the second model alone.", "FIELD=VALUE"] = None,
     printed: options.Output,
 ) -> None:
     """Compare the predictions of two models or more."""
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
     settings, wanted = of_run.settings(), quantities(train, inference)
-    of_both = [options.RunOptions(fields=fields).settings() for fields in (of_a, of_b)]
+    of_both = [options.RunOptions(set=fields).settings() for fields in (set_a, set_b)]
     of_models = [*of_both, *({} for _ in names[2:])]
     models = [
         _predicted(name, settings, of, wanted) for name, of in zip(names, of_models, strict=True)

@@ -13,11 +13,11 @@ def run(
     name: options.Model,
     *,
     length: options.Length = None,
-    fields: options.Fields = None,
+    set: options.Fields = None,
     printed: options.Output,
 ) -> None:
     """Count parameters and FLOPs of a training token as papers do."""
-    settings = options.RunOptions(length=length, fields=fields).settings()
+    settings = options.RunOptions(length=length, set=set).settings()
     counts = model_with(name, settings, {}).conventions(settings)
     tables = [_table(counts, unit) for unit in (PARAMETERS, FLOPS)]
     notes = [f"{convention}: {why}" for convention, why in counts.missing.items()]

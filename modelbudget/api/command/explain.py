@@ -20,17 +20,15 @@ def run(
         ),
     ],
     *,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="Whose file it is.")
-    ] = None,
-    fields: options.Fields = None,
+    model: Annotated[str | None, "Whose file it is.", "MODEL"] = None,
+    set: options.Fields = None,
     printed: options.Output,
 ) -> None:
     """Explain each number of a file, such as a server's log.
 
     Nothing is guessed: what the file does not say is asked for by name.
     """
-    explained = explain(file, model, options.RunOptions(fields=fields).settings())
+    explained = explain(file, model, options.RunOptions(set=set).settings())
     printed.show(explained.as_dict(), explained.rows(), [of_explained(explained)])
     output.print_notes(f"not in the file: {line}" for line in explained.asked)
     output.print_notes(filter(None, [explained.next_step]))

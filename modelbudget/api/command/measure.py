@@ -30,9 +30,9 @@ def run(
     name: options.Model,
     *,
     of_run: options.RunOptions,
-    train: Annotated[bool, typer.Option("--train", help="Trace a training step.")] = False,
-    inference: Annotated[bool, typer.Option("--inference", help="Trace inference.")] = False,
-    device: Annotated[Device, typer.Option(help="meta has no storage.")] = "meta",
+    train: Annotated[bool, "Trace a training step."] = False,
+    inference: Annotated[bool, "Trace inference."] = False,
+    device: Annotated[Device, "meta has no storage."] = "meta",
     printed: options.Output,
 ) -> None:
     """Instantiate a model, count and trace it.

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 
@@ -167,10 +167,6 @@ def options_of(run: Callable[..., None]) -> set[str]:
     return {option.default for option in chain.from_iterable(of_each)}  # where typer has a flag
 
 
-def _option(flag: str, about: str, metavar: str | None = None, least: int | None = None) -> Any:
-    return typer.Option(flag, help=about, metavar=metavar, min=least)
-
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -181,89 +177,26 @@ Model = Annotated[
     ),
 ]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", autocompletion=known_names)]
-Batch = Annotated[str | None, _option("--batch", "Sequences in one step, of each replica.", "N")]
-Length = Annotated[str | None, _option("--length", "Tokens in each sequence.", "N")]
-Dtype = Annotated[str | None, _option("--dtype", "float32, bfloat16, …")]
-Implementation = Annotated[
-    str | None, _option("--implementation", "Whose code computes: modelbudget, transformers, …")
-]
-Weights = Annotated[str | None, _option("--weights", "Format of weights: awq, bnb-4bit-double, …")]
-Adapter = Annotated[str | None, _option("--adapter", "Train an adapter alone: lora, dora, vera, …")]
-Rank = Annotated[str | None, _option("--rank", "With --adapter: its rank.", "N")]
-Optimizer = Annotated[
-    str | None, _option("--optimizer", "adamw, adamw-8bit, muon, … (docs/optimizers.md)")
-]
-OnlyTraining = Annotated[bool, _option("--train", "Only training.")]
-OnlyInference = Annotated[bool, _option("--inference", "Only inference.")]
-Fields = Annotated[
-    list[str] | None, _option("--set", "Any field of docs/fields.md; repeatable.", "FIELD=VALUE")
-]
-AsJson = Annotated[bool, _option("--json", "Print JSON with exact numbers.")]
-AsCsv = Annotated[bool, _option("--csv", "Print CSV with exact numbers.")]
-AsMarkdown = Annotated[bool, _option("--markdown", "Print tables for pasting.")]
-OwnFile = Annotated[
-    str | None,
-    _option("--accelerators", "With --fit: a file with names and memory of your own.", "FILE"),
-]
-Devices = Annotated[
-    int,
-    _option(
-        "--devices",
-        "Devices that share the model: training by zero: 3, inference by tensor_parallel.",
-        least=1,
-    ),
-]
-FitTo = Annotated[str | None, _option("--fit", "Does it fit? h100-80gb, 24GB, …", "ACCELERATOR")]
-ServeOn = Annotated[
-    str | None,
-    _option("--serve", "How many requests does it serve? h100-80gb, 24GB, …", "ACCELERATOR"),
-]
-DraftOf = Annotated[
-    str | None, _option("--draft", "With --serve: a draft model, mtp or eagle3.", "MODEL")
-]
-Reserved = Annotated[
-    str | None, _option("--reserve", "With --fit or --serve: bytes kept free, 2GB, …", "SIZE")
-]
-TrainerOf = Annotated[
-    str | None, _option("--trainer", "A step of TRL's trainer, with all of its models.", "dpo|grpo")
-]
-ReferenceOf = Annotated[
-    str | None, _option("--reference", "With --trainer: a model, copy, or none.", "MODEL")
-]
-RewardOf = Annotated[
-    str | None, _option("--reward", "With --trainer grpo: the reward model.", "MODEL")
-]
-AnswerOf = Annotated[
-    int | None, _option("--answer", "Of --trainer: tokens of a text that are its answer.", least=1)
-]
-EngineShare = Annotated[
-    float | None, _option("--engine-share", "Of --trainer grpo: vLLM's, of the card.", "SHARE")
-]
-EngineSleeps = Annotated[
-    bool, _option("--engine-sleeps", "With --engine-share: while others compute.")
-]
-FileOf = Annotated[
-    Literal["gguf"] | None,
-    _option("--file", "llama.cpp's file of the model, with --format; also: --fit."),
-]
-FormatOf = Annotated[str | None, _option("--format", "With --file: Q4_K_M, IQ4_XS, …", "FORMAT")]
-HasImatrix = Annotated[
-    bool, _option("--imatrix", "With --file: quantised with an importance matrix.")
-]
+Length = Annotated[str | None, "Tokens in each sequence.", "N"]
+Fields = Annotated[list[str] | None, "Any field of docs/fields.md; repeatable.", "FIELD=VALUE"]
+OnlyTraining = Annotated[bool, "Only training."]
+OnlyInference = Annotated[bool, "Only inference."]
 
 
 class RunOptions(NamedTuple):
     """The options that set fields of a model and its run."""
 
-    batch: Batch = None
+    batch: Annotated[str | None, "Sequences in one step, of each replica.", "N"] = None
     length: Length = None
-    dtype: Dtype = None
-    implementation: Implementation = None
-    weights: Weights = None
-    adapter: Adapter = None
-    rank: Rank = None
-    optimizer: Optimizer = None
-    fields: Fields = None
+    dtype: Annotated[str | None, "float32, bfloat16, …"] = None
+    implementation: Annotated[str | None, "Whose code computes: modelbudget, transformers, …"] = (
+        None
+    )
+    weights: Annotated[str | None, "Format of weights: awq, bnb-4bit-double, …"] = None
+    adapter: Annotated[str | None, "Train an adapter alone: lora, dora, vera, …"] = None
+    rank: Annotated[str | None, "With --adapter: its rank.", "N"] = None
+    optimizer: Annotated[str | None, "adamw, adamw-8bit, muon, … (docs/optimizers.md)"] = None
+    set: Fields = None
 
     def settings(self) -> dict[str, Any]:
         """Return the fields that the command line sets. Raises InputError."""
@@ -280,7 +213,7 @@ class RunOptions(NamedTuple):
         settings: dict[str, Any] = {
             name: value for name, value in named.items() if value is not None
         }
-        for text in (part for texts in self.fields or () for part in _SEVERAL.split(texts)):
+        for text in (part for texts in self.set or () for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
             if not equals:
                 raise InputError([f"--set {text}: {_without_equals_sign(text)}"])
@@ -291,38 +224,39 @@ class RunOptions(NamedTuple):
 class Output(NamedTuple):
     """The options that say how an answer is printed: as tables if none is set."""
 
-    as_json: AsJson = False
-    as_csv: AsCsv = False
-    as_markdown: AsMarkdown = False
+    json: Annotated[bool, "Print JSON with exact numbers."] = False
+    csv: Annotated[bool, "Print CSV with exact numbers."] = False
+    markdown: Annotated[bool, "Print tables for pasting."] = False
 
     def show(
         self, content: dict[str, Any], rows: list[dict], tables: Sequence[Table],
         notes: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """Print an answer as JSON, as CSV or as tables, with what readers of these must know."""
-        if self.as_json:
+        if self.json:
             output.print_json(content)
-        elif self.as_csv:
+        elif self.csv:
             output.print_csv(rows)
         else:
-            output.print_tables(tables, self.as_markdown)
+            output.print_tables(tables, self.markdown)
             output.print_notes(notes)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a subcommand an option for each field of its parameters that are several options."""
+    """Give a subcommand its options: one for each field of a parameter that is a tuple of several.
+
+    An option has the name of its parameter; texts in its annotation are its help and what its value
+    is called.
+    """
     signature = inspect.signature(function, eval_str=True)
+    named = inspect.Parameter.KEYWORD_ONLY
     groups, parameters = {}, []
     for name, parameter in signature.parameters.items():
-        if parameter.annotation in (RunOptions, Output):
-            groups[name] = group = parameter.annotation
-            types = get_type_hints(group, include_extras=True)
-            parameters += [
-                parameter.replace(name=field, annotation=types[field], default=default)
-                for field, default in group._field_defaults.items()
-            ]
-        else:
-            parameters.append(parameter)
+        group, several = parameter.annotation, [parameter]
+        if isinstance(group, type) and issubclass(group, tuple):
+            groups[name] = group
+            several = inspect.signature(group, eval_str=True).parameters.values()
+        parameters += [one.replace(annotation=_option(one), kind=named) for one in several]
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
@@ -332,3 +266,14 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         function(**options, **of_groups)
 
     return with_attributes(run, __signature__=signature.replace(parameters=parameters))
+
+
+def _option(parameter: inspect.Parameter) -> Any:
+    """Return the annotation of a parameter as typer reads it."""
+    match get_args(parameter.annotation):
+        case (value, str(about), *metavar):
+            flag = f"--{parameter.name.replace('_', '-')}"
+            return Annotated[
+                value, typer.Option(flag, help=about, metavar="".join(metavar) or None)
+            ]
+    return parameter.annotation
