@@ -13,6 +13,7 @@ from modelbudget.api.model import Model, model_with
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.terms import Term, of_model
 from modelbudget.catalogue.implementations import OURS
+from modelbudget.common import user_code
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, write
@@ -64,7 +65,6 @@ def values_of(names: Sequence[str], settings: dict[str, Any]) -> dict[str, Value
 def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Values]:
     """Count real modules, all in one pool of processes."""
     from modelbudget.api.measuring import measure_models
-    from modelbudget.common import user_code
 
     user_code.allow([name for name in models if ":" in name])
     pairs = [model.with_run(settings) for model in models.values()]

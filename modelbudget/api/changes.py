@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
@@ -17,14 +19,11 @@ from modelbudget.common.strict import Strict, read_strict
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.catalogue.accelerators import Accelerator
 
-    Pair = tuple[Architecture, RunConfig]
-    PairWith = Callable[[Mapping[str, Any]], Pair]
-    """What runs with some fields. Raises InputError where nothing does."""
-
+Pair = tuple[Architecture, RunConfig]
+PairWith = Callable[[Mapping[str, Any]], Pair]
+"""What runs with some fields. Raises InputError where nothing does."""
 Purpose = Literal["training", "inference"]
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelbudget.api.breakdown import Breakdown
+from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.predictions import predictions, why_not
 from modelbudget.architecture.terms import component_of
@@ -20,8 +22,6 @@ from modelbudget.huggingface.components import components_of_class, group_of_cla
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from modelbudget.api.breakdown import Breakdown
-    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.measurement.reference.loading import Loading
 
 Of = dict[str, list[Tensor]]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
+from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.lines_of_run import lines_of_optimizer, lines_of_weights
 from modelbudget.architecture.adapter_methods import adapter_dtype_of
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.optimizers import optimizer_named
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
@@ -26,11 +29,6 @@ from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
-
-if TYPE_CHECKING:
-    from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.run_config import RunConfig
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
 CLASS_ALONE = "of the class alone"

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice, settings_on, sharing
+from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
+from modelbudget.api.class_answers import leads, run_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
+from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
+from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
 if TYPE_CHECKING:
     from modelbudget.api.changes import Change, Purpose
-    from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.layouts_that_fit import Layouts
     from modelbudget.api.traced_batch import Peaks
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.largest_that_fits import Solution
 
-    Pair = tuple[Architecture, RunConfig]
+Pair = tuple[Architecture, RunConfig]
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,6 @@ def fit(
     Training on several devices is predicted in all other layouts too. `predicted` is what is known
     of the same run already: of a class without a formula traces say whether the run and others fit.
     """
-    from modelbudget.api.chosen_model import fields_of
-
     fields = fields_of(settings)
     device = chosen.accelerator_with(model, fields)
     fitting = _Fitting(model, device, chosen.margins_on(device), fields, chosen.devices, training)
@@ -162,31 +163,34 @@ def fit(
     return fitting.by_formula()
 
 
+@dataclass(frozen=True)
 class _Fitting:
     """A model on devices of one kind, for training or inference.
 
     `settings` are those that a user chose, `chosen` with what torch takes on the device.
     """
 
-    def __init__(
-        self,
-        model: ChosenModel,
-        device: Accelerator,
-        margins: Margins,
-        settings: dict[str, Any],
-        devices: int,
-        training: bool,
-    ):
-        self.model, self.device, self.margins = model, device, margins
-        self.settings, self.devices, self.training = settings, devices, training
-        self.purpose: Purpose = "training" if training else "inference"
-        self.quantity = f"peak_{self.purpose}_bytes"
-        self.chosen = settings_on(device, model, settings, training)
+    model: ChosenModel
+    device: Accelerator
+    margins: Margins
+    settings: dict[str, Any]
+    devices: int
+    training: bool
+
+    @property
+    def purpose(self) -> Purpose:
+        return "training" if self.training else "inference"
+
+    @property
+    def quantity(self) -> str:
+        return f"peak_{self.purpose}_bytes"
+
+    @cached_property
+    def chosen(self) -> dict[str, Any]:
+        return settings_on(self.device, self.model, self.settings, self.training)
 
     def not_solved(self, devices: int) -> str | None:
         """Return why no formula says what a run on some devices needs; None if one does."""
-        from modelbudget.api.class_answers import run_of
-
         pair = run_of(self.model, sharing(devices, self.training) | self.chosen)
         return _not_solved(self.model, self.quantity, pair, devices)
 
@@ -240,26 +244,26 @@ class _Fitting:
 
     def by_formula(self) -> Fit:
         """Return what formulas say of our modules, and of the class where they were compared."""
-        from modelbudget.api.class_answers import leads, run_of
-        from modelbudget.api.layouts_that_fit import layouts
         from modelbudget.predict.largest_that_fits import at, at_default, needed, solved
-        from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
         model, device, margins, by = self.model, self.device, self.margins, self._sharing
+        set_by_user = {**model.chosen, **self.settings}
         at_value = partial(at_default, device=where(device, self.training))
-        if KERNEL in {**model.chosen, **self.settings}:
+        if KERNEL in set_by_user:
             at_value = at
         run = run_of(model, by | self.chosen)[1]
         chosen = {name: getattr(run, name) for name in DECIDED} | self.chosen
         shared = None
         if self.training and self.devices > 1:
+            from modelbudget.api.layouts_that_fit import layouts  # imports Polars
+
             shared = layouts(model, device, chosen, self.devices, margins)
         pair = model.with_run(by | chosen)
         largest = partial(solved, pair, self.purpose, at=at_value)
         as_built = self._as_class(pair)
         n_bytes = needed(pair, self.purpose)
         assert n_bytes is not None  # `not_solved` has checked that
-        leads_class = leads(model, {**model.chosen, **self.settings})
+        leads_class = leads(model, set_by_user)
         of_class = needed(as_built, self.purpose) if leads_class and as_built else None
         room = margins.room(device.bytes)
         growing = margins.with_expandable_segments().room(device.bytes)
@@ -298,8 +302,6 @@ class _Fitting:
 
     def _is_traced(self, run: RunConfig) -> bool:
         """Whether a trace of the model's class answers where no formula does."""
-        from modelbudget.measurement.reference.class_run import class_run
-
         try:
             class_run(self.model.base.transformers or "", run)
         except ValueError:

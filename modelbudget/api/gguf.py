@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from modelbudget.api.checkpoint_tensors import Checkpoint, Part, describe
+from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import gguf_formats, types_of
-from modelbudget.files.gguf_header import header_bytes, read_header
+from modelbudget.files.gguf_header import GgufTensor, header_bytes, read_header
 from modelbudget.files.gguf_model import stored_components
 from modelbudget.files.gguf_tensors import (
     architecture_of_class,
@@ -21,12 +22,6 @@ from modelbudget.files.gguf_tensors import (
     shapes_of,
 )
 from modelbudget.huggingface.checkpoint_files import Tensor
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.files.gguf_header import GgufTensor
 
 ALIGNMENT = 32
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import polars as pl
+
+from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
+from modelbudget.predict import fitting_layouts, layout_search
+from modelbudget.predict.layout_search import LAYOUT, MESH, SOLVED
 from modelbudget.sweeps.compared import not_compared_at
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from modelbudget.api.chosen_model import ChosenModel
 
 OF_EACH = 4
 """Layouts that are offered of each way to recompute activations."""
@@ -48,16 +48,12 @@ class Layouts(NamedTuple):
     @property
     def fewest(self) -> dict[Grade, int]:
         """The fewest devices with a layout that fits, and that is tight, if these are fewer."""
-        from modelbudget.predict.fitting_layouts import fewest
-
-        return fewest(self.table, self.margins, self.accelerator.bytes)
+        return fitting_layouts.fewest(self.table, self.margins, self.accelerator.bytes)
 
     @property
     def pareto(self) -> pl.DataFrame:
         """The layouts with the least bytes, by number of devices, where more devices need fewer."""
-        from modelbudget.predict.fitting_layouts import pareto
-
-        return pareto(self.table)
+        return fitting_layouts.pareto(self.table)
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -67,9 +63,6 @@ class Layouts(NamedTuple):
         Of each way to recompute activations the first few meshes, each with the schedule and the
         microbatches that need least.
         """
-        from modelbudget.predict.fitting_layouts import largest
-        from modelbudget.predict.layout_search import MESH, SOLVED
-
         with_margins = self.of_all.filter(grade="fits")
         fitting = self.of_all.filter("fits") if with_margins.is_empty() else with_margins
         fitting = fitting.with_row_index("place")
@@ -80,7 +73,9 @@ class Layouts(NamedTuple):
         return [
             row
             | {
-                f"largest_{field}": largest(self.model.base, fields, row, field, room).value
+                f"largest_{field}": fitting_layouts.largest(
+                    self.model.base, fields, row, field, room
+                ).value
                 for field in SOLVED
             }
             for row in best.iter_rows(named=True)
@@ -88,8 +83,6 @@ class Layouts(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each layout; those that are offered have their largest sizes."""
-        from modelbudget.predict.layout_search import LAYOUT, SOLVED
-
         names, sizes = ("devices", *LAYOUT), [f"largest_{field}" for field in SOLVED]
         solved = {tuple(row[x] for x in names): row for row in self.offered}
         return [
@@ -109,29 +102,26 @@ def layouts(
 
     Under the name of a class of `transformers`, those that were compared with it.
     """
-    import polars as pl
-
-    from modelbudget.predict.fitting_layouts import grade, numbers_of_devices
-    from modelbudget.predict.layout_search import layouts
-
+    numbers, fields = fitting_layouts.numbers_of_devices(devices), {**model.chosen, **chosen}
     try:
-        table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))
+        table = layout_search.layouts(model.base, fields, numbers)
     except ValueError as error:
         raise InputError([f"{model.name}: {line}" for line in str(error).splitlines()]) from None
     is_compared = [_is_compared(model, chosen, row) for row in table.iter_rows(named=True)]
     table = table.filter(pl.Series(is_compared, dtype=pl.Boolean))
     margin = accelerator.bytes - pl.col("bytes")
     table = table.with_columns(
-        fits=margin >= 0, grade=grade(margins, accelerator.bytes), margin=margin
+        fits=margin >= 0, grade=fitting_layouts.grade(margins, accelerator.bytes), margin=margin
     )
     return Layouts(model, chosen, accelerator, devices, table, margins)
 
 
 def _is_compared(model: ChosenModel, chosen: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether a layout is of our modules, or was compared with the class that the run names."""
-    from modelbudget.predict.layout_search import LAYOUT, PEAK
-
     if {**model.chosen, **chosen}.get("implementation") != TRANSFORMERS:
         return True
     pair = model.with_run({**chosen, **{name: row[name] for name in LAYOUT}})
-    return not_compared_at(PEAK, model.base.transformers, model.base.config, *pair) is None
+    return (
+        not_compared_at(layout_search.PEAK, model.base.transformers, model.base.config, *pair)
+        is None
+    )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from modelbudget.api.breakdown import Breakdown, of_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.errors import InputError, needed
@@ -20,6 +21,7 @@ from modelbudget.common.validation_messages import describe, show
 from modelbudget.compare.class_verdict import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.compare.uncompared import quantities_by_reason
+from modelbudget.measurement.measured import Measured as OfModule
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.reference.cached_classes import (
     refused_table,
@@ -28,6 +30,7 @@ from modelbudget.measurement.reference.cached_classes import (
 )
 from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.points_table import points_table
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from modelbudget.api.chosen_model import ChosenModel, Settings
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.measurement.measured import Measured as OfModule
     from modelbudget.measurement.reference.class_counts import Witness
 
 
@@ -152,8 +153,6 @@ def compare_model(
     Its class in `transformers` is counted, and traced if `implementation` is transformers. Raises
     InputError if torch is not installed or the run is not allowed.
     """
-    from modelbudget.sweeps.check_quantities import undefined
-
     measure = _checked(quantities, device)
     quantities = measure.quantities
     pair = architecture, run = model.with_run(settings)

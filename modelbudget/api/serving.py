@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice
+from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
+from modelbudget.api.class_answers import WITHOUT_FORMULA, run_of
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import IN_LLAMA_CPP, IN_VLLM, line_of_positions
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig, ServedCache
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
@@ -17,15 +20,13 @@ from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
-from modelbudget.predict.engine_weights import SHARES
+from modelbudget.files.gguf_header import GgufTensor, read_header
+from modelbudget.huggingface.checkpoint_files import Tensor
+from modelbudget.predict.engine_weights import SHARES, with_stored_experts
+from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
 
 if TYPE_CHECKING:
-    from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.gguf import GgufFile
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.files.gguf_header import GgufTensor
-    from modelbudget.huggingface.checkpoint_files import Tensor
-    from modelbudget.predict.serve import Draft, Served, Term
 
 TOKENS = "token_embd.weight"
 LARGE_DEVICE = 70 * 2**30
@@ -172,10 +173,6 @@ def serve(
     file: GgufFile | None = None,
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
-    from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import WITHOUT_FORMULA
-    from modelbudget.predict.serve import Term, served
-
     if model.base.family.name() == WITHOUT_FORMULA:
         no_formula = "no formula covers its class, and serving is known by formula alone"
         traced = f"allowed: --fit {on.name} --inference, by a trace"
@@ -256,9 +253,6 @@ def _run_of_engine(
     model: ChosenModel, fields: dict[str, Any], devices: int
 ) -> tuple[Architecture, RunConfig]:
     """Return the architecture and the run, on all devices if not on replicas of some."""
-    from modelbudget.api.class_answers import run_of
-    from modelbudget.predict.engine_weights import with_stored_experts
-
     shares = _shares(fields, devices)
     whole = {name: value for name, value in fields.items() if name not in shares}
     architecture, run = run_of(model, whole)
@@ -297,8 +291,6 @@ def _with_draft(
     model: ChosenModel, architecture: Architecture, run: RunConfig, draft: str | None
 ) -> tuple[Architecture, RunConfig]:
     """Return a model that drafts with its own layers for further tokens, or a run with a head."""
-    from modelbudget.predict.serve import without_mtp
-
     n_layer = getattr(architecture, "n_mtp_layer", 0)
     if draft == MTP and not n_layer:
         raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
@@ -337,8 +329,6 @@ def _notes(
 
 def _left_out(n_parameters: int, run: RunConfig) -> Term:
     """Return the weights of what reads images: each device has all of them, or a share."""
-    from modelbudget.predict.serve import Term
-
     n_bytes = n_parameters * bytes_of(run.dtype)
     is_whole = run.tensor_parallel == 1 and run.weights == "dtype"
     least = None if is_whole else 0
@@ -349,8 +339,6 @@ def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[GgufTensor |
     """Return the tensors of a .gguf file: of the one that is the model, or that it would become."""
     if model.weights is None or not model.weights.name.endswith(GGUF):
         return file.tensors if file else None
-    from modelbudget.files.gguf_header import read_header
-
     return read_header(model.weights).tensors
 
 
@@ -360,8 +348,6 @@ def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: 
     llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there.
     `is_mapped`: the device maps the file, with the table if others surround it. Raises ValueError.
     """
-    from modelbudget.predict.serve import Term
-
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
     on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
@@ -390,9 +376,6 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
     vLLM refuses one with another vocabulary (`verify_equal_vocab_size_if_draft_model` in its
     config/speculative.py); llama.cpp translates its tokens.
     """
-    from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.predict.serve import Draft, without_mtp
-
     if name in (None, MTP, EAGLE3):
         return None
     if name in WITHOUT_MODEL:

@@ -16,15 +16,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from modelbudget.api.changes import Change, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
-from modelbudget.api.chosen_model import ChosenModel, fields_of
+from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import class_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings, lines_of_adapted_matrices
 from modelbudget.api.traced_batch import Peaks, largest_batch
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, has_buckets
 from modelbudget.architecture.terms import of_model
@@ -38,10 +39,6 @@ from modelbudget.components.preference_loss import Preference
 from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import pass_of, peak_of_step
-
-if TYPE_CHECKING:
-    from modelbudget.api.chosen_model import Settings
-    from modelbudget.architecture.base import Architecture
 
 Trainer = Literal["dpo", "grpo"]
 Value = TypeVar("Value")

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.arguments import EACH_TEXT, checked
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.suggestions import offered
@@ -78,7 +80,6 @@ def predicted(vector: Vector) -> int | None:
     both together.
     """
     from modelbudget.api.class_answers import as_class, by_formula
-    from modelbudget.architecture.run_values import bytes_of
     from modelbudget.catalogue.implementations import OURS
 
     model = _model(vector)
@@ -114,7 +115,6 @@ def _model(vector: Vector) -> Model:
 
 def _of_pages(model: Model, vector: Vector) -> int:
     """Return what vLLM allocates of its cache: bytes of a block, blocks of all, or their tokens."""
-    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.cache_bytes import layer_caches
     from modelbudget.serving.cache_layouts import pages_of
 

@@ -1,19 +1,15 @@
 """The points of a sweep as a table, which is written once and read by all later jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 from modelbudget.sweeps.point import Point
-
-if TYPE_CHECKING:
-    from modelbudget.architecture.base import Architecture
-    from modelbudget.architecture.record import Record
 
 
 def points_table(points: Iterable[Point]) -> pl.DataFrame:
@@ -42,7 +38,7 @@ def points_table(points: Iterable[Point]) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-AnyRecord = TypeVar("AnyRecord", bound="Record")
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def rows(points: pl.DataFrame) -> list[Point]:
