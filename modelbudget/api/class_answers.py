@@ -182,57 +182,54 @@ def answer(
     Of a class that only a file names there may be no answer. Raises InputError if a setting names
     the class and there is none.
     """
-    named = chosen.get("implementation")
     if not leads(model, chosen):
         return None
+    is_named = chosen.get("implementation") == TRANSFORMERS
     try:
         of_class = as_class(model, chosen)
     except InputError as error:  # the run of the class is refused; another mistake is ours too
-        if named == TRANSFORMERS:
+        if is_named:
             raise
         lines = (line.removeprefix(f"{model.name}: ") for line in error.mistakes)
         return NotOfClass(model, "; ".join(lines))
     except ValueError as error:
-        if named == TRANSFORMERS:
+        if is_named:
             raise InputError([f"{model.name}: {error}"]) from None
         return NotOfClass(model, str(error))
     a, run = of_class.architecture, of_class.run
-    why_not = _not_traceable(of_class)
-    refusals = {} if why_not else refused(None, run, {*quantities})
+    untraceable = _not_traceable(of_class)
+    refusals = {} if untraceable else refused(None, run, {*quantities})
     undefined = {
         q: why for q in quantities if (why := refusals.get(q) or undefined_of_class(q, a, run))
     }
-    by_formula = [q for q in quantities if q not in undefined and not _not_by_formula(of_class, q)]
-    to_trace = [q for q in quantities if q not in undefined and q not in by_formula]
-    values: dict[str, Breakdown] = {}
+    not_by_formula = {q: _not_by_formula(of_class, q) for q in quantities if q not in undefined}
+    to_trace = {q: why for q, why in not_by_formula.items() if why}
+    traced: dict[str, Breakdown] = {}
     missing: dict[str, str] = {}
-    traced = of_class
-    if of_class.config is not None and OF_TRAINING & {*to_trace}:
-        why_not = why_not or _not_stepped(run)
-    if to_trace and why_not:
-        as_built = of_class.run.model_copy(update={"weights": "dtype"})
-        traced = of_class._replace(run=as_built)
-        is_counted = of_class.config is None and not _not_traceable(traced)
-        counted = [q for q in to_trace if is_counted and q == "parameters"]  # so in any format
-        if named != TRANSFORMERS and not counted:
-            return NotOfClass(model, why_not)
-        reasons = {q: _not_by_formula(of_class, q) for q in to_trace if q not in counted}
-        missing = {q: f"{reason}; {why_not}" for q, reason in reasons.items()}
-        to_trace = counted
-    if to_trace:
-        values, lost = _traced(traced, to_trace)
+    as_traced = of_class
+    if of_class.config is not None and OF_TRAINING & to_trace.keys():
+        untraceable = untraceable or _not_stepped(run)
+    if to_trace and untraceable:
+        as_traced = of_class._replace(run=run.model_copy(update={"weights": "dtype"}))
+        is_counted = of_class.config is None and not _not_traceable(as_traced)
+        counted = {"parameters"} if is_counted else set()  # so in any format
+        if not (is_named or counted & to_trace.keys()):
+            return NotOfClass(model, untraceable)
+        missing = {q: f"{why}; {untraceable}" for q, why in to_trace.items() if q not in counted}
+    if wanted := [q for q in to_trace if q not in missing]:
+        traced, lost = _traced(as_traced, wanted)
         missing |= lost
-    breakdowns = {q: _predicted(of_class, q) for q in by_formula} | values
-    ordered = {quantity: breakdowns[quantity] for quantity in quantities if quantity in breakdowns}
+    by_formula = (q for q in not_by_formula if q not in to_trace)
+    breakdowns = {q: _predicted(of_class, q) for q in by_formula} | traced
+    ordered = {q: breakdowns[q] for q in quantities if q in breakdowns}
     notes = (
-        *_notes(of_class, values, missing),
+        *_notes(of_class, traced, missing),
         *_line_of_adapter(of_class, ordered),
         *lines_of_weights(a, run, ordered, of_class.class_name),
         *lines_of_optimizer(run, ordered),
     )
     reasons = undefined | missing
-    missing = {q: reasons[q] for q in quantities if q in reasons}
-    return Answer(run, ordered, missing, notes)
+    return Answer(run, ordered, {q: reasons[q] for q in quantities if q in reasons}, notes)
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

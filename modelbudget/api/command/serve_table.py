@@ -6,11 +6,10 @@ from modelbudget.api.command.options import Output
 from modelbudget.api.command.serve_changes import ON_A_MAC, Change, Serve, what_helps
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
-from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.engine_weights import SHARES
-from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
+from modelbudget.predict.serve import ENDLESS, NOT_KNOWN, Term
 
 OF_LLAMA_CPP = Change(gguf=ON_A_MAC).words
 
@@ -50,62 +49,55 @@ def too_small(serving: Serving, helps: list[str]) -> str:
 
 def of_serving(serving: Serving) -> Table:
     """Return the terms of a device's memory and the requests, in 80 columns."""
-    of_device, run = serving.of_device, serving.run
-    of = serving.accelerator
-    rows = (
-        [(f"one request of {count(run.length)} tokens", serving.grade, "", "")]
-        if serving.file
-        else []
-    )
-    rows += [
-        ("memory of a device", si_bytes(of_device.memory), "read", of.short_source),
+    of_device, run, accelerator = serving.of_device, serving.run, serving.accelerator
+    rows = [
+        ("memory of a device", si_bytes(of_device.memory), "read", accelerator.short_source),
         (f"of it, utilisation {run.utilisation} %", si_bytes(of_device.usable), "exact", ""),
+        *((f"− {of.name}", si_bytes(of.n_bytes), of.how, _note(of)) for of in of_device.terms),
+        ("= cache", si_bytes(of_device.cache_bytes), "", ""),
+        *_requests(serving),
     ]
-    for term in of_device.terms:
-        note = term.note
-        if term.least is not None and term.least != term.n_bytes:
-            note = f"from {si_bytes(term.least)} on, {note}"
-        if term.note.startswith(NOT_KNOWN):
-            note = NOT_KNOWN
-        if term.name == "reserve":
-            is_of_process = term.note == memory_margins().reserve.source
-            note = "a process's context" if is_of_process else term.note
-        rows.append((f"− {term.name}", si_bytes(term.n_bytes), term.how, note))
-    rows.append(("= cache", si_bytes(of_device.cache_bytes), "", ""))
-    if (
-        of_device.blocks is not None
-        and of_device.block_bytes
-        and of_device.request_blocks is not None
-    ):
-        of_tokens = f"of {count(of_device.block_tokens)} tokens, " if of_device.block_tokens else ""
-        size = f"{of_tokens}{count(of_device.block_bytes)} bytes"
-        rows.append(("blocks for requests", count(of_device.blocks), "exact", size))
-        rows.append(("blocks of a request", count(of_device.request_blocks), "exact",
-                     _tokens(run)))  # fmt: skip
-    else:
-        rows.append(("cache of a request", si_bytes(of_device.request_bytes), "exact",
-                     _tokens(run)))  # fmt: skip
-    if of_device.shared_bytes:
-        rows.append(("shared prefix", si_bytes(of_device.shared_bytes), "exact",
-                     f"{count(run.shared_prefix)} tokens"))  # fmt: skip
-    up_to = f"to {count(serving.most_requests)}" if serving.most_requests > serving.requests else ""
-    of_all = f"of {serving.replicas} replicas" if serving.replicas > 1 else ""
-    rows.append(("requests at once", count(serving.requests), "", f"{up_to} {of_all}".strip()))
-    longest = "any" if of_device.largest_length == ENDLESS else count(of_device.largest_length)
-    is_longer = serving.n_ctx is not None and of_device.largest_length > serving.n_ctx
-    note = f"tokens; n_ctx {count(serving.n_ctx)}" if is_longer and serving.n_ctx else "tokens"
-    rows.append((f"largest length of {count(run.batch)} at once", longest, "", note))
+    if serving.file:
+        rows.insert(0, (f"one request of {count(run.length)} tokens", serving.grade, "", ""))
     others = (f", {name} {n}" for name in SHARES[1:] if (n := getattr(run, name)) > 1)
     shared = f"tensor_parallel {run.tensor_parallel}{''.join(others)}"
     weights, cache = (run.dtype if f == "dtype" else f for f in (run.weights, run.cache_dtype))
-    weights = serving.file or weights
-    formats = f"weights {weights}, cache {cache}"
+    formats = f"weights {serving.file or weights}, cache {cache}"
     several = f"{count(serving.devices)} × " if serving.devices > 1 else ""
-    title = f"{serving.model} on {several}{serving.accelerator.name}, {shared}; {formats}"
+    title = f"{serving.model} on {several}{accelerator.name}, {shared}; {formats}"
     return Table(title, ("a device", "value", "how", "note"), rows, texts=("how", "note"))
 
 
-def _tokens(run: RunConfig) -> str:
-    """Return the tokens of a request: of its text, or of its source and its target."""
+def _note(term: Term) -> str:
+    """Return the note on a term in a table's width."""
+    if term.name == "reserve" and term.note == memory_margins().reserve.source:
+        return "a process's context"
+    if term.note.startswith(NOT_KNOWN):
+        return NOT_KNOWN
+    if term.least is None or term.least == term.n_bytes:
+        return term.note
+    return f"from {si_bytes(term.least)} on, {term.note}"
+
+
+def _requests(serving: Serving) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what a request takes of the cache, how many there are at once, and their length."""
+    of_device, run = serving.of_device, serving.run
     target = f" + {count(run.target_length)}" if run.target_length else ""
-    return f"{count(run.length)}{target} tokens"
+    tokens = f"{count(run.length)}{target} tokens"
+    blocks, n_bytes, of_request = of_device.blocks, of_device.block_bytes, of_device.request_blocks
+    if blocks is not None and n_bytes and of_request is not None:
+        of_tokens = f"of {count(of_device.block_tokens)} tokens, " if of_device.block_tokens else ""
+        yield "blocks for requests", count(blocks), "exact", f"{of_tokens}{count(n_bytes)} bytes"
+        yield "blocks of a request", count(of_request), "exact", tokens
+    else:
+        yield "cache of a request", si_bytes(of_device.request_bytes), "exact", tokens
+    if of_device.shared_bytes:
+        prefix = f"{count(run.shared_prefix)} tokens"
+        yield "shared prefix", si_bytes(of_device.shared_bytes), "exact", prefix
+    up_to = f"to {count(serving.most_requests)}" if serving.most_requests > serving.requests else ""
+    of_all = f"of {serving.replicas} replicas" if serving.replicas > 1 else ""
+    yield "requests at once", count(serving.requests), "", f"{up_to} {of_all}".strip()
+    longest = of_device.largest_length
+    n_ctx = f"; n_ctx {count(serving.n_ctx)}" if serving.n_ctx and longest > serving.n_ctx else ""
+    length = "any" if longest == ENDLESS else count(longest)
+    yield f"largest length of {count(run.batch)} at once", length, "", f"tokens{n_ctx}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.command.text_table import Table
@@ -57,33 +58,18 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
 
     The largest values are solved by the formulas of our modules, or traced, as title and rows say.
     """
+    of_classes = [class_in_room(fit, predicted) for fit in fits]
+    leads = any(of_classes)
+    ours = f", {OURS}" if leads else ""
     rows = []
-    leads = any(class_in_room(fit, predicted) for fit in fits)
-    has_class = leads or any(fit.largest_of_class for fit in fits)
-    whose = f", {OURS}" if has_class else ""
-    for fit in fits:
+    for fit, of_class in zip(fits, of_classes, strict=True):
         of = f"of {si_bytes(fit.accelerator.bytes)}"
-        of_class = class_in_room(fit, predicted)
         if of_class is not None:
             room = f"{si_bytes(of_class['needed'])} {of}"
             rows.append((f"{fit.purpose}, {TRANSFORMERS}", of_class["grade"], room))
         if fit.why is None:
-            ours = f"{fit.purpose}{whose}" if leads else fit.purpose
-            rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
-        for name, solution in fit.largest.items():
-            with_margins = fit.largest_with_margins[name].value
-            largest, margins = count(solution.value), f"{count(with_margins)} with margins"
-            rows.append((f"{fit.purpose}: largest {name}", largest, margins))
-            n = fit.run.n_microbatch  # the largest length is that of microbatches of one sequence
-            if name == "length" and fit.run.batch != n:
-                rows.append((f"  of batch {n}", "", ""))
-            growing = fit.largest_with_expandable_segments.get(name)
-            if growing and growing.value > with_margins:
-                rows.append((SEGMENTS, "", f"{count(growing.value)} with margins"))
-            if largest_of_class := fit.largest_of_class.get(name):
-                of_margins = fit.largest_of_class_with_margins.get(name)
-                margins = f"{count(of_margins.value)} with margins" if of_margins else ""
-                rows.append(("  as the class", count(largest_of_class.value), margins))
+            rows.append((f"{fit.purpose}{ours}", fit.grade, f"{si_bytes(fit.needed)} {of}"))
+        rows += _of_largest(fit)
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
     source = AS_GIVEN if reserve.source == AS_GIVEN else "memory_margins.yaml"
@@ -99,9 +85,28 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         if fit.sharing
     )
     shared = f", each of {count(first.devices)}: {by}" if by else ""
-    whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class" if has_class else ""
-    heading = "" if has_class else MODULES
-    return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
+    if leads or any(fit.largest_of_class for fit in fits):
+        whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class"
+        return Table(f"{device.name}{shared}{whose}", ("", "", ""), rows)
+    return Table(f"{device.name}{shared}", ("", MODULES, ""), rows)
+
+
+def _of_largest(fit: Fit) -> Iterator[tuple[str, str, str]]:
+    """Yield the largest batch and length that fit, and what they are with other code."""
+    for name, solution in fit.largest.items():
+        with_margins = fit.largest_with_margins[name].value
+        largest, margins = count(solution.value), f"{count(with_margins)} with margins"
+        yield f"{fit.purpose}: largest {name}", largest, margins
+        n = fit.run.n_microbatch  # the largest length is that of microbatches of one sequence
+        if name == "length" and fit.run.batch != n:
+            yield f"  of batch {n}", "", ""
+        growing = fit.largest_with_expandable_segments.get(name)
+        if growing and growing.value > with_margins:
+            yield SEGMENTS, "", f"{count(growing.value)} with margins"
+        if largest_of_class := fit.largest_of_class.get(name):
+            of_margins = fit.largest_of_class_with_margins.get(name)
+            margins = f"{count(of_margins.value)} with margins" if of_margins else ""
+            yield "  as the class", count(largest_of_class.value), margins
 
 
 def of_changes(fit: Fit | Trained) -> Table:
