@@ -94,16 +94,14 @@ class ChosenModel:
         try:
             architecture, run = resolved(self.base, fields)
         except ValueError as error:
-            raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
+            raise InputError.at(self.name, error) from None
         if run.adapter == "none" and not run.served_adapters:
             defaults = {name: RunConfig.model_fields[name].default for name in OF_ADAPTER}
             wrong = [name for name, value in defaults.items() if fields.get(name, value) != value]
             if wrong:
-                allowed = "allowed with adapter: lora, …"
-                lines = [
-                    f"{name} = {show(fields[name])}: of no adapter; {allowed}" for name in wrong
-                ]
-                raise InputError([f"{self.name}: {line}" for line in lines])
+                no_adapter = "of no adapter; allowed with adapter: lora, …"
+                mistakes = [f"{self.name}: {n} = {show(fields[n])}: {no_adapter}" for n in wrong]
+                raise InputError(mistakes)
         return architecture, run
 
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explained import Explained, Line, gib, judged, model_of
+from modelbudget.api.explained import Explained, Line, judged, model_of
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_adapter import ALL_LINEAR
 from modelbudget.common.errors import InputError
@@ -68,7 +68,7 @@ def _sizes(path: Path) -> list[Line]:
     else:
         tensors = sum(tensor.n_bytes for tensor in checkpoint_files.header(path))
         terms = [("header", size - tensors), ("tensors", tensors)]
-    return [judged("file", f"{size:,} bytes", size, 0, 0, terms)]
+    return [judged("file", size, terms, f"{size:,} bytes")]
 
 
 def adapter_parameters(
@@ -213,8 +213,8 @@ def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explain
     reserved = [("allocated", snapshot.allocated),
                 ("free in segments", snapshot.reserved - snapshot.allocated)]  # fmt: skip
     lines = [
-        judged("reserved", gib(snapshot.reserved), snapshot.reserved, 0, 0, reserved),
-        judged("allocated", gib(snapshot.allocated), snapshot.allocated, 0, 0, allocated),
+        judged("reserved", snapshot.reserved, reserved),
+        judged("allocated", snapshot.allocated, allocated),
     ]
     asked = []
     base = model_of(name, None, chosen)
@@ -223,7 +223,6 @@ def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explain
     else:
         of_run = {key: chosen[key] for key in ("dtype", "weights") if key in chosen}
         n_bytes = base.predict("parameter_bytes", of_run).total
-        lines.append(judged("requested", gib(snapshot.requested), snapshot.requested, 0, 0,
-                            [("parameters", n_bytes)]))  # fmt: skip
+        lines.append(judged("requested", snapshot.requested, [("parameters", n_bytes)]))
     title = f"torch's allocator, {snapshot.n_segment:,} segments, {snapshot.n_block:,} live blocks"
     return Explained(path, title, tuple(lines), tuple(asked))

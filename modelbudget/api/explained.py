@@ -125,15 +125,17 @@ def gib(n_bytes: float) -> str:
     """Return bytes as GiB or MiB, with four digits."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(n_bytes) >= size:
-            return f"{n_bytes / size:,.4g} {unit}" if n_bytes < 10_000 * size else (
-                f"{n_bytes / size:,.0f} {unit}")  # fmt: skip
+            digits = ".4g" if n_bytes < 10_000 * size else ".0f"
+            return f"{n_bytes / size:,{digits}} {unit}"
     return f"{n_bytes:,.0f} bytes"
 
 
-def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
-           terms: list[tuple[str, int]]) -> Line:  # fmt: skip
+def judged(
+    name: str, n_bytes: int, terms: list[tuple[str, int]], printed: str = "", rounding: int = 0,
+    place: int = 0,
+) -> Line:  # fmt: skip
     """Return the line of a number in bytes, and of the terms that a formula says it has."""
-    whole = sum(n for _, n in terms)
+    printed, whole = printed or gib(n_bytes), sum(n for _, n in terms)
     text = " + ".join(f"{gib(n)} {what}" for what, n in terms)
     if abs(n_bytes - whole) <= rounding:
         return Line(name, printed, text, "exact", n_bytes, 0, place)
@@ -141,10 +143,9 @@ def judged(name: str, printed: str, n_bytes: int, rounding: int, place: int,
     if whole and times:
         text = f"{times} × {text}" if len(terms) == 1 else f"{times} × ({text})"
         return Line(name, printed, text, "unexplained", n_bytes, n_bytes - whole, place)
-    unexplained = n_bytes - whole
-    sign = "+" if unexplained > 0 else "−"
-    text = f"{text} {sign} {gib(abs(unexplained))} unexplained"
-    return Line(name, printed, text, "unexplained", n_bytes, min(abs(unexplained), n_bytes), place)
+    off, sign = abs(n_bytes - whole), "+" if n_bytes > whole else "−"
+    text = f"{text} {sign} {gib(off)} unexplained"
+    return Line(name, printed, text, "unexplained", n_bytes, min(off, n_bytes), place)
 
 
 def distinct(lines: Iterator[Line]) -> tuple[Line, ...]:

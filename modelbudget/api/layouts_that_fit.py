@@ -106,7 +106,7 @@ def layouts(
     try:
         table = layout_search.layouts(model.base, fields, numbers)
     except ValueError as error:
-        raise InputError([f"{model.name}: {line}" for line in str(error).splitlines()]) from None
+        raise InputError.at(model.name, error) from None
     is_compared = [_is_compared(model, chosen, row) for row in table.iter_rows(named=True)]
     table = table.filter(pl.Series(is_compared, dtype=pl.Boolean))
     margin = accelerator.bytes - pl.col("bytes")

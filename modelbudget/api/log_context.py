@@ -113,9 +113,8 @@ class Reading(NamedTuple):
 
     def judged(self, name: str, *terms: tuple[str, int]) -> Line:
         """Return the line of a number in bytes, and of the terms that a formula says it has."""
-        return judged(
-            name, self.printed, self.number.n_bytes, self.number.rounding, self.number.line,
-            list(terms))  # fmt: skip
+        of = self.number
+        return judged(name, of.n_bytes, list(terms), self.printed, of.rounding, of.line)
 
     def judged_within(
         self,

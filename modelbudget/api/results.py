@@ -15,7 +15,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError, needed
-from modelbudget.common.paths import HOME, RESULTS, SWEEPS
+from modelbudget.common.paths import HOME, RESULTS, SWEEPS, python_path
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 
@@ -124,7 +124,9 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     needed("sweeps", "workflow", "snakemake")
     path = Path(file)
     command = [sys.executable, "-c", SNAKEMAKE]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=_environment()) as run:
+    # Its jobs import the library that is running.
+    environment = {**os.environ, "PYTHONPATH": python_path(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as run:
         try:
             checked = read(path, Catalogue(CATALOGUE))
             if not (checked.sweep.predicts_alone or checked.sweep.solve):  # grids take a second
@@ -140,13 +142,6 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     if run.returncode:
         raise InputError([f"{path}: the run failed with exit code {run.returncode}; see above"])
     return Results(place / RESULTS)
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment, in which the library that is running is imported."""
-    library = str(Path(__file__).parents[2])
-    folders = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (library, folders)))}
 
 
 def _prepare(place: Path, path: Path, configs: list[Path]) -> None:

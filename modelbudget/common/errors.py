@@ -17,6 +17,11 @@ class InputError(Exception):
         self.mistakes = [_shortened(line) for line in mistakes]
         super().__init__("\n".join(self.mistakes))
 
+    @classmethod
+    def at(cls, place: object, error: ValueError) -> "InputError":
+        """Return the mistakes of an error, one a line, each after the place where it is."""
+        return cls([f"{place}: {line}" for line in str(error).splitlines()])
+
     def __reduce__(self):
         """Let another process copy the lines: by default it would take the letters of the text."""
         return type(self), (self.mistakes,)

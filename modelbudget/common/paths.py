@@ -1,5 +1,6 @@
 """Paths of the pipeline, relative to the working directory of a run."""
 
+import os
 import re
 from pathlib import Path
 
@@ -32,6 +33,11 @@ ORPHANS = ".orphans"
 """Folder in that of results with those of sweeps whose file is gone."""
 RECORDS = RESULTS / ".records"
 """Snakemake's records of how results were made."""
+
+
+def python_path(folder: Path | str) -> str:
+    """Return a PYTHONPATH with which a process imports from a folder before all others."""
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
 def failed_at(sweep: str) -> Path:

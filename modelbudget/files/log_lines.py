@@ -73,9 +73,9 @@ class Number(NamedTuple):
     def rounding(self) -> int:
         """The bytes by which rounding to the last digit may change it."""
         exponent = self.value.as_tuple().exponent
-        digits = -exponent if isinstance(exponent, int) else 0
-        return ceil(UNITS.get(self.unit, 1) / (2 * Decimal(10) ** digits)) if digits > 0 or (
-            self.unit in UNITS and self.unit != "bytes") else 0  # fmt: skip
+        digits, size = -exponent if isinstance(exponent, int) else 0, UNITS.get(self.unit, 1)
+        is_rounded = digits > 0 or size > 1
+        return ceil(size / (2 * Decimal(10) ** digits)) if is_rounded else 0
 
 
 class Log(NamedTuple):
@@ -130,8 +130,8 @@ def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
     for name, value in settings.items():
         log.settings.setdefault(name, value)
     if pattern.quantity:
-        unit = pattern.unit or groups.get("unit", "bytes").replace("B", "B")
-        unit = "bytes" if unit == "B" and not pattern.unit else unit
+        printed = groups.get("unit", "B")
+        unit = pattern.unit or ("bytes" if printed == "B" else printed)
         number = Number(pattern.tool, pattern.quantity, groups["value"].rstrip(".,"), unit, line,
                         groups.get("name", pattern.name).strip(), settings)  # fmt: skip
         try:

@@ -69,7 +69,7 @@ def read_keys(path: Path, config: dict[str, Any]) -> Configured:
             return _of_text(nested, config)
         return _without_formula(None, config)
     except ValueError as error:
-        raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
+        raise InputError.at(path, error) from None
     except RecursionError:
         raise InputError([f"{path}: nested too deep"]) from None
 

@@ -4,15 +4,14 @@ Importing this module imports transformers, which takes seconds.
 """
 
 import re
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
-from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.offline import refusals, transformers
 
 _DROPOUT = re.compile(r"\w*(drop|dropout|pdrop|dropout_prob|dropout_rate|drop_rate)")
 """Keys of probabilities. That of dropping whole layers (`layerdrop`) is a control flow that differs
@@ -33,33 +32,16 @@ def import_class(class_name: str) -> None:
 
 def config_object(class_name: str, config: dict[str, Any]) -> Any:
     """Return the config object of a class. Raises ValueError if the class rejects the keys."""
-    with _refusals(class_name):
+    with refusals(class_name):
         return getattr(transformers, class_name).config_class(**config)
 
 
 def construct(class_name: str, config: Any) -> nn.Module:
     """Build the class from a config object. Raises ValueError if the class rejects it."""
-    with _refusals(class_name):
+    with refusals(class_name):
         model = getattr(transformers, class_name)(config)
     _move_to_default_device(model)
     return model
-
-
-@contextmanager
-def _refusals(class_name: str) -> Iterator[None]:
-    """Raise what a class raises, each its own error, as ValueError in one line.
-
-    A part of no width, which a key of 0 may mean, is built without torch's warning.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-            yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{class_name} does not accept its config: {reason}") from None
 
 
 def set_dropout(class_name: str, config: Any, on: bool) -> None:

@@ -108,41 +108,49 @@ def linear_layers(
     `fields`: those of the architecture. Of routed experts all are listed if one of `texts` may
     choose among them, else the first.
     """
-    n_layer, is_moe = fields.get("n_layer"), fields.get("mlps") == "moe"
+    parts, n_layer = _parts_of(model_type), fields.get("n_layer")
     mixers = str(fields.get("mixers", "attention")).split()
     words = ["attention" if word in PLAIN else word for word in mixers]
-    of_recurrence = OF_RECURRENCES.get(model_type or "")
-    if model_type not in LIKE_LLAMA and of_recurrence is None:
+    has_names = parts and {*words} <= parts.keys() and fields.get("gated")
+    if not has_names or not isinstance(n_layer, int):
         return {}
-    of_parts: dict[str, dict[str, str]] = {"gated_deltanet": of_recurrence} if of_recurrence else {}
-    of_parts |= OF_PARTS if model_type == "kimi_linear" else {n: OF_PARTS[n] for n in CACHED}
-    if not {*words} <= of_parts.keys() or not fields.get("gated"):
+    if (mlps := fields.get("mlps", "mlp")) not in ("mlp", "moe"):
         return {}
-    if not isinstance(n_layer, int) or fields.get("mlps", "mlp") not in ("mlp", "moe"):
-        return {}
-    n_expert = 1 if is_moe else 0
-    if is_moe and any(map(_chooses_among_experts, texts)):
+    n_expert = int(mlps == "moe")
+    if n_expert and any(map(_chooses_among_experts, texts)):
         n_expert = fields.get("n_expert") or 1  # a file without is refused
     if n_layer * (10 + 3 * n_expert) > MAX_NAMES:
         return {}
-    shared = "shared_expert" if fields.get("shared_gate") else "shared_experts"
     names: dict[str, Paths] = {}
     for layer, part in enumerate(islice(cycle(words), n_layer)):
-        begin = f"layers.{layer}"
-        where = "linear_attn" if part == "gated_deltanet" else "self_attn"
-        for name, ours in of_parts[part].items():
-            if part != "mla" or ours in _queries(fields):
-                names[f"{begin}.{where}.{name}"] = _paths(part, ours, fields)
-        if not is_moe or layer < fields.get("n_dense_layer", 0):
-            names |= _of_mlp(f"{begin}.mlp", "mlp")
-            continue
-        for n in range(n_expert):
-            names |= _of_mlp(f"{begin}.mlp.experts.{n}", "moe")
-        if fields.get("d_shared"):
-            names |= _of_mlp(f"{begin}.mlp.{shared}", "moe.shared")
-        if fields.get("shared_gate"):
-            names[f"{begin}.mlp.shared_expert_gate"] = ("moe.shared_gate",)
+        names |= _of_mixer(f"layers.{layer}", part, parts[part], fields)
+        if n_expert and layer >= fields.get("n_dense_layer", 0):
+            names |= _of_experts(f"layers.{layer}.mlp", n_expert, fields)
+        else:
+            names |= _of_mlp(f"layers.{layer}.mlp", "mlp")
     return names if fields.get("tied", True) else names | {HEAD: ("head",)}
+
+
+def _parts_of(model_type: str | None) -> dict[str, dict[str, str]]:
+    """Return the linear layers of each mixer of a class → our matrices; empty if not known."""
+    if model_type == "kimi_linear":
+        return OF_PARTS
+    of_recurrence = OF_RECURRENCES.get(model_type or "")
+    if model_type not in LIKE_LLAMA and of_recurrence is None:
+        return {}
+    cached = {name: OF_PARTS[name] for name in CACHED}
+    return cached | {"gated_deltanet": of_recurrence} if of_recurrence else cached
+
+
+def _of_mixer(
+    begin: str, part: str, of_part: dict[str, str], fields: dict[str, Any]
+) -> dict[str, Paths]:
+    where = "linear_attn" if part == "gated_deltanet" else "self_attn"
+    return {
+        f"{begin}.{where}.{name}": _paths(part, ours, fields)
+        for name, ours in of_part.items()
+        if part != "mla" or ours in _queries(fields)
+    }
 
 
 def _paths(part: str, ours: str, fields: dict[str, Any]) -> Paths:
@@ -156,6 +164,18 @@ def _queries(fields: dict[str, Any]) -> set[str]:
     """Return the matrices of latent attention, which has one or two for queries."""
     of_queries = {"query_down", "query_up"} if fields.get("q_lora_rank") else {"query"}
     return of_queries | {"kv_down", "kv_up", "output"}
+
+
+def _of_experts(begin: str, n_expert: int, fields: dict[str, Any]) -> dict[str, Paths]:
+    shared = "shared_expert" if fields.get("shared_gate") else "shared_experts"
+    names: dict[str, Paths] = {}
+    for n in range(n_expert):
+        names |= _of_mlp(f"{begin}.experts.{n}", "moe")
+    if fields.get("d_shared"):
+        names |= _of_mlp(f"{begin}.{shared}", "moe.shared")
+    if fields.get("shared_gate"):
+        names[f"{begin}.shared_expert_gate"] = ("moe.shared_gate",)
+    return names
 
 
 def _of_mlp(begin: str, part: str) -> dict[str, Paths]:

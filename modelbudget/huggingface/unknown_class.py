@@ -15,7 +15,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import shared_keys, translations
 from modelbudget.huggingface.keys_of_class import stretch, without_code
-from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.offline import refusals, transformers
 
 SPELLINGS = {
     "n_vocab": "vocab_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers",
@@ -112,13 +112,8 @@ def build(record):
 
 
 def _built(config: dict[str, Any], class_name: str = "the class") -> Any:
-    try:
+    with refusals(class_name):
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
-    except MemoryError:
-        raise
-    except Exception as error:  # each class raises its own errors
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{class_name} does not accept its config: {reason}") from None
 
 
 def _config_class(config: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from modelbudget.common.expressions import expression_of
-from modelbudget.huggingface.classes import NO_ROPE, NO_ROPE_INTERVAL, translations
+from modelbudget.huggingface.classes import Translation, translations
 from modelbudget.huggingface.config_values import plain
 from modelbudget.huggingface.layer_types import (
     HAS_ROPE,
@@ -26,7 +26,6 @@ def config_of(name: str, a) -> dict[str, Any]:
     config = {}
     inverse = {"vocab_size": PADDED} | dict(translation.inverse)
     values = {"vocab_multiple": 1} | a.model_dump()
-    names_layers = translation.layer_types or "layer_types" in translation.requires
     for key, default in translation.defaults.items():
         meaning = translation.meaning(key)
         if key in inverse:
@@ -36,27 +35,39 @@ def config_of(name: str, a) -> dict[str, Any]:
         elif meaning is not None:
             fits = [case.value for case in meaning if case.fields.items() <= values.items()]
             config[key] = default if default in fits else next(iter(fits), default)
-        elif key == "sliding_window":
-            names_windows = names_layers and not rotates_all(translation, a)
-            config[key] = a.window or (default if names_windows else None)
-        elif key == NO_ROPE:
-            words = islice(cycle(a.mixers.split()), a.n_layer)
-            config[key] = [int(word not in HAS_ROPE) for word in words]
-        elif key == NO_ROPE_INTERVAL:
-            config[key] = default
-        elif key == "layer_types" and names_layers:
-            repeats = "layer_types" not in translation.requires
-            repeats = repeats and "nope_attention" in translation.mixers.split()
-            is_own = repeats and a.mixers == translation.mixers
-            config[key] = default if is_own else types_of_layers(translation, a)
-        elif key in translation.attention_at:
-            words, full = a.mixers.split(), mixers_of_types(translation)["full_attention"]
-            first = translation.attention_counts_from
-            config[key] = [i + first for i in range(a.n_layer) if words[i % len(words)] == full]
-        elif key == "mlp_layer_types":
-            config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
+        else:
+            config |= _of_layers(translation, key, a)
     # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
     return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, config | values))
+
+
+def _of_layers(translation: Translation, key: str, a) -> dict[str, Any]:
+    """Return a key that says which layers have what; nothing for one that only expressions use."""
+    default, words = translation.defaults[key], vars(a).get("mixers", "").split()
+    names_layers = translation.layer_types or "layer_types" in translation.requires
+    if key in translation.attention_at:
+        full, first = (
+            mixers_of_types(translation)["full_attention"],
+            translation.attention_counts_from,
+        )
+        return {key: [i + first for i in range(a.n_layer) if words[i % len(words)] == full]}
+    match key:
+        case "sliding_window":
+            names_windows = names_layers and not rotates_all(translation, a)
+            return {key: a.window or (default if names_windows else None)}
+        case "no_rope_layers":
+            return {key: [int(word not in HAS_ROPE) for word in islice(cycle(words), a.n_layer)]}
+        case "no_rope_layer_interval":
+            return {key: default}
+        case "layer_types" if names_layers:
+            is_repeated = "layer_types" not in translation.requires
+            is_repeated = is_repeated and "nope_attention" in translation.mixers.split()
+            is_own = is_repeated and a.mixers == translation.mixers
+            return {key: default if is_own else types_of_layers(translation, a)}
+        case "mlp_layer_types":
+            n_sparse = a.n_layer - a.n_dense_layer
+            return {key: ["dense"] * a.n_dense_layer + ["sparse"] * n_sparse}
+    return {}
 
 
 def _filled_in(template, values: dict) -> Any:

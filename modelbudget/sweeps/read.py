@@ -187,9 +187,7 @@ def file_base(folder: Path, name: str) -> Base:
         try:
             return base_of_class(base, lines)
         except ValueError as refusal:
-            raise InputError(
-                [f"{folder / name}: {line}" for line in str(refusal).splitlines()]
-            ) from None
+            raise InputError.at(folder / name, refusal) from None
     return base
 
 

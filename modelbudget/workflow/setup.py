@@ -15,7 +15,7 @@ from snakemake.logging import logger
 
 from modelbudget.common.code_digests import code
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import ORPHANS, RESULTS
+from modelbudget.common.paths import ORPHANS, RESULTS, python_path
 from modelbudget.workflow import preflight, records, targets
 from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request, sweep_files
 from modelbudget.workflow.interrupt import end_jobs_when_interrupted
@@ -140,6 +140,5 @@ def import_from(folder: str) -> None:
     And let them write its bytecode: where an image forbids that, each job and each of its worker
     processes compiles all that it imports.
     """
-    folders = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, folders]))
+    os.environ["PYTHONPATH"] = python_path(folder)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from modelbudget.common.paths import python_path
 from modelbudget.common.workers import Failure, death, spread
 
 log = logging.getLogger(__name__)
@@ -62,13 +63,12 @@ class _Server(NamedTuple):
 def _server(process: int) -> _Server:
     """Start the server of this process, whose id is `process`; a forked process starts its own."""
     ours, of_server = multiprocessing.Pipe()
-    folders = str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")  # this library first
     errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the server is)
     with of_server:
         server = subprocess.Popen(
             [sys.executable, "-m", __name__, str(of_server.fileno())],
             pass_fds=[of_server.fileno()],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))},
+            env=os.environ | {"PYTHONPATH": python_path(Path(__file__).parents[3])},
             stderr=errors,
         )
     started = _Server(server, ours, errors)

@@ -83,7 +83,7 @@ def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
     if room.cuda and measure.device in ("auto", "cuda"):
         bound = None  # the driver of a GPU maps much more memory than it uses
     work = partial(_measure, room=room)
-    return spread(work, tasks, min(n_workers, len(tasks)), measure.timeout_s, bound)
+    return spread(work, tasks, n_workers, measure.timeout_s, bound)
 
 
 def _group_by_group(
