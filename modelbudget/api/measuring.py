@@ -233,23 +233,21 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     needed("measuring", "measure", "torch")
     from torch import nn
 
-    from modelbudget.measurement.count import count
+    from modelbudget.measurement.count import by_quantity, count
     from modelbudget.measurement.trace.backend import of_module
     from modelbudget.measurement.trace.module_trace import Trace
 
     if not isinstance(module, nn.Module):
         raise InputError([f"measure(): module = {show(module)}: allowed: a torch.nn.Module"])
 
-    name, counts = type(module).__name__, count(module)
+    name = type(module).__name__
     device = next((parameter.device.type for parameter in module.parameters()), "no device")
 
     def of(quantity: str, values) -> Breakdown:
         return of_values(name, quantity, f"measured on {device}", values)
 
-    parameters, n_bytes = (
-        of(quantity, {path: getattr(traced, quantity) for path, traced in counts.items()})
-        for quantity in ("parameters", "parameter_bytes")
-    )
+    counted = by_quantity(count(module), ("parameters", "parameter_bytes"))
+    parameters, n_bytes = (of(quantity, values) for quantity, values in counted.items())
     if example_inputs is None:
         return Measured(parameters, n_bytes, None, None, None, {})
     trace = Trace(module)

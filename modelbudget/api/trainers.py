@@ -280,19 +280,9 @@ class _Models:
         one_microbatch = {"batch": texts // run.n_microbatch, "n_microbatch": 1}
         of_microbatch = run.model_copy(update=one_microbatch)
         a = self.policy.with_run()[0]
-        has_buffer = max(accumulates(run), has_buckets(run))
-        quantities = ("parameter_bytes", "optimizer_bytes", "gradient_bytes")[: 2 + has_buffer]
-        resident_bytes = {quantity: self._total(quantity, a, run) for quantity in quantities}
-        resident = sum(resident_bytes.values())
         of_texts = f"{texts:,} × {run.length:,} tokens"
-        adapter = "" if run.adapter == NONE else f"with {run.adapter}"
-        yield Part("policy: weights", resident_bytes["parameter_bytes"], adapter, False)
-        yield Part(
-            "policy: optimizer states", resident_bytes["optimizer_bytes"], run.optimizer, False
-        )
-        if has_buffer:
-            of_buffer = "a buffer in float32" if accumulates(run) else "in buckets of DDP"
-            yield Part("policy: gradients", resident_bytes["gradient_bytes"], of_buffer, False)
+        weights, *_ = resident = [*self._resident(a, run)]
+        yield from resident
         preference = Preference(
             self.trainer,
             self.answer or run.length - 1,
@@ -311,25 +301,37 @@ class _Models:
             yield from self._engine(self.engine, a, run)
         elif self.trainer == "grpo":
             generating = run.model_copy(update={"gradient_buckets": NONE})
-            peak = self._total("peak_inference_bytes", a, generating)
-            peak -= resident_bytes["parameter_bytes"]
+            peak = self._total("peak_inference_bytes", a, generating) - weights.n_bytes
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
             _, kept = self._program(pass_of, a, of_microbatch, preference, True)
             note = "over the policy's activations"
             if run.n_microbatch > 1:
                 kept += waiting
-                if not has_buffer:
+                if not (accumulates(run) or has_buckets(run)):
                     note += ", and gradients"
                     kept += self._total("gradient_bytes", a, run)
             yield Part("reference: its pass", kept + forward, note, True)
-        step = self._program(peak_of_step, a, run, preference) - resident
+        step = self._program(peak_of_step, a, run, preference)
+        step -= sum(part.n_bytes for part in resident)
         if of_reference and self.trainer == "grpo":
             of_answers = n_other * preference.n_answer
             of_answers *= bytes_of("float32" if preference.is_float32 else run.dtype)
             yield Part("reference: its pass", forward + waiting + of_answers, of_texts, True)
             step += of_answers
         yield Part("policy: its step", step, of_texts, True)
+
+    def _resident(self, a: Any, run: RunConfig) -> Iterator[Part]:
+        """Yield what is there of the policy during all of a step."""
+        adapter = "" if run.adapter == NONE else f"with {run.adapter}"
+        weights = self._total("parameter_bytes", a, run)
+        states = self._total("optimizer_bytes", a, run)
+        yield Part("policy: weights", weights, adapter, False)
+        yield Part("policy: optimizer states", states, run.optimizer, False)
+        if accumulates(run) or has_buckets(run):
+            of_buffer = "a buffer in float32" if accumulates(run) else "in buckets of DDP"
+            gradients = self._total("gradient_bytes", a, run)
+            yield Part("policy: gradients", gradients, of_buffer, False)
 
     def _total(self, quantity: str, a: Any, run: RunConfig) -> int:
         terms, why = prediction_or_reason.terms_or_reason(quantity, a, run)

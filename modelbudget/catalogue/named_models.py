@@ -201,7 +201,7 @@ def find_by_name(folder: Path, name: str) -> Base | None:
     Raises InputError, also if models of several owners, of different shapes, have the name.
     """
     texts: dict[Path, str] = {}
-    for path in _files(folder):
+    for path in (*yaml_files(folder), *yaml_files(folder.with_name(RELEASED))):
         texts[path] = read_text(path)
         if name == path.stem or f"{name}:" in texts[path]:
             for base in _bases(path):
@@ -212,11 +212,6 @@ def find_by_name(folder: Path, name: str) -> Base | None:
     spelled = name.casefold()
     paths = [path for path, text in texts.items() if spelled in text.casefold()]
     return _of_same_shape([base for path in paths for base in _bases(path)], name)
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return the files of a catalogue, and of the models that are known by name alone."""
-    return [*yaml_files(folder), *yaml_files(folder.with_name(RELEASED))]
 
 
 def _of_same_shape(bases: Iterable[Base], name: str) -> Base | None:

@@ -1,5 +1,6 @@
 """Counts of parameters and bytes of an instantiated module, by component."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -18,6 +19,14 @@ class Count:
     parameter_bytes: int = 0
     file_bytes: int = 0
     shared_with: str | None = None
+
+
+def by_quantity(counts: dict[str, Count], quantities: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return numbers by quantity (`parameters`, `parameter_bytes`, `file_bytes`) and component."""
+    return {
+        quantity: {name: getattr(count, quantity) for name, count in counts.items()}
+        for quantity in quantities
+    }
 
 
 def count(model: nn.Module) -> dict[str, Count]:

@@ -16,7 +16,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.common.workers import in_one_line
 from modelbudget.measurement.build import build, build_class
-from modelbudget.measurement.count import Count, count
+from modelbudget.measurement.count import Count, by_quantity, count
 from modelbudget.measurement.measured import Measured, Values, nothing
 from modelbudget.measurement.process import allocator
 from modelbudget.measurement.process.device import Room, choose
@@ -101,10 +101,7 @@ def measure_one(
         with _losing(wanted - OF_PROCESS - simulated.keys(), missing):
             counts, values = _on_device(architecture, run, wanted, method, missing)
     values |= _of_process(architecture, run, measure, n_bytes, room, missing)
-    values |= {
-        quantity: {name: getattr(c, quantity) for name, c in counts.items()}
-        for quantity in OF_PARAMETERS - missing.keys()
-    }
+    values |= by_quantity(counts, OF_PARAMETERS - missing.keys())
     if why:  # its peaks are those of one pass
         values = {
             quantity: by_component

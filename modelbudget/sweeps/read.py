@@ -157,20 +157,17 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[Any, 
     named = {"base": sweep.base} if sweep.base is not None else {}
     named |= {f"grid.base[{i}]": name for i, name in enumerate(sweep.axes().get("base", ()))}
     named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
+    folder = mistakes.path.parent
     for key, name in named.items():
+        text = str(name)
         try:
-            bases[name] = _base(str(name), catalogue, mistakes.path.parent)
+            bases[name] = file_base(folder, text) if is_file(text) else catalogue[text]
         except InputError as error:
             for line in error.mistakes:
                 mistakes.add(f"{key}: {line}")
         except ValueError as error:
             mistakes.add(f"{key} = {show(name)}: {error}")
     return bases
-
-
-def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
-    """Return a base by name or file. Raises ValueError, or InputError for a file."""
-    return file_base(folder, name) if is_file(name) else catalogue[name]
 
 
 def file_base(folder: Path, name: str) -> Base:

@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
@@ -69,14 +70,8 @@ def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[i
         return math.exp(math.log(start) + share * math.log(stop / start)).as_integer_ratio()
 
     least, most = -(-start // unit), stop // unit
-    multiples = (_rounded(n, d * unit) for n, d in map(between, range(steps)))
+    multiples = (round(Fraction(n, d * unit)) for n, d in map(between, range(steps)))
     return tuple(sorted({min(max(least, multiple), most) * unit for multiple in multiples}))
-
-
-def _rounded(numerator: int, denominator: int) -> int:
-    """Round to the nearest integer; ties to the even one, as `round` does."""
-    nearest, remainder = divmod(2 * numerator + denominator, 2 * denominator)
-    return nearest - 1 if remainder == 0 and nearest % 2 else nearest
 
 
 Axis = Annotated[

@@ -71,6 +71,11 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
             compute_as_megatron(module, run, mesh, again)
 
 
+def _whole(part: torch.Tensor, mesh: DeviceMesh, placement: Placement) -> DTensor:
+    """Return the tensor of all devices of which this one has a part, a term or a copy."""
+    return DTensor.from_local(part, mesh, [placement], run_check=False)
+
+
 def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
     # Positions are added to the states of all tokens.
     adds = model.embedding.encoding in ("learned", "sinusoidal")
@@ -128,7 +133,7 @@ def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
         is_elsewhere = (tokens < first) | (tokens >= first + len(rows))
         row_numbers = (tokens - first).masked_fill_(is_elsewhere, 0)
         states = F.embedding(row_numbers, rows).masked_fill_(is_elsewhere.unsqueeze(-1), 0.0)
-        return DTensor.from_local(states, mesh, [Partial()], run_check=False)
+        return _whole(states, mesh, Partial())
 
     embedding.forward = forward
 
@@ -198,12 +203,10 @@ def _divide_experts(moe: MoE, mesh: DeviceMesh) -> dict[str, Any]:
     _keep_part(moe.down, "weight", mesh, 2)
 
     def read(x: torch.Tensor) -> torch.Tensor:
-        x = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
-        return x.to_local(grad_placements=[Partial()])
+        return _whole(x, mesh, Replicate()).to_local(grad_placements=[Partial()])
 
     def sum_terms(y: torch.Tensor) -> torch.Tensor:
-        y = DTensor.from_local(y, mesh, [Partial()], run_check=False)
-        return y.redistribute(placements=[Replicate()]).to_local()
+        return _whole(y, mesh, Partial()).redistribute(placements=[Replicate()]).to_local()
 
     moe.read, moe.sum_terms = read, sum_terms
     columns = {f"moe.shared.{name}": ColwiseParallel() for name in ("gate", "up", "gate_up")}
@@ -253,8 +256,7 @@ def _normalise_all(norm: nn.Module, mesh: DeviceMesh) -> None:
     """
 
     def redistribute(x: Any, placement: Placement, wanted: Placement) -> torch.Tensor:
-        x = DTensor.from_local(x, mesh, [placement], run_check=False)
-        return x.redistribute(placements=[wanted]).to_local()
+        return _whole(x, mesh, placement).redistribute(placements=[wanted]).to_local()
 
     replicated, divided = Replicate(), Shard(2)
     norm.register_forward_pre_hook(lambda _, inputs: redistribute(inputs[0], divided, replicated))
@@ -267,8 +269,8 @@ def _sum_key_gradient(mesh: DeviceMesh, widths: tuple[int, int], _down, _inputs,
     That of the latent is summed where it is read (transformers, `MlaKvAProjParallel`).
     """
     latent, key = y.split(widths, dim=-1)
-    key = DTensor.from_local(key, mesh, [Replicate()], run_check=False)
-    return torch.cat((latent, key.to_local(grad_placements=[Partial()])), dim=-1)
+    key = _whole(key, mesh, Replicate()).to_local(grad_placements=[Partial()])
+    return torch.cat((latent, key), dim=-1)
 
 
 def _divide_packed(layer: Layer, devices: int) -> None:
@@ -336,8 +338,7 @@ def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement, again
                 head.weight = model.embedding.token.weight
 
     def read(x: torch.Tensor) -> torch.Tensor:
-        x = DTensor.from_local(x, mesh, [states], run_check=False)
-        return x.redistribute(placements=[Replicate()])
+        return _whole(x, mesh, states).redistribute(placements=[Replicate()])
 
     def read_states(_, inputs, _mesh) -> Any:
         return (read(*inputs),)

@@ -35,7 +35,7 @@ from modelbudget.architecture.run_values import (
     stage_index,
 )
 from modelbudget.measurement.build import build
-from modelbudget.measurement.count import Count, count
+from modelbudget.measurement.count import Count, by_quantity, count
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.parallel import (
     context,
@@ -79,7 +79,7 @@ def of_rank(
             serve_meta(mesh.get_group(name))
         model = distribute(model, run, mesh)
         values = traced(model, architecture, run, quantities, mesh)
-    return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
+    return counts, values | by_quantity(counts, ["parameters"])
 
 
 def world(run: RunConfig) -> int:

@@ -16,6 +16,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, read_ahead, spread
 from modelbudget.measurement.build import build_class
+from modelbudget.measurement.count import by_quantity
 from modelbudget.measurement.measured import Values
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.process.device import use_one_core
@@ -64,15 +65,8 @@ def trace_class(
     model = build_class(class_name, config_object(class_name, config), run, device)
     missing = refused(None, run, quantities)
     counts, values, _ = look(model, run, quantities - missing.keys(), missing, limit)
-    for quantity in OF_PARAMETERS - missing.keys():
-        values[quantity] = {
-            name: getattr(of_component, quantity) for name, of_component in counts.items()
-        }
-    wanted = {
-        quantity: of_component
-        for quantity, of_component in values.items()
-        if quantity in quantities
-    }
+    values |= by_quantity(counts, OF_PARAMETERS - missing.keys())
+    wanted = {quantity: values[quantity] for quantity in values if quantity in quantities}
     return Traced(class_name, attention_of(model), replaced(run), device, wanted, missing)
 
 

@@ -213,7 +213,7 @@ class Optimizer:
         if self.buffer:
             self.buffer.clear()
 
-    def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
+    def states(self) -> dict[torch.Tensor, list[torch.Tensor]]:
         """Return the tensors kept from one step to the next, by parameter."""
         if self.in_backward:
             return {p: self.each[p].torch.states(p) for p, _ in self.pairs}
@@ -285,6 +285,6 @@ class PartOptimizer:
         self._copy(self.numbers, from_parameters=False)
         self.buffer.clear()
 
-    def states(self) -> list[torch.Tensor]:
-        """Return the tensors kept from one step to the next."""
-        return [self.numbers, *self.torch.states(self.numbers)]
+    def states(self) -> dict[torch.Tensor, list[torch.Tensor]]:
+        """Return the tensors kept from one step to the next, by what they belong to: the part."""
+        return {self.numbers: [self.numbers, *self.torch.states(self.numbers)]}

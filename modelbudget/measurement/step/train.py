@@ -1,6 +1,7 @@
 """Training steps, with the loss as their run computes it, and traces of them."""
 
 from collections.abc import Callable, Iterator, Set
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -170,7 +171,7 @@ def train(
         if not steps:
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)
-        trace.mark(STATES, _tensors_of(optimizer.states()))
+        trace.mark(STATES, chain.from_iterable(optimizer.states().values()))
         trace.ends[f"{name}.optimizer"] = len(trace.changes)
     values["optimizer_bytes"] = _states(model, optimizer, trace)
     if "bytes_at_peak" in quantities:
@@ -198,15 +199,9 @@ def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
 def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace) -> dict[str, int]:
     """Return bytes of the optimizer states by component; those of a part belong to the model."""
     states = optimizer.states()
-    if isinstance(states, list):
-        return {MODEL: sum(trace.held(states))}
+    if isinstance(optimizer, PartOptimizer):
+        return {MODEL: sum(trace.held(states[optimizer.numbers]))}
     return by_component(model, trace, lambda p: states.get(p, []))
-
-
-def _tensors_of(states: dict[nn.Parameter, list[torch.Tensor]] | list[torch.Tensor]):
-    if isinstance(states, list):
-        return states
-    return [tensor for of_parameter in states.values() for tensor in of_parameter]
 
 
 def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
