@@ -42,11 +42,7 @@ def _is_settings(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return not isinstance(value, Mapping) and _is_names(value)
-
-
-def _is_names(value: Any) -> bool:
-    is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes)
+    is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
     return is_collection and all(isinstance(item, str) for item in value)
 
 
@@ -70,7 +66,6 @@ NO_NAME_OR_NAME = Argument(lambda value: value is None or _is_path(value), "a na
 NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
 USUAL = {
     "settings": Argument(_is_settings, "a RunConfig, keys with values, or None"),
-    "given": Argument(_is_names, "names of fields"),
     "quantities": TEXTS,
     "devices": whole_number(1, MOST_DEVICES),
     "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB, or None"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 class Model(ChosenModel):
     """A chosen model, and the questions that have an answer."""
-
-    @checked()
-    def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
-        """Return why a run is not allowed, if it is because of a field among `given`."""
-        return wrong_run(self, settings, given)
 
     @checked()
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
@@ -254,6 +249,6 @@ def model_with(name: str, given: Mapping[str, Any], usual: Mapping[str, Any]) ->
     """
     sizes = {field: value for field, value in given.items() if field not in RunConfig.model_fields}
     chosen = model(name, **sizes)
-    if mistake := chosen.wrong_run({**usual, **given}, given):
+    if mistake := wrong_run(chosen, {**usual, **given}, given):
         raise InputError([f"{name}: {mistake}"])
     return chosen
