@@ -42,120 +42,32 @@ from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
 from scripts.dev.answer_schemas import OUTPUTS, schema
 
 DOCS = Path(__file__).parents[2] / "docs"
-WRITTEN = "<!-- Written by scripts/dev/write_reference.py; edit the code instead. -->"
-FIELDS = f"""# Fields
-
-{WRITTEN}
-
-Every field of a sweep file or a named model. Sizes are counts without a unit, lengths are in
-tokens. A field without a default must be given; an expression is evaluated where the field is not
-given. The last columns have the names in other tools (`configs/field_names.yaml`).
-"""
-FORMULAS = f"""# Formulas
-
-{WRITTEN}
-
-Parts of a layer first, each with the source of its formulas; then every family, component by
-component, as value of one instance × number of instances. Switches are 0 or 1. Where a field is
-text, the formulas of its default are shown; for another value, see the code.
-
-Bytes and FLOPs are those of the modules in `modelbudget/modules/`; another implementation of the
-same model may save more or fewer tensors.
-"""
-CONVENTIONS_PAGE = f"""# Counting conventions
-
-{WRITTEN}
-
-What `modelbudget conventions MODEL` shows ([Which N?](how-to/count-as-others-do.md)). FLOPs per
-token are of a training step, forward and backward, from the parameters that one token uses;
-`length` is that of its sequence. A source that is second hand was read in code or threads that
-cite the paper, not in the paper. Each name is also a quantity of a sweep.
-
-One printed table is not reproduced: Hoffmann et al. 2022, Table A4, has 1.03 to 0.99 for the FLOPs
-of Appendix F over 6·N in models of 73M to 6.8B, without sequence length and vocabulary. The formula
-of Appendix F gives 1.58 to 1.03 for these shapes with 2,048 tokens and a vocabulary of 32,000.
-"""
-NUMBERS_PAGE = f"""# Published numbers of scaling studies
-
-{WRITTEN}
-
-Each number as printed, and the count of the same shape by its [convention](conventions.md), from
-our formulas; the report compares both with the module. To cite a number, cite its source and this
-page.
-Rounding is half of the last printed digit. Each number was read in its source.
-"""
-OPTIMIZERS = f"""# Which optimizer fits?
-
-{WRITTEN}
-
-What does an optimizer keep for each parameter, and how much more does its step need?
-
-```sh
-modelbudget llama-3-8b --optimizer adamw-8bit --train --fit a100-80gb
-modelbudget llama-3-8b --optimizer muon --train
-```
-
-The answer names the optimizer and its bytes a parameter. In Python and in sweeps it is the field
-`optimizer`; `optimizer_rank` is that of galore and apollo. The table has one row for each file of
-`configs/optimizers/`, with the states of Llama 3 8B divided by its 8.03 billion parameters.
-
-**20 bytes a parameter, not 16.** AdamW in float32 has 4 bytes of weights, 4 of gradients and 8 of
-moments: 16. With `foreach`, torch's default on a GPU, its step holds one more number for *every*
-parameter at once, the square roots of the second moments: 20. `--set fused=true --set
-foreach=false` needs none (16); one tensor after another (`foreach=false`) needs twice the largest
-tensor and once the one before it. The column *foreach* has the temporary numbers a parameter.
-
-**Small tensors.** bitsandbytes keeps states of fewer than 4,096 numbers in float32, torchao those
-and all that are no multiple of its block in the dtype of the parameter. Tables of bitsandbytes are
-one for a model, those of torchao one for each state.
-
-**Matrices and the rest.** Muon, GaLore and APOLLO are for hidden matrices; the embedding, the head,
-vectors and stacked experts are left to AdamW (of Muon: torch's; of the others: their own). GaLore's
-projector is a slice of a whole factor of an SVD, which stays in memory in float32: more than the
-paper counts.
-
-**On the host.** `adamw-offload` keeps states of tensors of 4,096 numbers or more in the host's
-memory, with a copy of each parameter and its gradient, as torchao's `CPUOffloadOptimizer` does; the
-answer names these bytes, and `modelbudget.model(name).host_bytes(run)` returns them. DeepSpeed's
-are not known, nor gradients that are freed at once (`offload_gradients`).
-
-**In the backward pass.** `--set optimizer_in_backward=true` updates each parameter when its
-gradient is there, and frees the gradient (torch's hooks, as torchtune's `optimizer_in_bwd`). Full
-training of Llama 3 8B in bfloat16 with 1 × 1,024 tokens then needs 56.1 GB instead of 80.3. It is
-predicted and traced for torch's optimizers without master weights on one device. LOMO and AdaLOMO
-do the same by themselves: their gradients and peak have no prediction.
-
-**What is exact.** States equal those of the libraries in 872 recorded rows and in random shapes
-(`tests/models/test_optimizers.py`); *not witnessed* says that a row is read from source alone.
-Steps of torch's optimizers equal traces of two steps, allocation by allocation, with the operations
-that a dispatcher sees: what one of them needs inside (an index of a mask in Rprop) is not counted.
-RAdam is that of steps from the sixth on. Where a step has no trace, its phase has no prediction,
-and the peak is that of forward and backward pass; a line says so. States that depend on the sizes
-of a tensor are refused with `zero`, `tensor_parallel`, `expert_parallel` and stages of a pipeline.
-torch's LBFGS and SparseAdam are not known.
-
-**Add one** as a file in `configs/optimizers/LIBRARY/`: its name is that of the file. `of` says
-which tensors a part is of, `states` what it keeps for each, `as_in` which other optimizer has the
-rest, and `step` the temporary tensors, in the language of `modelbudget/memory/step_program.py`. The
-tests find it, and `scripts/dev/record_optimizer_states.py` records rows of a library.
-
-"""
+INTRODUCTIONS = Path(__file__).with_name("reference")
+"""What is written by hand of each page: what stands before its tables."""
+WRITTEN = "<!-- Written by scripts/dev/write_reference.py: edit reference/ there, or the code. -->"
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "cache")
 """Functions of a part whose values are shown."""
 OF_FAMILY = ("parameters", *sorted(OF_TRAINING | OF_INFERENCE))
 
 
+def _intro(page: str, **numbers: int) -> str:
+    text = (INTRODUCTIONS / page).read_text(encoding="utf-8")
+    return text.format(written=WRITTEN, **numbers)
+
+
 def fields() -> str:
     """Return docs/fields.md."""
     kinds = {"Run settings": [RunConfig], "Architectures": sorted(families().values(), key=_name)}
-    return FIELDS + "".join(f"\n## {title}\n\n{_fields_of(kind)}" for title, kind in kinds.items())
+    return _intro("fields.md") + "".join(
+        f"\n## {title}\n\n{_fields_of(kind)}" for title, kind in kinds.items()
+    )
 
 
 def formulas() -> str:
     """Return docs/formulas.md."""
     parts = (_part(name, one) for name, one in all_parts().items())
     known = (family for family in sorted(families().values(), key=_name) if family.has_formula)
-    return "\n".join([FORMULAS, *parts, *map(_family, known)])
+    return "\n".join([_intro("formulas.md"), *parts, *map(_family, known)])
 
 
 def _name(kind: type[Record]) -> str:
@@ -268,7 +180,7 @@ def conventions() -> str:
         + _table(titles, ((f"`{c.name}`", c.rule, c.source) for c in CONVENTIONS if c.unit == unit))
         for unit in (PARAMETERS, FLOPS)
     )
-    return CONVENTIONS_PAGE + "".join(tables)
+    return _intro("conventions.md") + "".join(tables)
 
 
 def published_numbers() -> str:
@@ -283,7 +195,7 @@ def published_numbers() -> str:
     found = rows(CONFIGS / "published_scaling.yaml", tables)
     ladders = {row.ladder.title: row.ladder for row in found}
     titles = ("model", "convention", "printed", "counted", "verdict", "note")
-    return NUMBERS_PAGE + "".join(
+    return _intro("published-numbers.md") + "".join(
         f"\n## {title}\n\nSource: {ladder.source}.{_about(ladder)}\n\n"
         + _table(titles, (_printed(row) for row in found if row.ladder.title == title))
         for title, ladder in ladders.items()
@@ -310,7 +222,7 @@ def optimizer_page() -> str:
     )  # fmt: skip
     sources = ((f"`{name}`", optimizer_named(name).source) for name in NAMES)
     return (
-        f"{OPTIMIZERS}{_table(titles, rows)}\n## Sources\n\n"
+        f"{_intro('optimizers.md')}{_table(titles, rows)}\n## Sources\n\n"
         f"{_table(('optimizer', 'source'), sources)}"
     )
 
@@ -338,37 +250,13 @@ def _printed(row: Row) -> tuple[str, ...]:
     return row.printed.model, name, *numbers, row.verdict + off, row.printed.note or ""
 
 
-STORED = f"""# Formats of weights
-
-{WRITTEN}
-
-What `weights` may be: `modelbudget llama-3-8b --weights bnb-4bit`, or a config.json with a
-`quantization_config`. A format is a list of tensors in `configs/weight_formats/`, one library a
-file, which the prediction and the torch module both read. *Bytes* are those of a matrix of 4,096
-by 4,096 in bfloat16, without a bias, which has {2 * 4096**2:,} in the dtype; *file* has those of
-its tensors in a file where they differ.
-
-A format converts what its library converts: `linear` layers of the layers, `gates` among them (of
-shared experts; β and decay of Gated DeltaNet), stacked `experts`, `conv1d` of transformers'
-GPT-2, and of MLX the `vocabulary` (embedding and head) and `routers`, for which models with experts
-are refused. What it does not convert stays in the dtype, as norms do; `weights_of`
-chooses other matrices, `weight_block` and `weight_group` other blocks and groups. *Witness* says
-what the bytes were compared with: layers that the library quantised or built
-(`tests/golden/stored_matrices.csv`, `quantised_models.json`), or nothing but its source; of AWQ
-and AutoGPTQ, published files are met to the byte
-(`tests/models/test_published_quantised_files.py`).
-
-*Product* is what a matrix product reads: a `copy` of the matrix in the dtype, the `stored`
-tensors, or what is `unknown`. Peaks count a copy in any case, freed after each product, so that
-they are never too low for it.
-"""
-
-
 def weight_formats() -> str:
     """Return docs/weight-formats.md."""
     names = list(dict.fromkeys(known.library.source for known in FORMATS.values()))
     libraries = {one: [w for w, k in FORMATS.items() if k.library.source == one] for one in names}
-    return STORED + "".join(_library(words) for words in libraries.values())
+    return _intro("weight-formats.md", in_dtype=2 * 4096**2) + "".join(
+        _library(words) for words in libraries.values()
+    )
 
 
 def _library(words: list[str]) -> str:
@@ -398,19 +286,6 @@ def _stored(word: str) -> tuple[str, ...]:
     )
 
 
-JSON_PAGE = f"""# What --json prints
-
-{WRITTEN}
-
-One object for each command, with exact integers and a `version`, now {JSON_VERSION}. Within a
-version keys are only added; one that is renamed, removed or means something else makes a new
-version. The [JSON Schema](assets/json-output.schema.json) has one definition for each command; the
-tests validate what the commands print with it, and allow no key that it lacks. `null` stands for
-what does not apply. `lock`, `check` and `sweep` write files: `budget.lock`, Markdown and
-[results](results.md).
-"""
-
-
 def json_output() -> str:
     """Return docs/json-output.md."""
     parts: dict[str, type[BaseModel]] = {}
@@ -420,7 +295,7 @@ def json_output() -> str:
         for name in sorted(left):
             done.add(name)
             pages.append(_of_output(parts[name], parts))
-    return JSON_PAGE + "".join(pages)
+    return _intro("json-output.md", version=JSON_VERSION) + "".join(pages)
 
 
 def _of_output(kind: type[BaseModel], parts: dict[str, type[BaseModel]]) -> str:
