@@ -10,12 +10,12 @@ from modelbudget.huggingface.module_names import (
     EMBEDDING,
     LINEAR,
     NOT_CONVERTED,
-    OTHER_MODULES,
     PATTERN,
     ROUTED,
     Choice,
     Paths,
     choices,
+    names_in_classes,
     names_of,
 )
 
@@ -56,7 +56,8 @@ def formats_by_layer(
         for path in paths:
             groups_of.setdefault(path, {}).setdefault(group, next(names_of(name)))
     containers = {name.rpartition(".")[0] for name in layers} if method == OF_GROUPS else ()
-    for name in (*containers, *OTHER_MODULES):  # naming a container means none of its layers
+    others_of_class = names_in_classes().other_modules
+    for name in (*containers, *others_of_class):  # naming a container means none of its layers
         chooser.group_of(name)
     if unused := [text for text in others if text not in chooser.used]:
         more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""

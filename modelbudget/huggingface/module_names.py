@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+from modelbudget.common.strict import Strict, read_strict
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.weight_formats import MTP
+from modelbudget.huggingface.classes import FOLDER
 
 LINEAR = "Linear"
 """The target that means every linear layer."""
@@ -16,58 +19,10 @@ HEAD = "lm_head"
 PATTERN = "re:"
 EXCLUDED = "-:"
 """Begin of the patterns of GPTQModel's `dynamic` that name what is not converted."""
-LIKE_LLAMA = {
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "olmo2", "cohere",
-    "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe",
-    "gemma3_text", "glm4_moe_lite", "seed_oss", "smollm3", "ministral3", "olmo3", "exaone4",
-    "ernie4_5", "minimax_m2", "hy_v3", "solar_open",
-}  # fmt: skip
-"""Model types whose linear layers have the names below, without recurrences."""
-OF_MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-OF_PARTS: dict[str, dict[str, str]] = {
-    "attention": {
-        "q_proj": "query gate", "k_proj": "key", "v_proj": "value", "o_proj": "output",
-    },
-    "mla": {
-        "q_proj": "query", "q_a_proj": "query_down", "q_b_proj": "query_up",
-        "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up", "o_proj": "output",
-    },
-    "kimi_delta": {
-        "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output",
-        "forget_gate.f_a_proj": "decay_down", "forget_gate.f_b_proj": "decay_up",
-        "b_proj": "beta", "g_a_proj": "gate_down", "g_b_proj": "gate_up",
-    },
-}  # fmt: skip
-"""Linear layers of `self_attn` → our matrices, by part: several are rows of one of the class."""
-OF_QWEN3_5 = {
-    "in_proj_qkv": "query_key_value", "in_proj_z": "gate", "in_proj_b": "beta",
-    "in_proj_a": "decay", "out_proj": "output",
-}  # fmt: skip
-OF_RECURRENCES: dict[str, dict[str, str]] = {
-    "qwen3_next": {
-        "in_proj_qkvz": "query_key_value gate", "in_proj_ba": "beta decay", "out_proj": "output",
-    },
-    "qwen3_5_text": OF_QWEN3_5,
-    "qwen3_5_moe_text": OF_QWEN3_5,
-    "olmo_hybrid": {
-        "q_proj": "query_key_value", "k_proj": "query_key_value", "v_proj": "query_key_value",
-        "g_proj": "gate", "b_proj": "beta", "a_proj": "decay", "o_proj": "output",
-    },
-    "kimi_linear": {},
-}  # fmt: skip
-"""Linear layers of `linear_attn` → our matrices, by model type."""
 CACHED = ("attention", "mla")
 """Parts that all model types may have."""
 PREFIXES = "model.", "model.language_model.", "language_model.model."
 """What comes before `layers` in a class, and in those that read pictures, too."""
-OTHER_MODULES = (
-    EMBEDDING, "model.language_model.embed_tokens", "visual.blocks.0.attn.qkv",
-    "model.visual.blocks.0.attn.qkv", "model.vision_tower.layers.0", "mtp.fc",
-    "mtp.layers.0.mlp.experts", "mtp.layers.0.mlp.shared_expert.up_proj",
-    "mtp.layers.0.self_attn.q_proj", "model.norm", "model.layers.0.mlp.gate",
-    "model.layers.0.linear_attn.conv1d", "model.layers.0.mlp.shared_expert_gate",
-)  # fmt: skip
-"""Modules that are no linear layers of the language model, or that no format converts."""
 ROUTED = ("moe.gate", "moe.up", "moe.down")
 NOT_CONVERTED = re.compile(
     r"(re:)?((.*\.)?(mlp|block_sparse_moe)\.)?gate(\.e_score_correction_bias)?|"
@@ -98,6 +53,22 @@ MAX_REPEATED, MANY_NAMES = 3, 5000
 
 Paths = tuple[str, ...]
 """Our matrices, as part.matrix, of which a linear layer of a class consists."""
+
+
+class LinearLayers(Strict):
+    """Names of linear layers in classes → matrices in our parts, and modules that are none."""
+
+    like_llama: list[str]
+    mlp: dict[str, str]
+    parts: dict[str, dict[str, str]]
+    recurrences: dict[str, dict[str, str]]
+    other_modules: list[str]
+
+
+@cache
+def names_in_classes() -> LinearLayers:
+    """Read the file. Raises InputError."""
+    return read_strict(FOLDER / "linear_layers.yaml", LinearLayers)
 
 
 def linear_layers(
@@ -133,12 +104,13 @@ def linear_layers(
 
 def _parts_of(model_type: str | None) -> dict[str, dict[str, str]]:
     """Return the linear layers of each mixer of a class → our matrices; empty if not known."""
+    known = names_in_classes()
     if model_type == "kimi_linear":
-        return OF_PARTS
-    of_recurrence = OF_RECURRENCES.get(model_type or "")
-    if model_type not in LIKE_LLAMA and of_recurrence is None:
+        return known.parts
+    of_recurrence = known.recurrences.get(model_type or "")
+    if model_type not in known.like_llama and of_recurrence is None:
         return {}
-    cached = {name: OF_PARTS[name] for name in CACHED}
+    cached = {name: known.parts[name] for name in CACHED}
     return cached | {"gated_deltanet": of_recurrence} if of_recurrence else cached
 
 
@@ -179,7 +151,7 @@ def _of_experts(begin: str, n_expert: int, fields: dict[str, Any]) -> dict[str, 
 
 
 def _of_mlp(begin: str, part: str) -> dict[str, Paths]:
-    return {f"{begin}.{name}": (f"{part}.{ours}",) for name, ours in OF_MLP.items()}
+    return {f"{begin}.{name}": (f"{part}.{ours}",) for name, ours in names_in_classes().mlp.items()}
 
 
 def _chooses_among_experts(text: str) -> bool:

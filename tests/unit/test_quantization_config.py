@@ -18,7 +18,7 @@ from modelbudget.catalogue.named_models import Base
 from modelbudget.compare.comparison import compare
 from modelbudget.families import families
 from modelbudget.huggingface.config_file import read_keys
-from modelbudget.huggingface.module_names import LIKE_LLAMA, OF_RECURRENCES, linear_layers
+from modelbudget.huggingface.module_names import linear_layers, names_in_classes
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
@@ -426,7 +426,12 @@ OF_BOTH_MIXERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(({*OF_RECURRENCES} | LIKE_LLAMA) - {"kimi_k2"}))
+OF_CLASSES = names_in_classes()
+
+
+@pytest.mark.parametrize(
+    "kind", sorted({*OF_CLASSES.recurrences, *OF_CLASSES.like_llama} - {"kimi_k2"})
+)
 def test_names_are_those_of_the_class(kind):
     """Catches a layer that patterns are not asked about, so that its bytes would be wrong.
 
@@ -434,7 +439,7 @@ def test_names_are_those_of_the_class(kind):
     are in one of ours have them together. Kimi K2 has DeepSeek V3's class.
     """
     config = AutoConfig.for_model(kind)
-    sizes = SIZES | (OF_BOTH_MIXERS if kind in OF_RECURRENCES else {})
+    sizes = SIZES | (OF_BOTH_MIXERS if kind in OF_CLASSES.recurrences else {})
     config.update({name: value for name, value in sizes.items() if hasattr(config, name)})
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
