@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_values import as_json
-from modelbudget.huggingface.module_names import linear_layers
+from modelbudget.huggingface.module_names import Paths, linear_layers
 from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 MAX_JSON = 2**20
@@ -26,6 +26,8 @@ TARGETS = {
     "up_proj": "up", "down_proj": "down",
 }  # fmt: skip
 """Linear layers of decoders as transformers calls them → as we do."""
+STACKS = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
+"""Parameters of a layer with experts → matrices of d_expert in each expert; none in the router."""
 
 
 def of_weights(path: Path, name: str | None) -> Explained:
@@ -107,36 +109,51 @@ def channels_of(
     router and other ranks in `target_parameters` and `rank_pattern`. None if the class's names are
     not known.
     """
-    rank: int = config["r"]
     a: Any = base_model.architecture
     translation = translations().get(base_model.base.transformers or "")
     layers = linear_layers(translation.model_type, vars(a)) if translation else {}
+    named = [name for name, paths in layers.items() if _is_adapted(name, paths, targets)]
+    chosen = [(config["r"], channels) for channels in _channels(a, layers, named)]
+    n_moe = sum(name.endswith(".experts.0.up_proj") for name in layers)
+    for target in config.get("target_parameters") or ():
+        of_target = _of_experts(a, target, config) if n_moe else None
+        if of_target is None:
+            return None
+        chosen += n_moe * [of_target]
+    return chosen or None
+
+
+def _is_adapted(name: str, paths: Paths, targets: list[str]) -> bool:
+    if ".experts." in name or paths == ("head",):
+        return False
+    ends = [f".{target.removeprefix('model.')}" for target in targets]
+    return targets == [ALL_LINEAR] or f".{name}".endswith(tuple(ends))
+
+
+def _channels(a: Any, layers: dict[str, Paths], named: list[str]) -> Iterator[int]:
+    """Yield inputs and outputs together of each named layer of the class."""
     of_ours = {m.path: m for m, _ in matrices_of(a)}
-    ranks = config.get("rank_pattern") or {}
     in_one: dict[tuple, list[str]] = {}  # layers of the class that are one matrix of ours
     for name, paths in layers.items():
         in_one.setdefault((name.rpartition(".")[0], paths), []).append(name)
-    chosen = []
-    for name, paths in layers.items():
-        is_named = any(
-            f".{name}".endswith(f".{target.removeprefix('model.')}") for target in targets
-        )
-        if ".experts." in name or paths == ("head",) or not (is_named or targets == [ALL_LINEAR]):
-            continue
+    for name in named:
+        paths = layers[name]
         parts = in_one[name.rpartition(".")[0], paths]
         packed = of_ours[paths[0]].widths if len(parts) > 1 else ()
         d_out = packed[parts.index(name)] if packed else sum(of_ours[path].d_out for path in paths)
-        chosen.append((rank, of_ours[paths[0]].d_in + d_out))
-    n_moe = sum(name.endswith(".experts.0.up_proj") for name in layers)
-    stacks = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
-    for target in config.get("target_parameters") or ():
-        n_up = stacks.get(target.removeprefix("mlp.").removeprefix("experts."))
-        if n_up is None or not n_moe:
-            return None
-        of_target = next((n for text, n in ranks.items() if text.endswith(target)), rank)
-        channels = a.d_model + (n_up * a.d_expert if n_up else a.n_expert)
-        chosen += n_moe * [(of_target * (a.n_expert if n_up else 1), channels)]
-    return chosen or None
+        yield of_ours[paths[0]].d_in + d_out
+
+
+def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return rank and channels of a stack of experts, or of their router; None if it is neither."""
+    n_up = STACKS.get(target.removeprefix("mlp.").removeprefix("experts."))
+    if n_up is None:
+        return None
+    ranks = config.get("rank_pattern") or {}
+    rank = next((n for text, n in ranks.items() if text.endswith(target)), config["r"])
+    if n_up == 0:
+        return rank, a.d_model + a.n_expert
+    return rank * a.n_expert, a.d_model + n_up * a.d_expert
 
 
 def _of_lora(path: Path) -> dict[str, Any]:

@@ -50,11 +50,7 @@ def formats_by_layer(
     chooser = _Chooser(ignored, targets, numbers)
     if chooser.converts_embedding():
         return None, ""
-    groups_of: GroupsOf = {}
-    for name, paths in layers.items():
-        group = chooser.group_of(*names_of(name))
-        for path in paths:
-            groups_of.setdefault(path, {}).setdefault(group, next(names_of(name)))
+    groups_of = _groups_of(layers, chooser)
     containers = {name.rpartition(".")[0] for name in layers} if method == OF_GROUPS else ()
     others_of_class = names_in_classes().other_modules
     for name in (*containers, *others_of_class):  # naming a container means none of its layers
@@ -66,14 +62,9 @@ def formats_by_layer(
     converts = FORMATS[stored[0]["weights"]].library.converts
     if "gates" not in converts and (gate := _without_gates(groups_of)):
         return None, f" ({gate} is not left out)"
-    formats: dict[str, dict[str, Any]] = {}
-    for path, names in groups_of.items():
-        converted = [number for number in names if number is not None]
-        if None in names and converted:
-            return None, f" ({names[None]} is left out, and {names[converted[0]]} is not)"
-        if any(stored[n] != stored[m] for n, m in pairwise(converted)):
-            return None, ""
-        formats[path] = stored[converted[0]] if converted else {}
+    formats, why = _formats(groups_of, stored)
+    if formats is None:
+        return None, why
     return _of_parts(formats, "experts" in converts, method == OF_GROUPS), ""
 
 
@@ -101,6 +92,30 @@ class _Chooser:
         """Whether a target names the embedding, which is no linear layer, and nothing leaves it."""
         named = [choice for choice, _ in self.targets if choice.text != LINEAR]
         return _mean(named, EMBEDDING) and not _mean(self.ignored, EMBEDDING)
+
+
+def _groups_of(layers: dict[str, Paths], chooser: _Chooser) -> GroupsOf:
+    groups_of: GroupsOf = {}
+    for name, paths in layers.items():
+        group = chooser.group_of(*names_of(name))
+        for path in paths:
+            groups_of.setdefault(path, {}).setdefault(group, next(names_of(name)))
+    return groups_of
+
+
+def _formats(
+    groups_of: GroupsOf, stored: list[dict[str, Any]]
+) -> tuple[dict[str, dict[str, Any]] | None, str]:
+    """Return the format of each matrix, {} for the dtype; None, and why, if layers of it differ."""
+    formats: dict[str, dict[str, Any]] = {}
+    for path, names in groups_of.items():
+        converted = [number for number in names if number is not None]
+        if None in names and converted:
+            return None, f" ({names[None]} is left out, and {names[converted[0]]} is not)"
+        if any(stored[n] != stored[m] for n, m in pairwise(converted)):
+            return None, ""
+        formats[path] = stored[converted[0]] if converted else {}
+    return formats, ""
 
 
 def _mean(chosen: Iterable[Choice], name: str) -> bool:

@@ -163,10 +163,7 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
     states = [cache.state for cache in caches if cache.state]
     block = run.cache_block
     if of_tokens and states:
-        needed = ceil_div(max(states), max(of_tokens))
-        is_latent = any(is_rotary for cache in caches for *_, is_rotary in cache.vectors)
-        multiple = max(block, TOKENS_OF_LATENTS) if is_latent else block
-        block = ceil_div(needed, multiple) * multiple
+        block = _block_with_states(caches, max(states), max(of_tokens), block)
     if not states and not any(cache.window or cache.of_source for cache in caches):
         n_bytes = sum(cache.n_layer * n for cache, n in zip(caches, pages, strict=True))
         return Pages(block * n_bytes, (Group(block * run.context_parallel, 0),), run.batched_tokens)
@@ -189,6 +186,15 @@ def pages_of(caches: Sequence[LayerCache], run: RunConfig) -> Pages:
             Group(tokens_of_page, cache.window, n_state, cache.of_source, cache.in_chunks)
         ]
     return Pages(size * page, tuple(groups), run.batched_tokens)
+
+
+def _block_with_states(
+    caches: Sequence[LayerCache], state: int, token_bytes: int, block: int
+) -> int:
+    """Return the tokens of a page that holds a state, too."""
+    is_latent = any(is_rotary for cache in caches for *_, is_rotary in cache.vectors)
+    multiple = max(block, TOKENS_OF_LATENTS) if is_latent else block
+    return ceil_div(ceil_div(state, token_bytes), multiple) * multiple
 
 
 def _with_states_together(caches: Sequence[LayerCache]) -> list[LayerCache]:

@@ -1,7 +1,9 @@
 """The answer of `modelbudget MODEL`: its budget and, with --fit, whether that fits a device."""
 
+from __future__ import annotations
+
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -33,6 +35,9 @@ from modelbudget.api.predictions import Predictions, merged
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count
+
+if TYPE_CHECKING:  # which reads headers of files
+    from modelbudget.api.checkpoint_tensors import Checkpoint
 
 
 class Purposes(NamedTuple):
@@ -68,20 +73,18 @@ def show(
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
     if printed.json:
-        rooms = [fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits]
-        of_fit = {"fit": rooms} if device else {}
-        of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
-        output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
+        output.print_json(_as_json(predicted, fits if device else None, stored))
     elif printed.csv:
         output.print_csv(predicted.rows())
     elif not predicted.breakdowns:
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
-        tables = [of_components(predicted), of_totals([predicted])]
-        if fits:  # the answer first, in the place of components
-            whose = settings.get("implementation", OURS)
-            tables = [*_of_room(predicted, fits, tables[0].title, whose), tables[1]]
-        tables += of_differences(stored) if stored else []
+        components = of_components(predicted)
+        whose = settings.get("implementation", OURS)
+        # how it fits is the answer, and stands in the place of components
+        first = _of_room(predicted, fits, components.title, whose) if fits else [components]
+        differences = of_differences(stored) if stored else []
+        tables = [*first, of_totals([predicted]), *differences]
         output.print_tables(tables, printed.markdown)
         output.print_notes(notes(predicted))
     if devices > 1 and not (device or purposes.inference or purposes.train):
@@ -139,6 +142,20 @@ def _fitted(
             more = "" if training else f"; of an engine:{served}"
             refusals += [line + (more if "not known" in line else "") for line in error.mistakes]
     return fits, refusals + served_by_engine(model, fits, device, settings)
+
+
+def _as_json(
+    predicted: Predictions, fits: list[Fit] | None, stored: Checkpoint | None
+) -> dict[str, Any]:
+    """Return what is predicted, how it fits if a device was asked about, and what a file holds."""
+    answer = as_dict(predicted)
+    if fits is not None:
+        answer["fit"] = [
+            fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits
+        ]
+    if stored:
+        answer |= {"checkpoint": stored.rows(), "tensors": stored.names()}
+    return answer
 
 
 def _of_room(predicted: Predictions, fits: list[Fit], title: str, whose: str) -> list[Table]:
