@@ -86,14 +86,20 @@ GROUPS = {
 }
 QUANTITIES = sorted(set().union(*GROUPS.values()))
 WHEN = ("training", "use")
-FAILS = REASONS | {"hang": "no answer within 8 s", "fill": "MemoryError: needs more than "}
+FAILS = REASONS | {"hang": "no answer within 3 s", "fill": "MemoryError: needs more than "}
 
 
 @cache
 def measured_when(deed: str) -> dict[str, Measured]:
-    """Measure a model that fails in training and one that fails in use, at once: hangs are long."""
+    """Measure a model that fails in training and one that fails in use, at once: hangs are long.
+
+    Models of 0.1 GB, since a hundredth of the memory has room for two.
+    """
     measure = Measure(
-        quantities=QUANTITIES, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
+        quantities=QUANTITIES,
+        timeout_s=3 if deed == "hang" else 60,
+        memory_gb=0.1,
+        memory_share=0.01,
     )
     run = RunConfig(length=2, backend="cpu")
     models = [(Risky(width=4, deed=deed, when=when), run) for when in WHEN]
