@@ -1,7 +1,8 @@
 """Python for the scripts of Snakemake's jobs, forked from a process that has imported packages.
 
 In place of the interpreter that Snakemake starts for a job stands a client that takes 10 ms: a
-server forks the job, which imports the project from its own folder as ever.
+server forks the job, which imports the project from its own folder as ever. Ctrl-C interrupts the
+job alone, whose exit code the client has.
 """
 
 import atexit
@@ -10,6 +11,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
 from contextlib import contextmanager
@@ -22,10 +24,11 @@ gc.set_threshold(1_000_000)
 FORK = multiprocessing.get_context("fork")
 SCRIPTS = "/.snakemake/scripts/"
 CLIENT = """#!{python} -IS
-import array, json, os, socket, sys
+import array, json, os, signal, socket, sys
 
 if {scripts!r} not in sys.argv[1]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 streams = array.array("i", [0, 1, 2])
@@ -61,6 +64,7 @@ def forked_jobs(folder: Path, path: list[str]):
 
 def _serve(requests: socket.socket, parent: int, path: list[str]) -> None:
     """Fork jobs until the process that needs them ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs = {}
     while os.getppid() == parent:
         ready = wait([requests, *jobs], timeout=1)
@@ -79,6 +83,7 @@ def _serve(requests: socket.socket, parent: int, path: list[str]) -> None:
 
 def _run(client: socket.socket, path: list[str]) -> None:
     """Run a script as `python SCRIPT` does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     _, streams, *_ = socket.recv_fds(client, 3, 3)
     with client.makefile() as request:
         script, folder, environment = json.load(request)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import polars as pl
 import psutil
 import pytest
+from helpers.forked_programs import environment, snakemake_writing_to
 from helpers.project import ROOT, SMALL
 from helpers.risky import Risky
 
@@ -265,31 +266,27 @@ Embedding.__init__ = __init__
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "Ctrl-C"])
-def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project, end):
+def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project, tmp_path, end):
     """SIGTERM reaches Snakemake alone, Ctrl-C every process that is not in a group of its own."""
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
     with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
         modules.write(LONG)
-    run = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--cores", "2", "results/small/comparison.parquet"],
-        cwd=project.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    log = project.folder / "results/logs/measure-1-of-1.log"
-    wait_until(lambda: log.exists() and "models, " in log.read_text(), 60)
-    time.sleep(1)
-    started = processes_in(project.folder)
-    assert len(started) > 3  # Snakemake, the job, its guard and its workers
-    if end == "SIGTERM":
-        os.kill(run.pid, signal.SIGTERM)
-    else:
-        os.killpg(run.pid, signal.SIGINT)
-    output = run.communicate(timeout=5)[0]
-    assert run.returncode != 0
+    printed = tmp_path / "printed"
+    arguments = "--cores", "2", "results/small/comparison.parquet"
+    with snakemake_writing_to(printed, project.folder, arguments, environment()) as run:
+        log = project.folder / "results/logs/measure-1-of-1.log"
+        wait_until(lambda: log.exists() and "models, " in log.read_text(), 60)
+        time.sleep(1)
+        started = processes_in(project.folder)
+        assert len(started) > 3  # Snakemake, the job, its guard and its workers
+        if end == "SIGTERM":
+            os.kill(run.pid, signal.SIGTERM)
+        else:
+            os.killpg(run.pid, signal.SIGINT)
+        run.join(5)
+        assert run.exitcode not in (0, None)
+    output = printed.read_text()
     assert "Traceback" not in output
     assert "STOPPED" in output
     assert "FAILED" not in output
