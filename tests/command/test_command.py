@@ -222,18 +222,24 @@ def test_what_cannot_be_measured_is_not_offered(llama):
     assert (measured.returncode, reason in measured.stderr) == (0, True)
 
 
-def test_a_difference_is_exit_code_1(tmp_path):
+WRONG = """
+import sys
+from modelbudget.api.command.app import main
+from modelbudget.architecture.terms import Term
+from modelbudget.families.decoder import Decoder
+
+true = Decoder.parameters
+Decoder.parameters = staticmethod(
+    lambda a: {n: Term(t.each + (n == "norm.final"), t.instances) for n, t in true(a).items()}
+)
+sys.argv = ["modelbudget", "measure", "gpt-2-124m"]
+main()
+"""
+
+
+def test_a_difference_is_exit_code_1():
     """The formula of a family is replaced where the module is not."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "from modelbudget.architecture.terms import Term\n"
-        "from modelbudget.families.decoder import Decoder\n"
-        "true = Decoder.parameters\n"
-        "Decoder.parameters = staticmethod(\n"
-        "    lambda a: {n: Term(t.each + (n == 'norm.final'), t.instances)\n"
-        "               for n, t in true(a).items()})\n"
-    )
-    path = f"{tmp_path}{os.pathsep}{ROOT}"
-    found = command("measure", "gpt-2-124m", env={"PYTHONPATH": path})
+    found = forked_programs.python(ROOT, WRONG, TIMEOUT_S)
     assert found.returncode == 1, found.stderr
     assert "norm.final, parameters" in found.stdout
     assert "GPT2LMHeadModel has 124,439,808 parameters, -1" in found.stderr
