@@ -5,15 +5,15 @@ import pytest
 import sympy
 from helpers.page import DRAWN, Text, scroll_and_wait, violations
 from helpers.project import ROOT
-from helpers.results import charts_of_sweep, result
+from helpers.results import charts_of_sweep, compared
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import SWEEPS
 from modelbudget.predict.largest_that_fits import cells, fit_table
 from modelbudget.report.formula_tables import formulas
 from modelbudget.report.page import render
-from modelbudget.report.page_results import Results
-from modelbudget.sweeps.expand import expand
+from modelbudget.report.page_results import Results, SweepResult
+from modelbudget.sweeps.sweep_json import summary
 
 NAMES = ("training-budget", "kv-cache", "recomputation")
 DEVICES = accelerators(ROOT / "configs" / "accelerators.yaml")
@@ -24,9 +24,9 @@ def results(catalogue) -> Results:
     """Shipped sweeps; what fits is left without a measurement, but for the first question."""
     sweeps = []
     for name in NAMES:
-        one = result(SWEEPS / f"{name}.yaml", catalogue)
-        drawn = charts_of_sweep(one.summary["axes"], one.comparison, DEVICES)
-        expanded = expand(SWEEPS / f"{name}.yaml", catalogue)
+        expanded, points, comparison = compared(SWEEPS / f"{name}.yaml", catalogue)
+        about = summary(expanded)
+        drawn = charts_of_sweep(about["axes"], comparison, DEVICES)
         quantities = expanded.sweep.measure.quantities
         fields = [*dict.fromkeys([*expanded.sweep.fit, "length"])] if expanded.sweep.fit else []
         solved = list(cells(expanded.points, quantities, fields, DEVICES))
@@ -35,7 +35,7 @@ def results(catalogue) -> Results:
         }
         specs = {key: chart.to_dict() for key, chart in drawn.items()}
         fit = fit_table(solved, seen, {}) if solved else None
-        sweeps.append(one._replace(charts=specs.copy, fit=fit))
+        sweeps.append(SweepResult(about, points, comparison, specs.copy, fit=fit))
     return Results(sweeps)
 
 
