@@ -12,7 +12,7 @@ from modelbudget.huggingface.run_settings import Note
 
 NAMES = CONFIGS / "names_of_copies.yaml"
 FILE_FORMAT = "Q4_K_M"
-"""Format of llama.cpp's files that is offered where a name has none."""
+"""Format of llama.cpp's files that is offered: on a Mac, and for a copy whose name has none."""
 TAKEN_FOR = "taken for"
 """Begin of the note on a model that a name was taken for."""
 

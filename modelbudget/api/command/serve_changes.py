@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from modelbudget.api.command.notes_of_fit import GGUF, SERVED
 from modelbudget.api.command.options import repeated
 from modelbudget.api.serving import Serving
+from modelbudget.catalogue.quantised_copies import FILE_FORMAT
 from modelbudget.common.errors import InputError
 
-ON_A_MAC = "Q4_K_M"
-"""Format of the file that is offered on a Mac."""
 TIMES_DEVICES = (2, 4, 8, 16, 32, 64)
 UTILISATION = (95, 98)
 """Percent of a device's memory that an engine may take where nothing else runs there."""
@@ -57,7 +56,7 @@ def _of_engine(serving: Serving) -> Iterator[Iterable[Change]]:
     """Yield the changes of each kind, the least first."""
     run, devices = serving.run, serving.devices
     if serving.accelerator.platform == "mps":
-        yield [Change(gguf=ON_A_MAC)]
+        yield [Change(gguf=FILE_FORMAT)]
         return
     yield (Change({"utilisation": n}) for n in UTILISATION if n > run.utilisation)
     yield [Change(SMALLER_PASS)]

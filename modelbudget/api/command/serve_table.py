@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 
 from modelbudget.api.command.options import Output
-from modelbudget.api.command.serve_changes import ON_A_MAC, Change, Serve, what_helps
+from modelbudget.api.command.serve_changes import Change, Serve, what_helps
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
 from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.catalogue.quantised_copies import FILE_FORMAT
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.engine_weights import SHARES
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN, Term
 
-OF_LLAMA_CPP = Change(gguf=ON_A_MAC).words
+OF_LLAMA_CPP = Change(gguf=FILE_FORMAT).words
 
 
 def show(serving: Serving, printed: Output, serve: Serve) -> None:
