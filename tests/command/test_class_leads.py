@@ -10,7 +10,7 @@ from helpers.small_classes import COMMON, OTHERS, SMALL
 import modelbudget as mb
 from modelbudget.api import class_answers
 from modelbudget.api.command.budget_table import as_dict, of_components, of_totals
-from modelbudget.api.command.tables_of_fit import class_in_room, of_fits
+from modelbudget.api.command.tables_of_fit import class_in_room, of_changes, of_fits
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak, of_model
@@ -403,6 +403,7 @@ def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
         for name, solution in between.largest.items()
     }
     assert between.largest_of_class_with_margins == {}  # no formula is that of the class
+    assert "now, modelbudget's modules; " in of_changes(between, of_class).title
     assert class_in_room(between, predicted) == {
         "implementation": "transformers (GraniteForCausalLM)", "needed": of_class, "fits": False,
         "grade": "does not fit",

@@ -162,6 +162,9 @@ def _of_room(predicted: Predictions, fits: list[Fit], title: str, whose: str) ->
     """Return whether a model fits, what would make it fit, and the layouts of several devices."""
     room = of_fits(fits, predicted)
     tables = [room._replace(title=f"{title}; on {room.title}")]
-    tables += [of_changes(fit) for fit in fits if fit.changes]
+    for fit in fits:
+        if fit.changes:
+            of_class = class_in_room(fit, predicted)
+            tables.append(of_changes(fit, of_class["needed"] if of_class else None))
     of_all = [of_layouts(fit.layouts, whose) for fit in fits if fit.layouts]
     return [*tables, *chain.from_iterable(of_all)]

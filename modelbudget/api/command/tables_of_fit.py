@@ -109,14 +109,18 @@ def _of_largest(fit: Fit) -> Iterator[tuple[str, str, str]]:
             yield "  as the class", count(largest_of_class.value), margins
 
 
-def of_changes(fit: Fit | Trained) -> Table:
-    """Return the changes by which a run needs less, each alone, and several together."""
+def of_changes(fit: Fit | Trained, of_class: int | None = None) -> Table:
+    """Return the changes by which a run needs less, each alone, and several together.
+
+    `of_class`: what the class needs that leads the answer; where it was traced they are not its.
+    """
     assert fit.margins is not None  # nothing is changed without a device
     assert fit.accelerator is not None
     rows = [_change(change, fit.run) for change in fit.changes[:MOST_CHANGES]]
     of, star = OF_CHANGES[fit.purpose]
     now = fit.changes[0].needed + fit.changes[0].saves  # of the class, where the answer is
-    notes = f"{si_bytes(now)} now; * {star}"
+    whose = f", {MODULES}" if of_class not in (None, now) else ""
+    notes = f"{si_bytes(now)} now{whose}; * {star}"
     if (all_of := fit.together) is not None:
         grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
         how = "together" if "," in all_of.text else "one of them"
