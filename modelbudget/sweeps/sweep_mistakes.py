@@ -37,5 +37,6 @@ class Mistakes:
 
 
 def _at(first: str, times: int) -> str:
-    more = f" and {times - 1:,} more points" if times > 1 else ""
+    points = "point" if times == 2 else "points"
+    more = f" and {times - 1:,} more {points}" if times > 1 else ""
     return f" (at {first}{more})" if first else ""

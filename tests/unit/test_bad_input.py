@@ -440,9 +440,13 @@ def test_all_mistakes_of_all_files_at_once(mistakes):
     assert len(lines) == 6
 
 
-def test_a_mistake_at_many_points_is_told_once(mistakes):
-    (line,) = mistakes(a__yaml="base: gpt-2-124m\nfixed: {n_head: 5}\ngrid: {n_layer: [1, 2, 3]}")
-    assert line.endswith("(at n_layer = 1 and 2 more points)")
+@pytest.mark.parametrize(
+    ("layers", "points"), [("1, 2", "1 more point"), ("1, 2, 3", "2 more points")]
+)
+def test_a_mistake_at_many_points_is_told_once(mistakes, layers, points):
+    text = f"base: gpt-2-124m\nfixed: {{n_head: 5}}\ngrid: {{n_layer: [{layers}]}}"
+    (line,) = mistakes(a__yaml=text)
+    assert line.endswith(f"(at n_layer = 1 and {points})")
 
 
 NEAREST = {

@@ -207,11 +207,11 @@ def base_of(line: str) -> str | None:
 
 
 def without_more(line: str) -> str:
-    return re.sub(r" and [\d,]+ more points\)$", ")", line)
+    return re.sub(r" and [\d,]+ more points?\)$", ")", line)
 
 
 def times(line: str) -> int:
-    more = re.search(r" and ([\d,]+) more points\)$", line)
+    more = re.search(r" and ([\d,]+) more points?\)$", line)
     return 1 + int(more[1].replace(",", "")) if more else 1
 
 
