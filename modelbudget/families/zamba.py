@@ -99,6 +99,7 @@ class Zamba2(Mamba2Fields, _WithSharedBlocks):
     n_mamba_group: Count = 1
     d_mamba_state: Count = 64
     d_mamba_convolution: Count = 4
+    n_ctx: Count = 4096
 
 
 def _layer(a: Fields, r: Run, mixer: str, name: str):

@@ -78,7 +78,7 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
     n_of = {**dict.fromkeys(DIVIDED, n_devices), of_experts: n_shares}
     if is_whole and 1 < n_devices < n_shares:
         n_of["d_shared"] = 1
-    shares = {"vocab_multiple": 1}
+    shares = {}
     for name, n in n_of.items():
         size = getattr(a, name, 0)
         if size % n:
@@ -96,8 +96,9 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
             divided = f"{n_devices} devices do not divide it"
             raise ValueError(f"{name} = {n}: {divided}; {allowed}")
         shares[name] = max(n // n_devices, 1)
-    rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
-    shares["n_vocab"] = ceil_div(rows, n_devices)
+    if hasattr(a, "vocab_multiple"):
+        rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
+        shares |= {"vocab_multiple": 1, "n_vocab": ceil_div(rows, n_devices)}
     return a.model_copy(update=shares)
 
 
@@ -302,7 +303,7 @@ def rotary_bytes(a: Any, run: RunConfig) -> int:
     """Return the bytes of vLLM's tables of cosines and sines, with one row for each position."""
     if getattr(a, "position", "") != "rotary" or run.cache_layout != "paged":
         return 0
-    width = getattr(a, "d_rope", 0) or a.d_rotary or a.d_head
+    width = getattr(a, "d_rope", 0) or getattr(a, "d_rotary", 0) or a.d_head
     return bytes_of(run.dtype) * a.n_ctx * width
 
 

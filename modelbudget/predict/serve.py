@@ -171,6 +171,8 @@ def served(
     `others`: what else the device holds; `of_file`: the weights, where a file has them as the
     engine loads them.
     """
+    of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
+    room = _Room(caches_on_device(a, run), run, of_draft)
     usable = ceil_div(run.utilisation * memory, 100)
     terms = [of_file] if of_file else _weights(a, run)
     if run.served_adapters:
@@ -198,8 +200,6 @@ def served(
 
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
-    of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
-    room = _Room(caches_on_device(a, run), run, of_draft)
     shared = room.shared_bytes(run.length)
     pages = room.pages if room.is_one_group or not draft else None
     return Served(

@@ -9,7 +9,9 @@ from helpers.gguf_files import KEYS_OF_FILE, written
 
 import modelbudget as mb
 from modelbudget.api.command.app import main
+from modelbudget.api.find import CATALOGUE
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.named_models import all_models
 from modelbudget.common.errors import InputError
 from modelbudget.predict.engine_weights import rank_of
 from modelbudget.predict.prediction_or_reason import predicted
@@ -614,7 +616,7 @@ def test_torchs_allocator_rounds_weights_up_by_hand():
 @pytest.mark.parametrize(
     ("model", "rows", "n_ctx", "width"),
     [("google/gemma-3-4b-it", 8 + 1, 131_072, 256), ("gemma-3-1b", 2, 32_768, 256),
-     ("qwen-2.5-7b", 1, 131_072, 128),
+     ("qwen-2.5-7b", 1, 131_072, 128), ("zamba2-1.2b", 1, 4_096, 128),
      ("Qwen/Qwen2.5-VL-7B-Instruct", 4, 128_000, 128)],
 )  # fmt: skip
 def test_rows_of_tables_of_rope_by_hand(model, rows, n_ctx, width):
@@ -623,6 +625,17 @@ def test_rows_of_tables_of_rope_by_hand(model, rows, n_ctx, width):
     (table,) = (term for term in served.terms if term.name == "RoPE table")
     assert (table.n_bytes, table.least or table.n_bytes) == (
         2 * rows * n_ctx * width, 2 * n_ctx * width)  # fmt: skip
+
+
+def test_every_kind_of_model_is_served_or_refused():
+    """Only here: fields that formulas of serving read and a family lacks (n_ctx, vocab_multiple)."""
+    kinds = {(b.family, b.fields.get("position")): b.name for b in all_models(CATALOGUE)}
+    for name in kinds.values():
+        for settings in ({"length": 128}, {"length": 128, "cache_layout": "cells"}):
+            try:
+                assert mb.model(name).serve("h200", settings).of_device.terms
+            except InputError as error:
+                assert error.args
 
 
 def test_weights_are_what_vllm_logs():
