@@ -47,6 +47,7 @@ def architectures(draw, family: type[Architecture]) -> Architecture:
         fields["norm_bias"] &= fields["norm"] == "layernorm" and fields["norm_scale"]
     if "n_ctx" in fields:
         fields["n_ctx"] += LENGTH
+    if "position_offset" in fields:
         fields["position_offset"] *= fields["position"] == "learned"
     return family(**fields)
 

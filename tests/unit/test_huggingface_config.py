@@ -391,10 +391,8 @@ OF_PUBLISHED_FILES = [
     ({"model_type": "exaone_moe"}, {"first_last_k_dense_replace": 2}),
     # huggingface.co/google/gemma-2-9b: sliding_window again, which alone the class reads.
     ({"model_type": "gemma2"}, {"sliding_window_size": 4096}),
-    (
-        {"model_type": "llama"},
-        {"architectures": ["LLaMAForCausalLM"]},
-    ),  # huggingface.co/decapoda-research
+    # huggingface.co/decapoda-research/llama-7b-hf
+    ({"model_type": "llama"}, {"architectures": ["LLaMAForCausalLM"]}),
     ({"model_type": "chatglm"}, {"attn_implementation": "sdpa"}),  # huggingface.co/THUDM/glm-4-9b
     ({"model_type": "qwen"}, {"tokenizer_type": "QWenTokenizer"}),  # huggingface.co/Qwen/Qwen-7B
     (  # huggingface.co/deepseek-ai/deepseek-vl2-small
