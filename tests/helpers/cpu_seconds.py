@@ -164,7 +164,10 @@ class Budget:
     def pytest_terminal_summary(self, terminalreporter):
         if len(self.seconds) < 2:
             return
-        terminalreporter.section(f"CPU seconds with children: {self.seconds.total():,.1f}")
+        title = f"CPU seconds with children: {self.seconds.total():,.1f}"
+        if self.calibrations:
+            title += f"; the calibration loop took {1_000 * mean(self.calibrations):.0f} ms"
+        terminalreporter.section(title)
         for test, seconds in self.seconds.most_common(SHOWN):
             terminalreporter.line(f"{seconds:8.2f}  {test}")
         if self.excess:
