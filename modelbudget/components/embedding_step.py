@@ -11,7 +11,6 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.components import embedding, loss, norm
-from modelbudget.components.parallel import vocabulary_parallel
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.timeline import (
     Allocation,
@@ -176,11 +175,32 @@ def forward(a: Fields, r: Run) -> Timeline:
     states, narrow = size * a.d_model, size * a.d_emb
     normed = [*norm.forward(a, r), Allocation("states before the norm", 0, states)]
     return [
-        *vocabulary_parallel.rows(r, size * embedding.width(a)),
+        *_rows(r, size * embedding.width(a)),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),
         *_positions(a, r, states),
         *times(a.embedding_norm, normed),
     ]
+
+
+def _rows(r: Run, states) -> Timeline:
+    """Rows of all tokens, `states` bytes, which devices that share a vocabulary sum.
+
+    Each masks the tokens whose rows others have; their states are zeros (torch 2.13, `DTensor`:
+    `_embedding_ops.py`, `_MaskPartial`, and `_functional_collectives.py`).
+    """
+    index, mask = (r.batch * r.length * size for size in (INDEX, loss.MASK))
+    embedded = Allocation("rows of the token embedding", states)
+    divided = [
+        Allocation("tokens of other devices", 3 * mask, 2 * mask),
+        Allocation("places in its rows", 2 * index, index),
+        Allocation("0 instead of places in others", INDEX, INDEX),
+        embedded,
+        Allocation("places, freed", 0, index),
+        Allocation("0 instead of rows of others", bytes_of(r.dtype), bytes_of(r.dtype)),
+        Allocation("tokens of other devices, freed", 0, mask),
+        *all_reduce(r, states),
+    ]
+    return [*times(1 - divides(r), [embedded]), *times(divides(r), divided)]
 
 
 def _positions(a: Fields, r: Run, states) -> Timeline:

@@ -22,8 +22,8 @@ def joined_linear(parts: Sequence[nn.Linear]) -> nn.Linear:
     return joined
 
 
-def put_in_place(module: nn.Module, parts: Sequence[str], name: str, joined: nn.Module) -> None:
-    """Register `joined` as `name` where the first of some parts of a module was; remove these.
+def put_gate_up(module: nn.Module, gate_up: nn.Module) -> None:
+    """Register the layer of gate and up in one where `gate` was, and remove both.
 
     The optimizer sees parameters in this order.
     """
@@ -31,7 +31,7 @@ def put_in_place(module: nn.Module, parts: Sequence[str], name: str, joined: nn.
     for child in children:
         delattr(module, child)
     for child, part in children.items():
-        if child == parts[0]:
-            setattr(module, name, joined)
-        if child not in parts:
+        if child == "gate":
+            module.gate_up = gate_up
+        if child not in ("gate", "up"):
             setattr(module, child, part)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.feed_forward.fused_gate import fused_gate
-from modelbudget.modules.joined import joined_linear, put_in_place
+from modelbudget.modules.joined import joined_linear, put_gate_up
 from modelbudget.modules.norm import make_norm
 
 
@@ -66,8 +66,7 @@ class MLP(nn.Module):
     def pack(self, packed: bool) -> None:
         """Make one matrix of those of gate and up, once and for all if `packed`."""
         if packed and self.gate_up is None and self.gate is not None:
-            joined = joined_linear([self.gate, self.up])
-            put_in_place(self, ("gate", "up"), "gate_up", joined)
+            put_gate_up(self, joined_linear([self.gate, self.up]))
 
     def forward(self, x):
         if self.gate_up is not None and self.fuses_gate:

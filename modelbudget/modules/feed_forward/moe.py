@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.expert_changes import changed
 from modelbudget.modules.feed_forward.mlp import MLP, activation
-from modelbudget.modules.joined import put_in_place
+from modelbudget.modules.joined import put_gate_up
 
 
 def unchanged(x):
@@ -150,7 +150,7 @@ class MoE(nn.Module):
             joined.weight = nn.Parameter(torch.cat([p.weight.detach() for p in parts], 1))
             if self.up.bias is not None:
                 joined.bias = nn.Parameter(torch.cat([p.bias.detach() for p in parts], 1))
-            put_in_place(self, ("gate", "up"), "gate_up", joined)
+            put_gate_up(self, joined)
 
     def forward(self, x):
         tokens = x.flatten(0, 1)
