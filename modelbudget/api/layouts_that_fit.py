@@ -13,7 +13,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict import fitting_layouts, layout_search
-from modelbudget.predict.layout_search import LAYOUT, MESH, SOLVED
+from modelbudget.predict.layout_search import LAYOUT, MESH, PEAK, SOLVED
 from modelbudget.sweeps.compared import not_compared_at
 
 OF_EACH = 4
@@ -121,7 +121,4 @@ def _is_compared(model: ChosenModel, chosen: Mapping[str, Any], row: Mapping[str
     if {**model.chosen, **chosen}.get("implementation") != TRANSFORMERS:
         return True
     pair = model.with_run({**chosen, **{name: row[name] for name in LAYOUT}})
-    return (
-        not_compared_at(layout_search.PEAK, model.base.transformers, model.base.config, *pair)
-        is None
-    )
+    return not_compared_at(PEAK, model.base.transformers, model.base.config, *pair) is None

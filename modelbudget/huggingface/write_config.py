@@ -46,10 +46,8 @@ def _of_layers(translation: Translation, key: str, a) -> dict[str, Any]:
     default, words = translation.defaults[key], vars(a).get("mixers", "").split()
     names_layers = translation.layer_types or "layer_types" in translation.requires
     if key in translation.attention_at:
-        full, first = (
-            mixers_of_types(translation)["full_attention"],
-            translation.attention_counts_from,
-        )
+        full = mixers_of_types(translation)["full_attention"]
+        first = translation.attention_counts_from
         return {key: [i + first for i in range(a.n_layer) if words[i % len(words)] == full]}
     match key:
         case "sliding_window":

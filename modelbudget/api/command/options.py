@@ -252,11 +252,11 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
     named = inspect.Parameter.KEYWORD_ONLY
     groups, parameters = {}, []
     for name, parameter in signature.parameters.items():
-        group, several = parameter.annotation, [parameter]
+        group, options = parameter.annotation, [parameter]
         if isinstance(group, type) and issubclass(group, tuple):
             groups[name] = group
-            several = inspect.signature(group, eval_str=True).parameters.values()
-        parameters += [one.replace(annotation=_option(one), kind=named) for one in several]
+            options = inspect.signature(group, eval_str=True).parameters.values()
+        parameters += [of.replace(annotation=_option(of), kind=named) for of in options]
 
     @functools.wraps(function)
     def run(**options: Any) -> None:

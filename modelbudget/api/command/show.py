@@ -33,7 +33,7 @@ class TrainerOptions(NamedTuple):
 
 
 class RoomOptions(NamedTuple):
-    """What a model has to fit or is served on, beside the name of the device."""
+    """What a model has to fit or is served on, but for the name of the device."""
 
     reserve: Annotated[str | None, "With --fit or --serve: bytes kept free, 2GB, …", "SIZE"] = None
     accelerators: Annotated[

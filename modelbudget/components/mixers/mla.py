@@ -258,7 +258,7 @@ def _query_backward(a: Fields, r: Run, queries, saved_input: tuple[Any, Any]) ->
     """Return the timeline from the gradient of the queries to that of the states, added up.
 
     Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
-    first matrix, and whether again.
+    first matrix, and 1 where the layer is computed again, whose first operation frees them.
     """
     has_two, size, again = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
     d_query = a.n_head * (a.d_nope + a.d_rope)
