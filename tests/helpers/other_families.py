@@ -15,8 +15,7 @@ from modelbudget.families.encoder import Encoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
-from modelbudget.families.rwkv import RWKV
-from modelbudget.families.rwkv5_to_7 import RWKV5, RWKV6, RWKV7
+from modelbudget.families.rwkv import RWKV, RWKV5, RWKV6, RWKV7
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
 from modelbudget.families.transformer_xl import TransformerXL
 from modelbudget.families.zamba import Zamba, Zamba2
