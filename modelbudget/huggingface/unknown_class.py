@@ -35,14 +35,18 @@ OF_TASKS = (
 MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
 """Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
 
-MOST = 2**24
+MOST = 2**40
 MOST_LAYERS = 10_000
 MOST_EXPERTS = 1_000_000
+WIDEST = 2**24
 _LIMITS = {
     re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
     re.compile(r"\w*experts?"): MOST_EXPERTS,
+    re.compile(r"d_\w+|\w*_(size|dim)"): WIDEST,
 }
-"""Numbers of modules and of experts: what makes a class slow to build. Widths may be larger."""
+"""Numbers of modules and of experts, which make a class slow to build, and widths. All else may be
+larger: frequencies of RoPE, seeds, rows of a table of n-grams.
+"""
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:

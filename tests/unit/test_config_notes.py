@@ -141,6 +141,11 @@ WIDE = {
     "vocab_size_per_layer_input": 262144,
     "num_experts": 16384,
     "num_hidden_layers": 9999,
+    # No sizes of tensors, and a table of n-grams (Qwen4ExpConfig).
+    "seed": 4294967295,
+    "model_max_length": 1000000000000000019884624838656,
+    "layers": [{"compress_rope_theta": 10**8}],
+    "ngram_vocab_size_base": 20000000,
 }
 
 
