@@ -1,5 +1,6 @@
 """What formulas were compared with of a `transformers` class, with difference 0."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,13 +10,13 @@ from modelbudget.architecture.run_values import division, is_divided
 from modelbudget.catalogue.implementations import (
     TRANSFORMERS,
     Compared,
-    ComparedWithClasses,
     implementations,
     is_same,
 )
 from modelbudget.common.expressions import Expression
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface.classes import Translation, translations
+from modelbudget.huggingface.class_code import keys_in_code
+from modelbudget.huggingface.classes import translations
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_PARAMETERS
 
@@ -42,7 +43,7 @@ def not_compared(
 
     Parameters and their bytes are those of the architecture, whoever computes. `config` has the
     keys from which the class is built; keys that are left out have the defaults of the class, which
-    were compared.
+    were compared, and keys that the class does not read have no effect.
     """
     if _is_of_architecture(quantity, a, run):
         return None
@@ -62,9 +63,9 @@ def not_compared(
     for name, value in implementation.of_class(class_name, config).items():
         if values[name] != value:
             return f"{name} = {show(values[name])}: {class_name} was compared with {show(value)}"
-    differs, classes = compared.differs.get(quantity, {}), translations()[class_name]
+    differs, keys = compared.differs.get(quantity, {}), compared.keys | of_class.keys
     for key, value in _flat(config):
-        is_compared = _is_compared(key, value, compared, of_class.keys, classes)
+        is_compared = _is_compared(key, value, class_name, keys, compared.without_effect)
         if not is_compared or value in differs.get(key, ()):
             return f"{key} = {show(value)}: not compared with {class_name}"
     return None
@@ -101,11 +102,14 @@ def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def _is_compared(
-    key: str, value: Any, compared: ComparedWithClasses, of_class: Compared, classes: Translation
+    key: str, value: Any, class_name: str, keys: Compared, without_effect: list[re.Pattern]
 ) -> bool:
+    classes = translations()[class_name]
     key = classes.aliases.get(key, key)
-    values = of_class.get(key, compared.keys.get(key))
-    if values is not None:
+    if (values := keys.get(key)) is not None:
         return not values or any(is_same(value, allowed) for allowed in values)
-    is_size = isinstance(classes.meaning(key), str)
-    return is_size or any(pattern.fullmatch(key) for pattern in compared.without_effect)
+    if isinstance(classes.meaning(key), str):
+        return True
+    if any(pattern.fullmatch(key) for pattern in without_effect):
+        return True
+    return not keys_in_code(class_name, [key.partition(".")[0]])

@@ -155,6 +155,24 @@ def test_what_is_declared_as_compared_has_no_difference(kind):
             ), (quantity, config)
 
 
+def test_a_key_that_the_class_does_not_read_changes_nothing():
+    """Files of other programs have such keys; what all classes share reads two that Llama's code
+    does not mention."""
+    kind, quantity = "LlamaForCausalLM", "activation_bytes"
+    keys = {"seed": 1, "num_beam_groups": 1, "use_sliding_window": True, "lora": {"r": 8}}
+    run = run_of(kind, COMMON, length=12, attention_kernel="math")
+    a = architecture_of(kind, COMMON)
+    assert not not_compared(quantity, kind, COMMON | keys, a, run)
+    plain, traced = (
+        trace_class(kind, config, run, {quantity}) for config in (COMMON, COMMON | keys)
+    )
+    assert traced.values == plain.values
+    for key, value in {"sliding_window": 4, "attention_chunk_size": 4}.items():
+        assert f"{key} = 4: not compared" in not_compared(
+            quantity, kind, COMMON | {key: value}, a, run
+        )
+
+
 @pytest.mark.parametrize("length", [4, 12])
 @pytest.mark.parametrize("kind", ["MistralForCausalLM", "Gemma2ForCausalLM"])
 def test_a_token_attends_those_of_a_window(kind, length):
