@@ -1,7 +1,6 @@
 """What a run may need beyond its predicted peak: reads `configs/memory_margins.yaml`."""
 
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -63,6 +62,6 @@ class Margins(Strict):
 
 
 @cache
-def memory_margins(path: Path = CONFIGS / "memory_margins.yaml") -> Margins:
+def memory_margins() -> Margins:
     """Read the margins. Raises InputError."""
-    return read_strict(path, Margins, Reserve, WorstRatio)
+    return read_strict(CONFIGS / "memory_margins.yaml", Margins, Reserve, WorstRatio)

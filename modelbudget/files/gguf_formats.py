@@ -144,13 +144,10 @@ def gguf_formats() -> Formats:
     return read_strict(PATH, Formats, BlockType, SeventyBillion, FileArchitecture)
 
 
-def types_of(
-    name: str, shapes: Mapping[str, Sequence[int]], model: Quantised, source: str = "F16"
-) -> dict[str, str]:
+def types_of(name: str, shapes: Mapping[str, Sequence[int]], model: Quantised) -> dict[str, str]:
     """Return the type that llama.cpp gives each tensor of a file.
 
-    `name`: that of the format; `shapes`: (…, rows, row) by the names of GGUF; `source`: the type of
-    matrices that are not quantised.
+    `name`: that of the format; `shapes`: (…, rows, row) by the names of GGUF.
     """
     data = gguf_formats()
     is_tied = "output.weight" not in shapes
@@ -162,7 +159,7 @@ def types_of(
             types[tensor] = "F32"
         elif not tensor.endswith("weight") or any(text in tensor for text in data.kept):
             is_wide = "ffn_gate_inp" in tensor or not tensor.endswith("weight")
-            types[tensor] = "F32" if is_wide else source
+            types[tensor] = "F32" if is_wide else "F16"
         elif name in FLOATS:
             types[tensor] = name
         else:

@@ -4,9 +4,12 @@ Does not import transformers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
+Path = tuple[str, ...]
+"""Keys of nested parts, the outermost first."""
 _CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
 """Keys that name external code: modules of a model page, kernels of a hub."""
 
@@ -35,48 +38,37 @@ def changed(
     All other keys stay as written. Other spellings (`aliases`: spelling → key) of a key that
     changes are removed.
     """
-    changes = _differences(before, after)
-    spellings = {spelling for spelling, key in aliases.items() if _has(changes, key)}
-    return _merged(_without(file, spellings), changes)
+    changes = dict(_differences(before, after))
+    config = deepcopy(file)
+    for spelling, key in aliases.items():
+        path = tuple(key.split("."))
+        if any(changed_path[: len(path)] == path for changed_path in changes):
+            _remove(config, spelling)
+    for (*outer, last), value in changes.items():
+        place = config
+        for key in outer:
+            if not isinstance(place.get(key), dict):
+                place[key] = {}
+            place = place[key]
+        place[last] = value
+    return config
 
 
-def _differences(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    different = {}
+def _differences(
+    before: dict[str, Any], after: dict[str, Any], path: Path = ()
+) -> Iterator[tuple[Path, Any]]:
+    """Yield each value of `after` that `before` has not, with its path."""
     for key, value in after.items():
         old = before.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            if inner := _differences(old, value):
-                different[key] = inner
+            yield from _differences(old, value, (*path, key))
         elif key not in before or old != value:
-            different[key] = value
-    return different
+            yield (*path, key), value
 
 
-def _merged(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(config)
-    for key, value in changes.items():
-        old = merged.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            merged[key] = _merged(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _has(config: dict[str, Any], path: str) -> bool:
-    first, _, inner = path.partition(".")
-    if first not in config or not inner:
-        return first in config
-    return isinstance(config[first], dict) and _has(config[first], inner)
-
-
-def _without(config: dict[str, Any], paths: set[str]) -> dict[str, Any]:
-    inner: dict[str, set[str]] = {}
-    for path in paths:
-        first, _, last = path.partition(".")
-        inner.setdefault(first, set()).add(last)
-    return {
-        key: _without(value, inner[key]) if key in inner and isinstance(value, dict) else value
-        for key, value in config.items()
-        if "" not in inner.get(key, ())
-    }
+def _remove(config: Any, path: str) -> None:
+    *outer, last = path.split(".")
+    for key in outer:
+        config = config.get(key) if isinstance(config, dict) else None
+    if isinstance(config, dict):
+        config.pop(last, None)
