@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelbudget.api.explained import Explained, Line, judged, model_of
 from modelbudget.api.model import Model, model
@@ -73,31 +73,35 @@ def _sizes(path: Path) -> list[Line]:
     return [judged("file", size, terms, f"{size:,} bytes")]
 
 
-def adapter_parameters(
-    base_model: Model, rank: int, targets: list[str], layers: Mapping[str, int] | None = None
-) -> int:
-    """Count the parameters of a LoRA adapter: rank times the channels of each target.
+class Adapted(NamedTuple):
+    """What a LoRA adapter is around: rank, and inputs and outputs together, of each layer."""
 
-    `layers`: in how many layers, by target, where it is not in all. Raises InputError if the model
-    has no such layers.
+    names: list[str]
+    layers: list[tuple[int, int]]
+
+    @property
+    def parameters(self) -> int:
+        """Those of the adapter: rank times the channels of each layer."""
+        return sum(rank * channels for rank, channels in self.layers)
+
+
+def adapted(base_model: Model, targets: list[str], config: Mapping[str, Any]) -> Adapted:
+    """Return what an adapter is around: layers of the class, or ours if it has no known names.
+
+    `targets`: names of ours or of PEFT's, which may name the module of a layer; `config` has the
+    rank, `r`. Raises InputError if the model has no such layers.
     """
-    channels = adapted_channels(base_model.architecture, targets, layers)
+    of_peft = {ours: name for name, ours in TARGETS.items()}
+    if layers := channels_of(base_model, [of_peft.get(name, name) for name in targets], config):
+        return Adapted([target.rpartition(".")[2] for target in targets], layers)
+    last = [(target, target.rpartition(".")[2]) for target in targets]
+    names = [*dict.fromkeys(TARGETS.get(name, name) for _, name in last)]
+    n_layers = Counter(TARGETS.get(name, name) for target, name in last if target != name)
+    channels = adapted_channels(base_model.architecture, names, n_layers)
     if not channels:
-        no_such = f"adapter_targets = {' '.join(targets)}: no such layers"
+        no_such = f"adapter_targets = {' '.join(names)}: no such layers"
         raise InputError([f"{base_model.name}: {no_such}"])
-    return rank * channels
-
-
-def parameters_around_class(base_model: Model, rank: int, targets: list[str]) -> int:
-    """Count the parameters of a LoRA adapter around the class, or our modules if it has no names.
-
-    `targets`: names of ours or of PEFT's. Raises InputError if the model has no such layers.
-    """
-    of_ours = {ours: name for name, ours in TARGETS.items()}
-    names = [of_ours.get(target, target) for target in targets]
-    if of_class := channels_of(base_model, names, {"r": rank}):
-        return sum(of_rank * channels for of_rank, channels in of_class)
-    return adapter_parameters(base_model, rank, [TARGETS.get(name, name) for name in targets])
+    return Adapted(names, [(config["r"], channels)])
 
 
 def channels_of(
@@ -186,33 +190,22 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     """Explain an adapter of PEFT: its parameters by rank and targets, and its file."""
     path = folder / "adapter_config.json"
     config = _of_lora(path)
-    rank, targets, base = (
-        config["r"],
-        config["target_modules"],
-        config.get("base_model_name_or_path"),
-    )
+    rank, targets = config["r"], config["target_modules"]
+    base = config.get("base_model_name_or_path")
     file = folder / "adapter_model.safetensors"
     tensors = checkpoint_files.header(file)
     n = sum(tensor.elements for tensor in tensors)
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
     asked, ranks = [], {rank}
-    targets = [targets] if isinstance(targets, str) else targets
-    of_class = base_model and channels_of(base_model, targets, config)
     if base_model is None:
         asked.append(f"--model NAME: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
-        if of_class:
-            expected = sum(of_rank * channels for of_rank, channels in of_class)
-            names = list(dict.fromkeys(target.rpartition(".")[2] for target in targets))
-            ranks = {of_rank for of_rank, _ in of_class}
-        else:  # PEFT may name the module of a layer
-            last = [(target, target.rpartition(".")[2]) for target in targets]
-            names = list(dict.fromkeys(TARGETS.get(name, name) for _, name in last))
-            layers = Counter(TARGETS.get(name, name) for path, name in last if path != name)
-            expected = adapter_parameters(base_model, rank, names, layers)
+        around = adapted(base_model, [targets] if isinstance(targets, str) else targets, config)
+        ranks = {of_rank for of_rank, _ in around.layers}
+        expected, names = around.parameters, ", ".join(sorted({*around.names}))
         verdict = "exact" if n == expected else "unexplained"
-        of = f"{rank} (d_in + d_out) of {', '.join(sorted(names))}: {expected:,}"
+        of = f"{rank} (d_in + d_out) of {names}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
     of_rank = sum(tensor.elements for tensor in tensors if ranks & {*tensor.shape})
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",

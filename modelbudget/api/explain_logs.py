@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explain_files import parameters_around_class
+from modelbudget.api.explain_files import adapted
 from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
 from modelbudget.api.explained import Explained, Line, distinct, gib
 from modelbudget.api.log_context import LogContext, Reading
@@ -308,7 +308,7 @@ def _trained(reading: Reading) -> Line:
         what = "--set adapter_rank=… and --set adapter_targets='query value': of the adapter"
         return reading.asked("trained", what)
     rank, targets = context.chosen["adapter_rank"], context.chosen["adapter_targets"]
-    n = parameters_around_class(context.model, rank, targets.replace(",", " ").split())
+    n = adapted(context.model, targets.replace(",", " ").split(), {"r": rank}).parameters
     difference = abs(n - reading.number.n_bytes)
     text = f"Σ {rank} (d_in + d_out) = {n:,}"
     return reading.compared("trained", text, not difference, 0, difference)
