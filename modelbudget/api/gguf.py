@@ -12,7 +12,7 @@ from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import gguf_formats, types_of
-from modelbudget.files.gguf_header import GgufTensor, header_bytes, read_header
+from modelbudget.files.gguf_header import header_bytes, read_header
 from modelbudget.files.gguf_model import stored_components
 from modelbudget.files.gguf_tensors import (
     architecture_of_class,
@@ -92,10 +92,6 @@ def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
     return GgufFile(model.label, known, architecture, components, tensors, header_bytes(shapes))
 
 
-def _described(tensors: list[GgufTensor]) -> list[Tensor]:
-    return [Tensor(tensor.name, tensor.type, tensor.shape, tensor.n_bytes) for tensor in tensors]
-
-
 def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     """Hold the tensors of a file against the formula, by component. Raises InputError."""
     header = read_header(path)
@@ -104,17 +100,14 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     numbers = {part.name: part.value for part in predicted.components if part.value}
     stored = stored_components(header, numbers)
     expected = joined(numbers, architecture)
-    tensors = {component: _described(of) for component, of in stored.tensors.items()}
-    names = dict.fromkeys((*expected, *tensors))
     parts = [
         Part(name, "parameters", expected[name], stored.numbers[name],
-             describe(tensors.get(name, ())))
-        for name in names
+             describe(stored.tensors.get(name, ())))
+        for name in dict.fromkeys((*expected, *stored.tensors))
     ]  # fmt: skip
     parts += [
-        Part(part.name, "parameters", 0, part.elements, describe([part]))
-        for part in _described(stored.unknown)
+        Part(part.name, "parameters", 0, part.elements, describe([part])) for part in stored.unknown
     ]
-    types = dict(Counter(part.type for part in header.tensors))
+    types = dict(Counter(part.dtype for part in header.tensors))
     n_bytes = sum(part.n_bytes for part in header.tensors)
     return Checkpoint(model.label, path, tuple(parts), types, len(stored.tables), n_bytes=n_bytes)

@@ -20,7 +20,7 @@ from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
-from modelbudget.files.gguf_header import GgufTensor, read_header
+from modelbudget.files.gguf_header import read_header
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
@@ -335,14 +335,14 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
     return Term("weights for images", n_bytes, "exact" if is_whole else "bounded", run.dtype, least)
 
 
-def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[GgufTensor | Tensor] | None:
+def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[Tensor] | None:
     """Return the tensors of a .gguf file: of the one that is the model, or that it would become."""
     if model.weights is None or not model.weights.name.endswith(GGUF):
         return file.tensors if file else None
     return read_header(model.weights).tensors
 
 
-def _of_gguf(tensors: Sequence[GgufTensor | Tensor], run: RunConfig, is_mapped: bool) -> Term:
+def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term:
     """Return the weights of a .gguf file on one device, without the table of tokens.
 
     llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there.

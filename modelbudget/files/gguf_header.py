@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
+from modelbudget.huggingface.checkpoint_files import Tensor
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -31,16 +32,6 @@ STRING, ARRAY = 8, 9
 ALIGNMENT = "general.alignment"
 
 
-class GgufTensor(NamedTuple):
-    """A tensor of a file: shape (…, rows, row), type, bytes, and its place after the header."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    n_bytes: int
-    offset: int
-
-
 class Items(NamedTuple):
     """The number of items of an array that is too long to be kept."""
 
@@ -48,12 +39,15 @@ class Items(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """What a file says before its tensors, which begin at `data_start`; `n_bytes`: of the file."""
+    """What a file says before its tensors, which begin at `data_start`; `n_bytes`: of the file.
+
+    Shapes of tensors are (…, rows, row).
+    """
 
     path: Path
     version: int
     metadata: dict[str, Any]
-    tensors: list[GgufTensor]
+    tensors: list[Tensor]
     data_start: int
     alignment: int
     n_bytes: int
@@ -92,31 +86,33 @@ class _Reader:
         alignment = metadata.get(ALIGNMENT, 32)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise self._wrong(f"{ALIGNMENT} = {show(alignment)}: must be a power of two")
-        tensors, names = [], set()
+        placed, names = [], set()
         for _ in range(n_tensor):
-            tensors.append(self._tensor(alignment))
-            if tensors[-1].name in names:
-                raise self._wrong(f"tensor {show(tensors[-1].name)}: is there twice")
-            names.add(tensors[-1].name)
+            tensor, offset = self._tensor()
+            placed.append((tensor, offset))
+            if tensor.name in names:
+                raise self._wrong(f"tensor {show(tensor.name)}: is there twice")
+            names.add(tensor.name)
         start = -(-self.file.tell() // alignment) * alignment
-        header = GgufHeader(self.path, version, metadata, tensors, start, alignment, self.n_bytes)
-        self._check_places(header)
-        return header
+        self._check_places(placed, start, alignment)
+        tensors = [tensor for tensor, _ in placed]
+        return GgufHeader(self.path, version, metadata, tensors, start, alignment, self.n_bytes)
 
-    def _check_places(self, header: GgufHeader) -> None:
+    def _check_places(self, placed: list[tuple[Tensor, int]], start: int, alignment: int) -> None:
         """Raise InputError unless tensors lie one after another, and all in the file."""
-        end = 0
-        for tensor in header.tensors:
-            if tensor.offset != end:
-                place = f"begins at {tensor.offset:,}; must begin at {end:,}"
+        end = whole = 0
+        for tensor, offset in placed:
+            if offset != end:
+                place = f"begins at {offset:,}; must begin at {end:,}"
                 raise self._wrong(f"tensor {show(tensor.name)}: {place}")
-            end = -(-(end + tensor.n_bytes) // header.alignment) * header.alignment
-        last = header.tensors[-1:]
-        whole = header.data_start + sum(tensor.offset + tensor.n_bytes for tensor in last)
-        if self.n_bytes < whole:
-            raise self._wrong(f"{self.n_bytes:,} bytes; its tensors end at {whole:,}: it is cut")
+            whole = end + tensor.n_bytes
+            end = -(-whole // alignment) * alignment
+        if self.n_bytes < start + whole:
+            ends = f"its tensors end at {start + whole:,}: it is cut"
+            raise self._wrong(f"{self.n_bytes:,} bytes; {ends}")
 
-    def _tensor(self, alignment: int) -> GgufTensor:
+    def _tensor(self) -> tuple[Tensor, int]:
+        """Return a tensor and its place after the header."""
         name = self._text()
         n_dimension = self._number("I")
         if n_dimension > MAX_DIMENSIONS:
@@ -130,7 +126,7 @@ class _Reader:
         if not shape or min(shape) < 1 or max(shape) >= 2**48 or shape[-1] % block.numbers:
             what = f"shape {list(shape)}: rows of {type_name} are multiples of {block.numbers}"
             raise self._wrong(f"tensor {show(name)}: {what}")
-        return GgufTensor(name, shape, type_name, block.n_bytes(shape), offset)
+        return Tensor(name, type_name, shape, block.n_bytes(shape)), offset
 
     def _value(self, number: int, depth: int = 0) -> Any:
         if number in SCALARS:

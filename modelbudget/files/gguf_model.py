@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +9,9 @@ from modelbudget.catalogue.named_models import Base, base_of_config
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
-from modelbudget.files.gguf_header import GgufHeader, GgufTensor, Items, read_header
+from modelbudget.files.gguf_header import GgufHeader, Items, read_header
 from modelbudget.files.gguf_tensors import component_of
+from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.read_config import keys_by_field
@@ -31,9 +31,9 @@ class StoredComponents(NamedTuple):
     """
 
     numbers: Counter[str]
-    tensors: dict[str, list[GgufTensor]]
-    tables: list[GgufTensor]
-    unknown: list[GgufTensor]
+    tensors: dict[str, list[Tensor]]
+    tables: list[Tensor]
+    unknown: list[Tensor]
 
 
 def gguf_base(path: Path) -> Base:
@@ -54,7 +54,7 @@ def stored_components(header: GgufHeader, components: Collection[str]) -> Stored
     for tensor in header.tensors:
         component = component_of(tensor.name, architecture, components)
         if component is not None:
-            stored.numbers[component] += prod(tensor.shape)
+            stored.numbers[component] += tensor.elements
             stored.tensors.setdefault(component, []).append(tensor)
         elif tensor.name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables:
             stored.tables.append(tensor)
