@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
-from modelbudget.architecture.terms import Terms, is_peak
+from modelbudget.architecture.terms import Term, Terms, is_peak
 from modelbudget.common.errors import needed
 from modelbudget.common.number_format import count, percent
 from modelbudget.sweeps.fields_in_words import UNITS
@@ -115,18 +115,16 @@ class Breakdown(Frames):
         return html_table(f"{self} ({self.source})", rows, shares)
 
 
-def of_terms(model: str, quantity: str, terms: Terms) -> Breakdown:
-    """Return a prediction by formula; components that are 0 are left out."""
-    parts = [Component(name, term.each, term.instances) for name, term in terms.items()]
-    return _sorted(model, quantity, FORMULA, parts)
+def of_terms(model: str, quantity: str, terms: Terms, source: str = FORMULA) -> Breakdown:
+    """Return a prediction; components that are 0 are left out."""
+    parts = (Component(name, term.each, term.instances) for name, term in terms.items())
+    largest_first = sorted(
+        filter(lambda part: part.value, parts), key=lambda part: (-part.value, part.name)
+    )
+    return Breakdown(model, quantity, source, tuple(largest_first))
 
 
-def of_values(model: str, quantity: str, method: str, values: Mapping[str, int]) -> Breakdown:
+def of_values(model: str, quantity: str, source: str, values: Mapping[str, int]) -> Breakdown:
     """Return a measurement."""
-    parts = [Component(name, value, 1) for name, value in values.items()]
-    return _sorted(model, quantity, method, parts)
-
-
-def _sorted(model: str, quantity: str, source: str, parts: list[Component]) -> Breakdown:
-    largest_first = sorted(parts, key=lambda part: (-part.value, part.name))
-    return Breakdown(model, quantity, source, tuple(part for part in largest_first if part.value))
+    terms = {name: Term(value) for name, value in values.items()}
+    return of_terms(model, quantity, terms, source)

@@ -9,7 +9,7 @@ from typing import Any
 
 from modelbudget.api.explain_files import adapted
 from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
-from modelbudget.api.explained import Explained, Line, distinct, gib
+from modelbudget.api.explained import Explained, Line, gib
 from modelbudget.api.log_context import LogContext, Reading
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -49,7 +49,7 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
         context.ask(f"--model NAME: a published model or a config.json{named}")
-    lines = distinct(_lines(context))
+    lines = tuple(dict.fromkeys(_lines(context)))  # tools print some twice
     about = context.model.label if context.model else "no model"
     title = f"{', '.join(log.tools)}; {about}"
     if context.pair and (n := context.pair[1].tensor_parallel * context.pair[1].data_parallel) > 1:

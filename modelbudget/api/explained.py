@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -146,8 +145,3 @@ def judged(
     off, sign = abs(n_bytes - whole), "+" if n_bytes > whole else "−"
     text = f"{text} {sign} {gib(off)} unexplained"
     return Line(name, printed, text, "unexplained", n_bytes, min(off, n_bytes), place)
-
-
-def distinct(lines: Iterator[Line]) -> tuple[Line, ...]:
-    """Return lines without repetitions of what a tool prints twice."""
-    return tuple(dict.fromkeys(lines))
