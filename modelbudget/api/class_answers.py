@@ -19,9 +19,8 @@ from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.common.errors import InputError
-from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.classes import KnownDifference, known_difference, translations
 from modelbudget.huggingface.components import components_of_class
-from modelbudget.huggingface.known_difference import KnownDifference, known_difference
 from modelbudget.measurement.reference.class_run import LIMIT, ClassRun, class_run
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class

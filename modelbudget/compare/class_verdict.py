@@ -11,9 +11,8 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.compare.uncompared import REASON
-from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.classes import known_difference, translations
 from modelbudget.huggingface.components import components_of_class
-from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.cached_classes import OF_POINT, TRACED
 from modelbudget.sweeps.points_table import rows
 

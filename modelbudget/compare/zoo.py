@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Base, Catalogue, Model
 from modelbudget.compare.comparison import has_prediction
-from modelbudget.huggingface.known_difference import known_difference
+from modelbudget.huggingface.classes import known_difference
 from modelbudget.sweeps.derive import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"

@@ -9,10 +9,11 @@ class, add a file; a test compares its defaults with those of the class in trans
 import re
 from collections.abc import Iterator
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from modelbudget.architecture.base import Architecture
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
@@ -134,6 +135,18 @@ class LeftOut(Strict):
 
     parameters: Formula
     reason: str
+
+
+class KnownDifference(NamedTuple):
+    """Parameters that a class has in addition to ours (if negative, fewer), and why."""
+
+    parameters: int
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """The number and the reason in one line."""
+        return f"{self.parameters:+,}: {self.reason}"
 
 
 def _is_default(value: Any) -> Any:
@@ -267,6 +280,15 @@ def translations() -> dict[str, Translation]:
     if mistakes:
         raise InputError(mistakes)
     return by_class
+
+
+def known_difference(class_name: str | None, a: Architecture) -> KnownDifference | None:
+    """Return how a class is known to differ from its architecture; None if it does not."""
+    left_out = translations()[class_name].left_out if class_name else None
+    if left_out is None:
+        return None
+    parameters = int(Expression(left_out.parameters)(a.model_dump()))
+    return KnownDifference(-parameters, left_out.reason) if parameters else None
 
 
 def _unknown_keys(translation: Translation) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The fields of a run for a config.json in which names choose the layers of each format."""
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +90,10 @@ class _Chooser:
     def converts_embedding(self) -> bool:
         """Whether a target names the embedding, which is no linear layer, and nothing leaves it."""
         named = [choice for choice, _ in self.targets if choice.text != LINEAR]
-        return _mean(named, EMBEDDING) and not _mean(self.ignored, EMBEDDING)
+        is_named, is_ignored = (
+            any(choice.matches(EMBEDDING) for choice in chosen) for chosen in (named, self.ignored)
+        )
+        return is_named and not is_ignored
 
 
 def _groups_of(layers: dict[str, Paths], chooser: _Chooser) -> GroupsOf:
@@ -116,10 +118,6 @@ def _formats(
             return None, ""
         formats[path] = stored[converted[0]] if converted else {}
     return formats, ""
-
-
-def _mean(chosen: Iterable[Choice], name: str) -> bool:
-    return any(choice.matches(name) for choice in chosen)
 
 
 def _without_gates(groups_of: GroupsOf) -> str:

@@ -201,7 +201,8 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
             exact[key] = Fraction(repr(value))
     for text in translation.requires:
         if not expression_of(text)(exact):
-            equations = ", ".join(f"{n} = {as_json(values[n])}" for n in _names(text, values))
+            names = [name for name in values if name in expression_of(text).names]
+            equations = ", ".join(f"{name} = {as_json(values[name])}" for name in names)
             mistakes.unsupported.append(f"{equations}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
@@ -210,7 +211,3 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
         except ValueError as error:
             mistakes.wrong.append(f"{field}: {error}")
     return fields
-
-
-def _names(text: str, values: dict) -> list[str]:
-    return [name for name in values if name in expression_of(text).names]

@@ -339,10 +339,6 @@ class Grid:
                 break
         return chunk.where(keeps(chunk)) if keeps and chunk.rows else chunk
 
-    def _numbers(self, check: CellMistakes, chunk: Chunk) -> np.ndarray:
-        index = self._index(chunk.place, check.axes)
-        return np.broadcast_to(check.numbers[index], chunk.rows)
-
     def check(self, mistakes: Mistakes) -> bool:
         """Add the first mistake of each row. Returns whether there is none."""
         if not any(set(check.mistakes) - {_DROPPED} for stage in self._stages for check in stage):
@@ -353,7 +349,8 @@ class Grid:
             for stage in self._stages:
                 passes = is_left
                 for check in stage:
-                    number = self._numbers(check, chunk)
+                    index = self._index(chunk.place, check.axes)
+                    number = np.broadcast_to(check.numbers[index], chunk.rows)
                     for k, first, times in self._counted(number, is_left, chunk):
                         lines = check.mistakes[k - 1]
                         for line in lines if lines != _DROPPED else ():

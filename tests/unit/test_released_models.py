@@ -6,8 +6,8 @@ import torch
 import modelbudget as mb
 from modelbudget.api.find import CATALOGUE
 from modelbudget.catalogue.named_models import RELEASED, Catalogue, all_models
+from modelbudget.huggingface.classes import known_difference
 from modelbudget.huggingface.construct import config_object, construct
-from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.sweeps.class_config import class_config
 
 MODELS = {b.name: b for b in Catalogue(CATALOGUE.with_name(RELEASED)).bases.values() if b.model}

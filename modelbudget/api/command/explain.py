@@ -7,7 +7,6 @@ import typer
 from modelbudget.api.command import options, output
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.explain import explain
-from modelbudget.api.explained import Explained
 
 
 @options.expanded
@@ -29,13 +28,9 @@ def run(
     Nothing is guessed: what the file does not say is asked for by name.
     """
     explained = explain(file, model, options.RunOptions(set=set).settings())
-    printed.show(explained.as_dict(), explained.rows(), [of_explained(explained)])
-    output.print_notes(f"not in the file: {line}" for line in explained.asked)
-    output.print_notes(filter(None, [explained.next_step]))
-
-
-def of_explained(explained: Explained) -> Table:
-    """Return a row for each number."""
     rows = [(line.name, line.printed, line.explained, line.in_words) for line in explained.lines]
     title = f"{explained.path.name}: {explained.title}"
-    return Table(title, ("", "file", "explained", ""), rows, texts=("explained", ""))
+    table = Table(title, ("", "file", "explained", ""), rows, texts=("explained", ""))
+    printed.show(explained.as_dict(), explained.rows(), [table])
+    output.print_notes(f"not in the file: {line}" for line in explained.asked)
+    output.print_notes(filter(None, [explained.next_step]))

@@ -60,6 +60,11 @@ def quoted(text: Any) -> str:
 
 NAMED = ("batch", "length", "dtype", "implementation", "weights", "adapter", "optimizer")
 """Fields that have an option of their name."""
+OF_QLORA = {
+    ("weights", "nf4"): "bnb-4bit or bnb-4bit-double",
+    ("adapter", "qlora"): "lora, with --weights bnb-4bit-double",
+}
+"""Option and a word of QLoRA, which is LoRA over 4 bits → what to write."""
 _SEVERAL = re.compile(r",\s*(?=\w+=)")
 """Between the fields of one `--set`, as the table of changes prints them."""
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")
@@ -87,19 +92,10 @@ def _count(option: str, text: str) -> bool | int | str:
 
 
 def _format(text: str) -> str:
-    """Return a format of weights. Raises InputError for words that llama.cpp or QLoRA has."""
+    """Return a format of weights. Raises InputError for one of llama.cpp's files."""
     if re.fullmatch(r"i?q\d_\w+", text.casefold()):
         of_file = f"--file gguf --format {text.upper()}"
         raise InputError([f"--weights {text}: of GGUF files; allowed: {of_file}"])
-    if text.casefold() == "nf4":
-        raise InputError([f"--weights {text}: write bnb-4bit or bnb-4bit-double"])
-    return text
-
-
-def _adapter(text: str) -> str:
-    """Return a method of adapters. Raises InputError for QLoRA, which is LoRA over 4 bits."""
-    if text.casefold() == "qlora":
-        raise InputError([f"--adapter {text}: write lora, with --weights bnb-4bit-double"])
     return text
 
 
@@ -206,13 +202,16 @@ class RunOptions(NamedTuple):
             "dtype": self.dtype,
             "implementation": self.implementation,
             "weights": self.weights and _format(self.weights),
-            "adapter": self.adapter and _adapter(self.adapter),
+            "adapter": self.adapter,
             "adapter_rank": self.rank and _value(self.rank),
             "optimizer": self.optimizer,
         }
         settings: dict[str, Any] = {
             name: value for name, value in named.items() if value is not None
         }
+        for (option, word), written in OF_QLORA.items():
+            if (text := str(settings.get(option))).casefold() == word:
+                raise InputError([f"--{option} {text}: write {written}"])
         for text in (part for texts in self.set or () for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
             if not equals:
