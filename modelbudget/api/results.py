@@ -15,7 +15,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError, needed
-from modelbudget.common.paths import HOME, RESULTS, SWEEPS, python_path
+from modelbudget.common.paths import HOME, RESULTS, STARTED_IN, SWEEPS, python_path
 from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.read import read
 
@@ -125,7 +125,11 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     path = Path(file)
     command = [sys.executable, "-c", SNAKEMAKE]
     # Its jobs import the library that is running.
-    environment = {**os.environ, "PYTHONPATH": python_path(Path(__file__).parents[2])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(Path(__file__).parents[2]),
+        STARTED_IN: os.getcwd(),
+    }
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as run:
         try:
             checked = read(path, Catalogue(CATALOGUE))

@@ -31,6 +31,8 @@ REFERENCE_TRACES = RESULTS / "reference_traces"
 CHECKSUMS = RESULTS / ".checksums"
 ORPHANS = ".orphans"
 """Folder in that of results with those of sweeps whose file is gone."""
+STARTED_IN = "MODELBUDGET_STARTED_IN"
+"""Environment variable with the folder where a run in another folder was started."""
 RECORDS = RESULTS / ".records"
 """Snakemake's records of how results were made."""
 

@@ -17,6 +17,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.api.results import results
 from modelbudget.common.errors import InputError
+from modelbudget.common.paths import STARTED_IN
 from modelbudget.common.progress import progress, read_progress, write_progress_to
 from modelbudget.workflow.chosen_sweeps import chosen_sweeps
 from modelbudget.workflow.terminal.handler import Terminal
@@ -258,6 +259,20 @@ def test_what_an_executor_says_of_a_job_is_its_reason_where_it_left_none(capsys)
     ):
         terminal.emit(logging.makeLogRecord({"event": event, **job, **of_event}))
     assert "sbatch: Invalid generic resource\nlog: none\n" in capsys.readouterr().err
+
+
+def test_paths_lead_from_the_folder_where_a_run_was_started(tmp_path, monkeypatch):
+    """`modelbudget sweep` runs Snakemake in a folder of the sweep: its reader is in another."""
+    place = tmp_path / "my-sweep"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    target = "results/my-sweep/points.parquet"
+    dag = SimpleNamespace(jobs=[], targetfiles=[target], targetjobs=[])
+    shown = []
+    for start in (tmp_path, place, tmp_path / "elsewhere"):
+        monkeypatch.setenv(STARTED_IN, str(start))
+        shown += WorkflowRun(SimpleNamespace(dag=dag)).results()
+    assert shown == [f"my-sweep/{target}", target, f"{place}/{target}"]
 
 
 def test_failures_stand_under_the_verdict_at_most_ten(tmp_path):

@@ -19,6 +19,5 @@ def run(
     from modelbudget.workflow.exit_code import VERDICT, exit_code
 
     results = sweep(file, folder, cores)
-    typer.echo(str(results.report))
     if code := exit_code(results.folder / VERDICT.name):
         raise typer.Exit(code)

@@ -1,10 +1,12 @@
 """The jobs of a run, and its summary."""
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from modelbudget.common.paths import STARTED_IN
 from modelbudget.workflow.interrupt import STOPPED
 from modelbudget.workflow.job_setup import reason_in
 
@@ -59,14 +61,20 @@ class WorkflowRun:
         """
         for job in self.workflow.dag.jobs:
             if job.rule.name == "report":
-                return [*verdict(Path(job.output.verdict)), str(job.output.html)]
-        wanted = {str(file) for file in self.workflow.dag.targetfiles}
-        outputs = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+                return [*verdict(Path(job.output.verdict)), path_for_reader(job.output.html)]
+        wanted = set(map(path_for_reader, self.workflow.dag.targetfiles))
+        outputs = {path_for_reader(file) for job in self.workflow.dag.targetjobs for file in job.output}
         return _first(sorted(wanted or outputs), FILES_SHOWN, "")
 
     def work(self) -> str:
         """Return the number of jobs and the elapsed time."""
         return f"{self.done:,} of {self.total:,} jobs in {duration(time.time() - self.started)}"
+
+
+def path_for_reader(file: str | Path) -> str:
+    """Return the path of a file from the folder where the run was started."""
+    path = os.path.relpath(file, os.environ.get(STARTED_IN))
+    return os.path.abspath(file) if path.startswith(os.pardir) else path
 
 
 def verdict(path: Path) -> list[str]:
