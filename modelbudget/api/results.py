@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from modelbudget.api.arguments import NO_PATH_OR_PATH, PATH, TEXTS, checked, whole_number
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError, needed
-from modelbudget.common.paths import HOME, RESULTS, STARTED_IN, SWEEPS, python_path
-from modelbudget.sweeps.expand import expanded
+from modelbudget.common.paths import CONFIGS, HOME, RESULTS, STARTED_IN, SWEEPS, python_path
 from modelbudget.sweeps.read import read
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     mistakes in the file, if Snakemake is not installed or if the run fails.
     """
     needed("sweeps", "workflow", "snakemake")
+    from modelbudget.workflow.chosen_sweeps import plan
+
     path = Path(file)
     command = [sys.executable, "-c", SNAKEMAKE]
     # Its jobs import the library that is running.
@@ -133,8 +135,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as run:
         try:
             checked = read(path, Catalogue(CATALOGUE))
-            if not (checked.sweep.predicts_alone or checked.sweep.solve):  # grids take a second
-                expanded(checked)
+            plan(checked, [known.name for known in accelerators(CONFIGS / "accelerators.yaml")])
             place = Path(folder) if folder else path.with_suffix("")
             _prepare(place, path, checked.files)
             arguments = ["--snakefile", str(HOME / "Snakefile"), "--directory", str(place)]

@@ -36,7 +36,8 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
     for key, name, value in _values_in(sweep):
         if name not in fields:
             key = key.partition("[")[0] if key.startswith("grid") else key
-            mistakes.add(unknown_key(key, name, fields))
+            of_point = NAMES_OF_A_POINT if key.startswith("points") else ()
+            mistakes.add(unknown_key(key, name, fields.union(of_point)))
         _check_value(schemas, key, name, value, mistakes)
     if not _has_adapter(sweep, bases):
         for key, name, value in _values_in(sweep):

@@ -126,9 +126,12 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     axes = {name: value for name, value in settings.items() if name != "label"}
     chosen = {name: value for name, value in axes.items() if name != "base"}
     values = resolve(base, sweep.fixed | chosen, sweep.derive)
-    for text in sweep.constraints:
-        if not expression_of(text).holds(values):
-            return None
+    for i, text in enumerate(sweep.constraints):
+        try:
+            if not expression_of(text).holds(values):
+                return None
+        except ValueError as error:
+            raise ValueError(f"constraints[{i}]: {error}") from None
     label = settings.get("label") or _label(base, axes)
     architecture, run = records(base, values, sweep.derive)
     check_quantities(architecture, run, sweep)

@@ -82,11 +82,11 @@ def read(path: Path, catalogue: Catalogue) -> CheckedSweep:
         mistakes.add(reason)
         mistakes.raise_if_any()
     unknown = wrong - Sweep.model_fields.keys()
-    for keys, line in [*sweep.contradictions(), *(() if unknown else sweep.gaps())]:
-        if not keys & wrong:
-            mistakes.add(line)
     bases = _bases(sweep, catalogue, mistakes)
     check_names_and_values(sweep, bases, mistakes)
+    for keys, line in () if unknown else (*sweep.contradictions(), *sweep.gaps()):
+        if not keys & wrong:
+            mistakes.add(line)
     if wrong - COSMETIC or len(mistakes.points) > before:
         mistakes.raise_if_any()
     return CheckedSweep(path, sweep, bases, catalogue, mistakes)

@@ -59,13 +59,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         with _noting(mistakes):
             checked = read(path, catalogue)
             if checked.sweep.default or wanted is not None:
-                if devices:
-                    _check_devices(checked, devices)
-                sweeps.append(_planned(checked))
-                if checked.sweep.layouts:
-                    from modelbudget.predict import layout_search
-
-                    layout_search.check(checked)
+                sweeps.append(plan(checked, devices))
     if not sweeps and not mistakes:
         mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
     if here:
@@ -178,6 +172,21 @@ def _check_devices(checked: CheckedSweep, known: Sequence[str]) -> None:
 
 
 # These import Polars, which only sweeps without measurement, with layouts or with solve need here.
+
+
+def plan(checked: CheckedSweep, devices: Sequence[str]):
+    """Return a sweep with its points as `Expanded`, or as `Predicted` if it has none to measure.
+
+    `devices`: names of known accelerators. Raises InputError with all mistakes.
+    """
+    if devices:
+        _check_devices(checked, devices)
+    planned = _planned(checked)
+    if checked.sweep.layouts:
+        from modelbudget.predict import layout_search
+
+        layout_search.check(checked)
+    return planned
 
 
 def _planned(checked: CheckedSweep):

@@ -289,14 +289,25 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, about):
     assert len(found.stderr.splitlines()) == 1
 
 
-def test_a_sweep_without_a_size_is_refused_by_its_own_name_before_anything_is_written(tmp_path):
-    (tmp_path / "mine.yaml").write_text(
-        "title: t\nquestion: q\nbase: gpt-2\n"
-        "grid: {n_vocab: [8, 9]}\nfixed: {d_model: 64, n_head: 1}\n"
-    )
+@pytest.mark.parametrize(
+    ("rest", "mistake"),
+    [
+        (
+            "base: gpt-2\ngrid: {n_vocab: [8, 9]}\nfixed: {d_model: 64, n_head: 1}\n",
+            "n_layer: missing; it must be given (at n_vocab = 8",
+        ),
+        (
+            "base: gpt-2-124m\ngrid: {n_layer: [1, 2]}\n"
+            "solve: {within: {parameters: [1, 2]}, best: {vocab: most}}\n",
+            "solve.best.vocab: unknown name; did you mean n_vocab?",
+        ),
+    ],
+)
+def test_a_sweep_is_refused_by_its_own_name_before_anything_is_written(tmp_path, rest, mistake):
+    (tmp_path / "mine.yaml").write_text(f"title: t\nquestion: q\n{rest}")
     found = command("sweep", "mine.yaml", cwd=tmp_path)
     assert found.returncode == 2
-    assert found.stderr.startswith("mine.yaml: n_layer: missing; it must be given (at n_vocab = 8")
+    assert found.stderr.startswith(f"mine.yaml: {mistake}")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 

@@ -54,7 +54,16 @@ ONE_MISTAKE = {
     # A remainder kept the points that it was meant to drop.
     "number for a condition": (
         "base: palm-8b\ngrid: {n_layer: [1, 2]}\nconstraints: [n_layer % 2]",
-        ["'n_layer % 2' is no condition; allowed: a comparison, such as"],
+        ["constraints[0]: 'n_layer % 2' is no condition; allowed: a comparison, such as"],
+    ),
+    # Nothing varies without the grid, which is no second mistake.
+    "grid of a chart by another name": (
+        "base: palm-8b\ngird: {n_layer: [1, 2]}\ncharts: [{x: n_layer}]",
+        ["gird: unknown key; did you mean grid?"],
+    ),
+    "label of a point by another name": (
+        "points: [{base: palm-8b, lable: small}]",
+        ["points[0].lable: unknown field; did you mean label?"],
     ),
     "unknown field": ("base: palm\ngrid: {d_modell: [2]}", ["grid.d_modell", "d_model?"]),
     "number as text": (

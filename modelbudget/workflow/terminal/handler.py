@@ -14,7 +14,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.workflow.interrupt import interrupted
 from modelbudget.workflow.records import line_of_locked
-from modelbudget.workflow.terminal.run_summary import Job, WorkflowRun, duration, path_for_reader
+from modelbudget.workflow.terminal.run_summary import Job, WorkflowRun, duration, path_from_start
 
 OF_FAILED_JOBS = (
     "Exiting because a job execution failed",
@@ -112,7 +112,7 @@ class Terminal(Summary):
         self._stop_bars()
         ended = f"FAILED: {self.run.failed:,} job(s)" if self.run.failed else "STOPPED"
         print(f"{ended}; done: {self.run.work()}. Run again to continue.", flush=True)
-        print(f"Snakemake's log: {', '.join(map(path_for_reader, logs))}", flush=True)
+        print(f"Snakemake's log: {', '.join(map(path_from_start, logs))}", flush=True)
 
     def close(self) -> None:
         self._stop_bars()
@@ -165,7 +165,7 @@ class Terminal(Summary):
             self._print(
                 f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
                 f"{job.reason() or from_executor or NO_REASON}\n"
-                f"log: {', '.join(map(path_for_reader, existing)) or 'none'}",
+                f"log: {', '.join(map(path_from_start, existing)) or 'none'}",
                 "red",
             )
 

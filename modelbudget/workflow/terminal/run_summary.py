@@ -61,9 +61,11 @@ class WorkflowRun:
         """
         for job in self.workflow.dag.jobs:
             if job.rule.name == "report":
-                return [*verdict(Path(job.output.verdict)), path_for_reader(job.output.html)]
-        wanted = set(map(path_for_reader, self.workflow.dag.targetfiles))
-        outputs = {path_for_reader(file) for job in self.workflow.dag.targetjobs for file in job.output}
+                return [*verdict(Path(job.output.verdict)), path_from_start(job.output.html)]
+        wanted = set(map(path_from_start, self.workflow.dag.targetfiles))
+        outputs = {
+            path_from_start(file) for job in self.workflow.dag.targetjobs for file in job.output
+        }
         return _first(sorted(wanted or outputs), FILES_SHOWN, "")
 
     def work(self) -> str:
@@ -71,7 +73,7 @@ class WorkflowRun:
         return f"{self.done:,} of {self.total:,} jobs in {duration(time.time() - self.started)}"
 
 
-def path_for_reader(file: str | Path) -> str:
+def path_from_start(file: str | Path) -> str:
     """Return the path of a file from the folder where the run was started."""
     path = os.path.relpath(file, os.environ.get(STARTED_IN))
     return os.path.abspath(file) if path.startswith(os.pardir) else path
