@@ -144,14 +144,17 @@ class Serving(Frames):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row for each term of a device's memory."""
+        """Return one row for each term of a device's memory, each with the requests that fit."""
         device = self.of_device
+        served = {"length": self.run.length, "requests": self.requests,
+                  "most_requests": self.most_requests,
+                  "largest_length": device.largest_length}  # fmt: skip
         terms = [(term.name, -term.n_bytes, term.how, term.note) for term in device.terms]
         rows = [("usable memory", device.usable, "exact", ""), *terms,
                  ("left for the cache", device.cache_bytes, "bounded", "")]  # fmt: skip
         return [
             {"model": self.model, "accelerator": self.accelerator.name, "term": name,
-             "bytes": n_bytes, "how": how, "note": note}
+             "bytes": n_bytes, "how": how, "note": note, **served}
             for name, n_bytes, how, note in rows
         ]  # fmt: skip
 

@@ -176,6 +176,9 @@ class Serve(Printed):
     most_requests: int = Field(description="where each bounded term is at its least")
     largest_length: int = Field(description="tokens")
     notes: list[str] = Field(description="what a reader must know of the run")
+    what_helps: list[str] = Field(
+        description="where no request fits: options with each of which alone one does"
+    )
 
 
 class PartOfTrainer(Strict):

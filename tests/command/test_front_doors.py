@@ -1,6 +1,8 @@
 """What a new user types first: names, values and devices, in this process."""
 
+import csv
 import gc
+import io
 import json
 import os
 import shlex
@@ -102,6 +104,9 @@ def command(monkeypatch, capsys, tmp_path):
         ("models --gpus 2", "No such option: --gpus"),
         ("llama-3-8b --length 32k", "--length 32k: write 32768 or 32000"),
         ("llama-3-8b --batch 1K", "--batch 1K: write 1024 or 1000"),
+        ("llama-3-8b --set batched_tokens=8k", "batched_tokens=8k: write 8192 or 8000"),
+        ("llama-3-8b --serve h100 --set utilisation=0.9", "number (percent of a device's memory"),
+        ("llama-3-8b --serve h100 --set parallel=4", "true or false (attention and MLP read the"),
         ("llama3:latest", "a series; allowed: llama-3-8b, llama-3-70b, "),
         ("llama3", "a series; allowed: llama-3-8b, llama-3-70b, "),
         ("qwen3-coder", "several models; allowed: Qwen3-Coder-30B-A3B-Instruct, Qwen3-Coder-480B"),
@@ -597,6 +602,19 @@ def test_each_option_that_is_offered_makes_a_request_fit(command, words, kinds):
         served = command(*words.split(), *option)
         assert served.code == 0
         assert "no request fits" not in served.err
+
+
+def test_the_requests_that_fit_are_in_each_format(command):
+    """Only here: CSV lacked their number, and JSON what helps where none fits."""
+    words = ("llama-3.1-8b", "--serve", "rtx-4090", "--length", "200000")
+    text, data = command(*words), json.loads(command(*words, "--json").out)
+    assert text.err.endswith(f"; what helps: {', or '.join(data['what_helps'])}\n")
+    rows = [*csv.DictReader(io.StringIO(command(*words, "--csv").out))]
+    for row in rows:
+        assert row["requests"] == row["most_requests"] == "0"
+        assert row["length"] == "200000"
+        assert int(row["largest_length"]) == data["largest_length"]
+    assert -int(rows[1]["bytes"]) == data["terms"][0]["n_bytes"]
 
 
 def test_a_long_prompt_is_offered_an_engine(command):

@@ -17,10 +17,10 @@ OF_LLAMA_CPP = Change(gguf=FILE_FORMAT).words
 
 def show(serving: Serving, printed: Output, serve: Serve) -> None:
     """Print what is served, as a table or as data, and what helps if that is nothing."""
-    notes = [*_notes(serving)]
-    if not serving.requests:
-        notes.append(too_small(serving, what_helps(serving, serve)))
-    printed.show(serving.as_dict(), serving.rows(), [of_serving(serving)], notes)
+    helps = [] if serving.requests else what_helps(serving, serve)
+    notes = [*_notes(serving)] + ([] if serving.requests else [too_small(serving, helps)])
+    content = serving.as_dict() | {"what_helps": helps}
+    printed.show(content, serving.rows(), [of_serving(serving)], notes)
 
 
 def _notes(serving: Serving) -> Iterator[str]:
