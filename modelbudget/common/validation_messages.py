@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,8 +39,8 @@ def describe(
 ) -> list[str]:
     """Return one line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
-    `allowed_keys` are suggested for an unknown key; all of them are listed in `rest`. Parts of the
-    path in `hidden` are left out, and `within` precedes it. Errors that `keep` rejects are left
+    `allowed_keys` are suggested for an unknown key; all of them are listed in `rest`. Of a model's
+    fields, a value of another type is refused with the meaning of its field. Parts of the path in `hidden` are left out, and `within` precedes it. Errors that `keep` rejects are left
     out.
     """
     errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
@@ -64,7 +64,25 @@ def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:
     value = show(error["input"])
     if error["loc"] and error["loc"][-1] in hidden and error["loc"][-1] in _PLAIN:
         return f"{path} = {value}: must be a whole number, true or false, or text"
-    return f"{path} = {value}: {_allowed(error)}"
+    return f"{path} = {value}: {_allowed(error)}{_meaning(error, allowed_keys)}"
+
+
+def _meaning(error: Any, fields: Any) -> str:
+    """Return what a field means whose value has another type, in parentheses."""
+    if not error["loc"] or error["type"] not in _MESSAGES or not isinstance(fields, Mapping):
+        return ""
+    description = getattr(fields.get(error["loc"][-1]), "description", None)
+    return f" ({first_clause(description)})" if description else ""
+
+
+def first_clause(description: str) -> str:
+    """Return the first clause of a field's description.
+
+    A single word before a colon is skipped: it names the component that needs the field.
+    """
+    clauses = description.split(": ")
+    clause = next((clause for clause in clauses if " " in clause), clauses[0])
+    return re.split(r"[,;(]", clause)[0].strip()
 
 
 def _step(part: int | str) -> str:

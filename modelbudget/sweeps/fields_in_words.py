@@ -1,12 +1,12 @@
 """Quantities, fields and layouts in words."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.number_format import count, short, si_bytes, si_flops
+from modelbudget.common.validation_messages import first_clause
 from modelbudget.families import families
 
 UNITS = {
@@ -61,16 +61,11 @@ def value_of(field: str, value) -> str:
 
 
 def field_title(field: str) -> str:
-    """Return the field with the first clause of its description: `n_layer: layers`.
-
-    A single word before a colon is skipped: it names the component that needs the field.
-    """
+    """Return the field with the first clause of its description: `n_layer: layers`."""
     for record in (*families().values(), RunConfig):
         info = record.model_fields.get(field)
         if info is not None and info.description:
-            clauses = info.description.split(": ")
-            clause = next((clause for clause in clauses if " " in clause), clauses[0])
-            return f"{field}: {re.split(r'[,;(]', clause)[0].strip()}"
+            return f"{field}: {first_clause(info.description)}"
     return field
 
 

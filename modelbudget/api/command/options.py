@@ -70,7 +70,11 @@ _SEVERAL = re.compile(r",\s*(?=\w+=)")
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")
 
 
-def _value(text: str) -> bool | int | str:
+def _value(option: str, text: str) -> bool | int | str:
+    """Return a value. Raises InputError for 32k: some mean 32,768 by it, others 32,000."""
+    if thousands := re.fullmatch(r"([0-9]{1,9})k", text.casefold()):
+        number = int(thousands[1])
+        raise InputError([f"{option}{text}: write {number * 1024} or {number * 1000}"])
     if text.casefold() in ("true", "false"):
         return text.casefold() == "true"
     return int(text) if _WHOLE.fullmatch(text) else text
@@ -81,14 +85,6 @@ def _without_equals_sign(text: str) -> str:
     if line := re.fullmatch(r"\s*(\w+)\s*[:\s]\s*(\S.*)", text):
         return f"no equals sign; write --set {line[1]}={line[2]}"
     return "no value; allowed: FIELD=VALUE (docs/fields.md)"
-
-
-def _count(option: str, text: str) -> bool | int | str:
-    """Return a value. Raises InputError for 32k: some mean 32,768 by it, others 32,000."""
-    if thousands := re.fullmatch(r"([0-9]{1,9})k", text.casefold()):
-        number = int(thousands[1])
-        raise InputError([f"--{option} {text}: write {number * 1024} or {number * 1000}"])
-    return _value(text)
 
 
 def _format(text: str) -> str:
@@ -197,13 +193,13 @@ class RunOptions(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """Return the fields that the command line sets. Raises InputError."""
         named = {
-            "batch": self.batch and _count("batch", self.batch),
-            "length": self.length and _count("length", self.length),
+            "batch": self.batch and _value("--batch ", self.batch),
+            "length": self.length and _value("--length ", self.length),
             "dtype": self.dtype,
             "implementation": self.implementation,
             "weights": self.weights and _format(self.weights),
             "adapter": self.adapter,
-            "adapter_rank": self.rank and _value(self.rank),
+            "adapter_rank": self.rank and _value("--rank ", self.rank),
             "optimizer": self.optimizer,
         }
         settings: dict[str, Any] = {
@@ -216,7 +212,7 @@ class RunOptions(NamedTuple):
             name, equals, value = text.partition("=")
             if not equals:
                 raise InputError([f"--set {text}: {_without_equals_sign(text)}"])
-            settings[name.strip()] = _value(value.strip())
+            settings[name.strip()] = _value(f"--set {name.strip()}=", value.strip())
         return settings
 
 
