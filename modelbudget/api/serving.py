@@ -38,9 +38,9 @@ OF_LARGE, OF_SMALL = (
 """What its server batches by default (`get_batch_defaults` in its engine/arg_utils.py)."""
 OF_LLAMA = {
     "cache_layout": "cells", "cache_dtype": "dtype", "dtype": "float16", "utilisation": 100,
-    "batched_tokens": 512,
+    "batched_tokens": 512, "sampled_requests": 4,
 }  # fmt: skip
-"""Defaults of llama.cpp: its cache in f16, all of a device's memory, and n_ubatch."""
+"""Defaults of llama.cpp's server: its cache in f16, all of a device's memory, n_ubatch, slots."""
 QUANTIZATION = "quantization_config"
 """Begin of the note on a file whose format has no formula."""
 MTP = "mtp"
@@ -62,8 +62,8 @@ READ = {
 OF_OTHER_LAYOUTS = {
     "paged": {"attention_kernel"},
     "cells": {
-        "cache_block", "cached_state_dtype", "cached_states", "rope_rows", "sampled_requests",
-        "sampling_kernel", "drafted_tokens",
+        "cache_block", "cached_state_dtype", "cached_states", "rope_rows", "sampling_kernel",
+        "drafted_tokens",
     },
 }  # fmt: skip
 """Of these, those on which it does not depend in a layout of the cache."""
@@ -190,7 +190,11 @@ def serve(
     chosen = {name: value for name, value in chosen.items() if name not in unread}
     of_model = {name: value for name, value in model.chosen.items() if name not in unread}
     model = replace(model, chosen=of_model)
-    fields = _settings_of_engine(model, device, is_file) | chosen
+    is_llama = is_file or chosen.get("cache_layout") == OF_LLAMA["cache_layout"]
+    fields = dict(OF_LLAMA) if is_llama else _settings_of_vllm(model, device)
+    if model.base.released_weights and not is_file:
+        fields["weights"] = model.base.released_weights
+    fields |= chosen
     architecture, run = _run_of_engine(model, fields, on.devices)
     if architecture.reads_all_at_once:
         keeps = f"{architecture.name()} keeps no cache to serve from"
@@ -235,16 +239,12 @@ def _unread(model: ChosenModel, chosen: dict[str, Any]) -> Set[str]:
     return unread
 
 
-def _settings_of_engine(model: ChosenModel, device: Accelerator, is_file: bool) -> dict[str, Any]:
-    """Return what an engine takes where nothing is chosen: llama.cpp of a file, else vLLM."""
-    if is_file:
-        return OF_LLAMA
+def _settings_of_vllm(model: ChosenModel, device: Accelerator) -> dict[str, Any]:
+    """Return what vLLM takes where nothing is chosen."""
     is_large = device.bytes >= LARGE_DEVICE and not device.name.startswith("A100")
     is_float16 = _stored_dtype(model) == "float16" or not device.has_flash
     settings: dict[str, Any] = {"cache_layout": "paged", **(OF_LARGE if is_large else OF_SMALL)}
     settings["dtype"] = "float16" if is_float16 else "bfloat16"
-    if model.base.released_weights:
-        settings["weights"] = model.base.released_weights
     return settings
 
 
@@ -313,7 +313,8 @@ def _notes(
     of_others = OF_OTHER_LAYOUTS.get(run.cache_layout, set()) | (OF_WEIGHTS if is_file else set())
     if ignored := sorted(unread | (of_others & chosen.keys())):
         yield f"without effect in serving: {', '.join(ignored)}"
-    then = IN_LLAMA_CPP if is_file else IN_VLLM
+    is_llama = run.cache_layout == OF_LLAMA["cache_layout"]
+    then = IN_LLAMA_CPP if is_llama else IN_VLLM
     yield from line_of_positions({**model.base.fields, **chosen}, run.length, then)
     if getattr(a, "n_encoder_layer", 0):
         target = f"a target of {target_tokens(run):,} (target_length)"
@@ -322,7 +323,7 @@ def _notes(
         return
     yield from (note.text for note in model.base.notes if note.text.startswith(TAKEN_FOR))
     stored = _stored_dtype(model)
-    if stored not in (None, run.dtype) and "dtype" not in chosen:
+    if stored not in (None, run.dtype) and "dtype" not in chosen and not is_llama:
         yield f"dtype: {run.dtype}, as vLLM serves a file in {stored}; --dtype {stored}"
     if (released := model.base.released_weights) and "weights" not in chosen:
         yield f"weights: {released}, as released; in {run.dtype}: --weights dtype"

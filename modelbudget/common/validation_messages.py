@@ -40,8 +40,8 @@ def describe(
     """Return one line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
     `allowed_keys` are suggested for an unknown key; all of them are listed in `rest`. Of a model's
-    fields, a value of another type is refused with the meaning of its field. Parts of the path in `hidden` are left out, and `within` precedes it. Errors that `keep` rejects are left
-    out.
+    fields, a value of another type is refused with the meaning of its field. Parts of the path in
+    `hidden` are left out, and `within` precedes it. Errors that `keep` rejects are left out.
     """
     errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
     # Without duplicates: a union reports an error for each of its types.

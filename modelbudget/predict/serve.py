@@ -182,22 +182,25 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    forward = _forward(without_mtp(a), run)
-    terms.append(forward)
+    more = [*others]
     if of_replicas := gathered_bytes(a, run):
         name = f"tokens of {run.data_parallel} replicas"
-        terms.append(Term(name, of_replicas, "bounded", "gathered for experts", 0))
-    terms += others
-    total = sum(term.n_bytes for term in terms)
-    room_left = max(usable - total, 0)
+        more.insert(0, Term(name, of_replicas, "bounded", "gathered for experts", 0))
+    without_pass = usable - sum(term.n_bytes for term in (*terms, *more))
+    forward = _forward(without_mtp(a), run)
 
-    def left_for(length: int) -> int:
-        """Return what is left for texts of a length, with which llama.cpp's buffer grows."""
+    def forward_of(n: int, length: int) -> Term:
+        """Return the forward pass of `n` requests of a length, on which llama.cpp's depends."""
         if run.cache_layout != "cells":
-            return room_left
-        of_length = compute_buffer(a, run.model_copy(update={"length": length}))
-        return max(usable - total + forward.n_bytes - of_length.n_bytes, 0)
+            return forward
+        return compute_buffer(a, run.model_copy(update={"batch": n, "length": length}))
 
+    def left_for(n: int, length: int) -> int:
+        return max(without_pass - forward_of(n, length).n_bytes, 0)
+
+    requests = _most_requests(room, left_for, run.length)
+    terms += [forward_of(requests or run.batch, run.length), *more]
+    room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
     shared = room.shared_bytes(run.length)
@@ -207,7 +210,7 @@ def served(
         pages.block_bytes if pages else None, pages.block_tokens if pages else None,
         room.blocks(room_left) if pages else None,
         pages.blocks_of(run.length, target_tokens(run)) if pages else None,
-        room.requests(room_left), room.requests(most), _longest(room, left_for, a))  # fmt: skip
+        requests, room.requests(most), _longest(room, left_for, a))  # fmt: skip
 
 
 def _weights(a: Architecture, run: RunConfig) -> list[Term]:
@@ -321,28 +324,29 @@ def _forward(a: Architecture, run: RunConfig) -> Term:
 def compute_buffer(a: Any, run: RunConfig) -> Term:
     """Return what llama.cpp reserves for the passes of n_ubatch tokens.
 
-    Either logits of all of them in float32, which it reserves whichever are read, next to one state
-    of each or two; or the mask in float32 and float16 next to what a layer computes, at most a
-    gated MLP and three states. Of logs that it printed the first is 1.0 to 1.01 of the size, where
-    it is larger. Without flash attention (`attention_kernel: math`) the scores of all heads and the
-    mask in float32 next to four states, or six where projections are packed: of four logs each is
-    one of both (tests/unit/test_serve.py).
+    Either the logits of all sampled requests in float32 next to one state of each token or two, or
+    the mask next to what a layer computes: at the least in float16, of the cells of one request,
+    next to the halves of a gated MLP and two states; at the most also in float32, of the cells of
+    all `batch` requests, which share them (kv_unified, its server's default), next to their product
+    and five states. Without flash attention (`attention_kernel: math`) the scores of all heads and
+    the mask in float32 next to four states, or six where projections are packed. Versions before
+    June 2026 (pull requests 23764 and 23861) had the mask in float32, too, and reserved logits of
+    all n_ubatch tokens. Compared with sizes that it printed (tests/unit/test_serve.py).
     """
     name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
     mixers = vars(a).get("mixers", a.name())
     if not {*mixers.split()} <= {*PLAIN}:
         return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
-    logits, state = size * a.n_vocab, size * a.d_model
+    logits = 4 * min(run.sampled_requests, run.batched_tokens) * a.n_vocab
+    state = size * a.d_model
     experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)
-    hidden = size * 2 * max(getattr(a, "d_ff", 0), experts)
-    cells = run.length * run.batch
-    least, most = (
-        logits + state,
-        max(logits + 2 * state, size * cells * 3 // 2 + hidden + 3 * state),
-    )
+    hidden = size * max(getattr(a, "d_ff", 0), experts)
+    mask, mask_of_all = size * run.length, size * run.length * run.batch
+    least = max(logits + state, mask // 2 + 2 * hidden + 2 * state)
+    most = max(logits + 2 * state, mask_of_all * 3 // 2 + 3 * hidden + 5 * state)
     if run.attention_kernel == "math":
-        scores = size * cells * (a.n_head + 1)
-        least, most = max(least, scores + 4 * state), max(most, scores + 6 * state)
+        least = max(least, mask * (a.n_head + 1) + 4 * state)
+        most = max(most, mask_of_all * (a.n_head + 1) + 6 * state)
     return Term(name, most, "bounded", "its logs", least)
 
 
@@ -397,11 +401,26 @@ class _Room:
         return max(left // bytes_of_request, 0) if bytes_of_request else 0
 
 
-def _longest(room: _Room, left_for: Callable[[int], int], a: Any) -> int:
+LeftFor = Callable[[int, int], int]
+"""The bytes that are left for the cache of some requests of a length."""
+
+
+def _most_requests(room: _Room, left_for: LeftFor, length: int) -> int:
+    """Return how many requests of a length fit."""
+
+    def are_too_many(n: int) -> bool:
+        return room.requests(left_for(n, length), length) < n
+
+    most = room.requests(left_for(1, length), length)
+    return bisect_left(range(1, most + 1), True, key=are_too_many)
+
+
+def _longest(room: _Room, left_for: LeftFor, a: Any) -> int:
     """Return the most tokens of `batch` requests that fit, at most the model's positions."""
+    batch = room.run.batch
 
     def is_too_long(length: int) -> bool:
-        return room.requests(left_for(length), length) < room.run.batch
+        return room.requests(left_for(batch, length), length) < batch
 
     is_learned = getattr(a, "position", "") == "learned"
     lengths = range(1, (a.n_ctx if is_learned else ENDLESS) + 1)

@@ -165,8 +165,8 @@ def test_settings_that_no_engine_reads_have_no_effect_and_a_line():
     assert terms(served) == terms(plain)
     names = "activation_kernel, attention_kernel, optimizer, recompute"
     assert {*served.notes} - {*plain.notes} == {f"without effect in serving: {names}"}
-    of_llama = model.serve("l4", paged | {"weights": "awq"}, gguf="Q8_0")
-    assert "without effect in serving: sampled_requests, weights" in of_llama.notes
+    of_llama = model.serve("l4", paged | {"weights": "awq", "cached_states": 1}, gguf="Q8_0")
+    assert "without effect in serving: cached_states, weights" in of_llama.notes
     with pytest.raises(InputError, match="optimizer = 'adam-9bit': unknown"):
         model.serve("l4", {"optimizer": "adam-9bit"})
 
@@ -268,7 +268,8 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
     """
     a = mb.model(name).architecture
     flash = {"backend": "gpu", "dtype": "bfloat16", "attention_kernel": "flash"}
-    run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=4096, **flash)
+    logits = {"batched_tokens": n_ubatch, "sampled_requests": n_ubatch}  # of builds of that time
+    run = RunConfig(cache_layout="cells", length=4096, **logits, **flash)
     term = compute_buffer(a, run)
     assert term.least is not None
     assert printed in [pytest.approx(n / 2**20, abs=0.006) for n in (term.least, term.n_bytes)]
@@ -281,10 +282,54 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
 )  # fmt: skip
 def test_compute_buffers_without_flash_attention_have_all_scores(name, n_ctx, n_ubatch, printed):
     """ggml-org/llama.cpp issue 9229, and three public logs with flash_attn = 0, in MiB."""
-    settings = {"length": n_ctx, "batched_tokens": n_ubatch, "attention_kernel": "math"}
-    served = mb.model(name).serve("h100", settings | {"cache_layout": "cells"}).of_device
-    (term,) = (term for term in served.terms if term.name.startswith("compute"))
+    run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=n_ctx)
+    term = compute_buffer(mb.model(name).architecture, run)
     assert printed in [n / 2**20 for n in (term.least, term.n_bytes)]
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ctx", "n_ubatch", "kernel", "printed"),
+    [("qwen-3-4b", 8192, 512, "flash", 85.01), ("qwen-3-8b", 8192, 512, "flash", 112.01),
+     ("qwen-3-8b", 8192, 512, "math", 572.01), ("llama-3.2-3b", 4096, 1024, "flash", 168.03)],
+)  # fmt: skip
+def test_compute_buffers_have_the_logits_of_the_slots_alone(name, n_ctx, n_ubatch, kernel, printed):
+    """Only here: builds since June 2026 reserve no logits of all tokens, and the mask in float16.
+
+    MiB of public logs of its server: of CUDA, of CPU (build 10444) with flash attention and
+    without, and of Ollama, of Ministral 3 3B, whose two slots have cells of their own.
+    """
+    shape = {"n_vocab": 131_072, "d_ff": 9216} if name == "llama-3.2-3b" else {}
+    run = RunConfig(
+        cache_layout="cells", batched_tokens=n_ubatch, sampled_requests=4, length=n_ctx,
+        backend="gpu", dtype="bfloat16", attention_kernel=kernel,
+    )  # fmt: skip
+    term = compute_buffer(mb.model(name, **shape).architecture, run)
+    assert term.least is not None
+    assert term.least / 2**20 <= printed <= term.n_bytes / 2**20 <= 1.5 * printed
+
+
+def test_llama_cpp_masks_the_cells_of_all_requests_by_hand():
+    """Only here: the compute buffer was that of one request, however many were served.
+
+    Slots share their cells (kv_unified), and each of 512 tokens masks them in float32 and float16;
+    next to that are a gated MLP's three tensors and five states.
+    """
+    model, settings = mb.model("qwen-3-0.6b"), {"length": 4096}
+    served = model.serve("24GB", settings, gguf="Q8_0", reserve=0)
+    (term,) = (term for term in served.of_device.terms if term.name.startswith("compute"))
+    weights, of_request = 633_000_000, 4096 * 28 * 2 * 8 * 128 * 2
+
+    def compute_bytes(n: int) -> int:
+        return 512 * (6 * 4096 * n + 4 * (3 * 3072 + 5 * 1024))
+
+    assert term.n_bytes == compute_bytes(served.requests)
+    assert served.of_device.terms[0].n_bytes == pytest.approx(weights, rel=0.001)
+    of_all = [compute_bytes(n) + n * of_request for n in (served.requests, served.requests + 1)]
+    room = 24 * 10**9 - served.of_device.terms[0].n_bytes
+    assert of_all[0] <= room < of_all[1]
+    longer = served.of_device.largest_length + 256
+    grown = model.serve("24GB", settings | {"length": longer}, gguf="Q8_0", reserve=0)
+    assert not grown.requests
 
 
 def test_compute_buffers_of_other_layers_are_not_guessed():
