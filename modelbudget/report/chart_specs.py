@@ -96,8 +96,6 @@ def palette_css() -> str:
     """Return CSS variables of all colours, light and dark, and classes of the groups."""
     colours = "".join(f"--{name}:light-dark({','.join(of)});" for name, of in PALETTE.items())
     classes = "".join(
-        f".group-{i}{{--group:var(--group-{i});fill:var(--group-{i})}}"
-        f".group-{i}-edge{{--edge:var(--group-{i})}}"
-        for i in range(len(GROUPS))
+        f".group-{i}{{--group:var(--group-{i});fill:var(--group-{i})}}" for i in range(len(GROUPS))
     )
     return f":root{{{colours}}}{classes}"

@@ -18,7 +18,7 @@ story.entries["what-decides"] = (section, { models, first }, acts) => {
       const lines = row.map(([name, group, value, share]) => {
         const width = (WIDE * value) / whole;
         const title = `${name}: ${grouped(value)} parameters${n > 1 ? ` in ${n} layers` : ""}, ${share}; ${group} ${verbs.get(group)[1]}`;
-        const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x + width / 2} ${top}v${height}`, "stroke-width": width };
+        const line = { class: verbs.get(group)[0], d: `M${x + width / 2} ${top}v${height}`, "stroke-width": width };
         if (n > 1) line["stroke-dasharray"] = `${height / n - gap} ${gap}`;
         x += width;
         return drawn("path", line, drawn("title", {}, title));
