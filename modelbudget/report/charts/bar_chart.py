@@ -1,6 +1,6 @@
 """Stacked bars below the name and the total of each model: shares of its parts, or amounts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -8,7 +8,7 @@ import polars as pl
 
 from modelbudget.common.number_format import capitalized, count, percent, times
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, totals
+from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, named_ends, totals
 from modelbudget.report.charts.labels import ALWAYS
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
 
@@ -160,41 +160,25 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
         "point", keep="first", maintain_order=True
     )
     n_models, ((group, n), *other_groups) = largest.height, _counted(largest)
-    rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
-    ends = tuple(_named(rows, i, "share", percent) for i in (0, -1))
+    rows = largest.filter(pl.col("group") == group)
     what = UNITS[quantity].removeprefix("bytes of ")
     if n_models == 1:
-        (only, _) = ends
+        only = rows.row(0, named=True)
         return (
             f"The largest part of the {what} of {only['label']} is {group}, "
             f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
         )
     models = f"all {count(n)}" if not other_groups else f"{count(n)} of {count(n_models)}"
-    texts = [percent(end["share"]) for end in ends]
-    shares = f"{texts[0]} in each"
-    if n == 1 or texts[0] != texts[1]:
-        named = [f"{text} ({model['label']})" for text, model in zip(texts, ends, strict=True)]
-        shares = " to ".join(dict.fromkeys(named))
+    texts = {percent(share) for share in rows["share"]}
+    is_equal = n > 1 and len(texts) == 1
+    shares = f"{texts.pop()} in each" if is_equal else named_ends(rows, "share", percent)
     finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
     if other_groups:
         finding += (
             f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in other_groups)}."
         )
-    by_size = totals(table).sort("total", maintain_order=True)
-    smallest, biggest = (
-        _named(by_size, i, "total", lambda total: brief(total, quantity)) for i in (0, -1)
-    )
-    return (
-        f"{finding} Totals are {brief(smallest['total'], quantity)} ({smallest['label']}) to "
-        f"{brief(biggest['total'], quantity)} ({biggest['label']})."
-    )
-
-
-def _named(rows: pl.DataFrame, i: int, column: str, text: Callable[[Any], str]) -> dict:
-    """Return row `i`, or of those that print the same value the one with the shortest label."""
-    printed = text(rows[column][i])
-    alike = [row for row in rows.iter_rows(named=True) if text(row[column]) == printed]
-    return min(alike, key=lambda row: len(row["label"]))
+    ends = named_ends(totals(table), "total", lambda total: brief(total, quantity))
+    return f"{finding} Totals are {ends}."
 
 
 def _counted(rows: pl.DataFrame) -> list[tuple[str, int]]:

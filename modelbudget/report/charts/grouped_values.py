@@ -123,9 +123,14 @@ def least_and_most(rows: pl.DataFrame, *columns: str) -> tuple[Any, Any]:
 
 
 def named_ends(rows: pl.DataFrame, column: str, text: Callable[[Any], str]) -> str:
-    """Return the least and the most of a column with their labels: `1 % (A) to 3 % (B)`."""
-    by_value = rows.sort(column, maintain_order=True).select(column, "label").rows()
-    ends = (f"{text(value)} ({label})" for value, label in (by_value[0], by_value[-1]))
+    """Return the least and the most of a column with their labels: `1 % (A) to 3 % (B)`.
+
+    Of rows whose values are equal as text, it is the one with the shortest label.
+    """
+    in_order = rows.sort(column, maintain_order=True).select(column, "label").rows()
+    labels = grouped(in_order, lambda row: text(row[0]))
+    least, *_, most = [*labels] * 2
+    ends = (f"{end} ({min((label for _, label in labels[end]), key=len)})" for end in (least, most))
     return " to ".join(dict.fromkeys(ends))
 
 
