@@ -86,12 +86,11 @@ def _title(rows: list[dict], n: int) -> str:
 def _finding(rows: list[dict], n: int) -> str:
     """Say how much the optimizer's temporaries add, and in which recipes they add nothing."""
     known = [row for row in rows if not row["is_unknown"]]
-    added = [(row["parts"].get("temporary", 0) / n, row["label"]) for row in known]
+    added = [(row["parts"].get("temporary", 0), row["label"]) for row in known]
     (most, of_most), (least, of_least) = (end(added, key=itemgetter(0)) for end in (max, min))
-    smallest = f"{least:.2f}" if least >= 0.005 else "none"
     return (
-        f"While the optimizer updates, torch holds {most:.1f} more bytes for every "
-        f"parameter with “{of_most}”, and {smallest} with “{of_least}”. Parameters, "
+        f"While the optimizer updates, torch holds {each(most, n)} more bytes for every "
+        f"parameter with “{of_most}”, and {each(least, n)} with “{of_least}”. Parameters, "
         "gradients and optimizer states are there in every step."
     )
 
