@@ -1,8 +1,4 @@
 // Saves the picture of act 1.
 
-story.entries["what-they-do"] = (section, { picture }) => {
-  section.querySelector(".stacks").after(story.files("Save the picture ", "picture", "what-parameters-do", {
-    svg: () => story.svg(picture),
-    png: () => story.png(picture, 1200, 630),
-  }));
-};
+story.entries["what-they-do"] = (section, { picture }) =>
+  section.querySelector(".stacks").after(story.files("Save the picture ", "picture", "what-parameters-do", () => picture));

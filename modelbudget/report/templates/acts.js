@@ -39,25 +39,28 @@ const story = {
     element.append(...children);
     return element;
   },
-  svg: (drawing) => new Blob([drawing], { type: "image/svg+xml" }),
-  pngOf: (canvas) => new Promise((done) => canvas.toBlob(done, "image/png")),
-  // A drawing as PNG; the page's policy allows images of data addresses alone.
-  async png(drawing, width, height) {
+  // A drawing as PNG with two pixels a point; the page's policy allows images of data addresses alone.
+  async png(drawing) {
     const image = new Image();
     image.src = `data:image/svg+xml,${encodeURIComponent(drawing)}`;
     await image.decode();
-    const canvas = Object.assign(document.createElement("canvas"), { width, height });
-    canvas.getContext("2d").drawImage(image, 0, 0);
-    return story.pngOf(canvas);
+    const canvas = story.made("canvas", { width: 2 * image.naturalWidth, height: 2 * image.naturalHeight });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
   },
   save(blob, download) {
     const link = story.made("a", { href: URL.createObjectURL(blob), download });
     link.click();
     URL.revokeObjectURL(link.href);
   },
-  // A line of buttons that save files, one for each kind: `contents` has functions that return them.
-  files(text, attribute, name, contents) {
+  // A line of buttons that save files: `drawing` returns the SVG, and functions of other kinds their files.
+  files(text, attribute, name, drawing, others = {}) {
     const titles = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
+    const contents = {
+      svg: async () => new Blob([await drawing()], { type: "image/svg+xml" }),
+      png: async () => story.png(await drawing()),
+      ...others,
+    };
     const buttons = Object.entries(contents).map(([kind, content]) => {
       const onclick = async () => story.save(await content(), `${name}.${kind}`);
       return story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind }, onclick }, titles[kind]);
@@ -93,13 +96,10 @@ document.addEventListener("DOMContentLoaded", async () => {
     const title = story.drawn("text", { x: 10, y: 20, fill, "font-family": "sans-serif", "font-size": 15, "font-weight": 600 }, text);
     const paper = story.drawn("rect", { width: "100%", height: "100%", fill: backgroundColor });
     const whole = story.drawn("svg", { width, height }, paper, title, ...layers);
-    return [new XMLSerializer().serializeToString(whole), width, height];
+    return new XMLSerializer().serializeToString(whole);
   }
 
   document.querySelectorAll(".act .scatter, .act .plot, .ratios").forEach((place) => {
-    place.after(story.files("Save the picture ", "drawing", place.closest("section").id, {
-      svg: () => story.svg(standalone(place)[0]),
-      png: () => story.png(...standalone(place)),
-    }));
+    place.after(story.files("Save the picture ", "drawing", place.closest("section").id, () => standalone(place)));
   });
 }

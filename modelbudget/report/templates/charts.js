@@ -82,7 +82,7 @@ const charts = (() => {
 
   // -- A chart as a file, in the light colours, with its title, its finding and the source.
 
-  async function saved(figure, kind) {
+  async function saved(figure, isLite) {
     const { specs, compiled, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
     const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
@@ -90,7 +90,7 @@ const charts = (() => {
     const text = figure.querySelector("h3").textContent;
     const title = { text, subtitle: [figure.querySelector("figcaption p").textContent, `Source: ${source}`] };
     const style = { background: palette["var(--paper)"], padding: 12 };
-    if (kind === "json") {
+    if (isLite) {
       const used = Object.fromEntries(lite.usermeta.datasets.map((one) => [one, datasets[one]]));
       return { ...lite, title, datasets: used, config: { ...lite.config, ...style } };
     }
@@ -98,18 +98,11 @@ const charts = (() => {
     return filled({ ...light(compiled[name]), title: { ...title, anchor, offset }, ...style }, datasets);
   }
 
-  const FILES = {
-    svg: async (spec) => story.svg(await (await undrawn(spec)).toSVG()),
-    png: async (spec) => story.pngOf(await (await undrawn(spec)).toCanvas(2)),
-    json: (spec) => new Blob([JSON.stringify(spec)], { type: "application/json" }),
-  };
-
-  const undrawn = (spec) => embed(document.createElement("div"), spec);
-
   function addFiles(figure) {
     if (figure.querySelector(".files")) return;
-    const contents = Object.entries(FILES).map(([kind, of]) => [kind, async () => of(await saved(figure, kind))]);
-    figure.append(story.files("", "file", figure.id, Object.fromEntries(contents)));
+    const drawing = async () => (await embed(document.createElement("div"), await saved(figure, false))).toSVG();
+    const json = async () => new Blob([JSON.stringify(await saved(figure, true))], { type: "application/json" });
+    figure.append(story.files("", "file", figure.id, drawing, { json }));
   }
 
   return {
