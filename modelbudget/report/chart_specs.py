@@ -80,13 +80,9 @@ def _rounded(value):
 
 
 def _of_the_page(node, names: Mapping[str, str]):
-    """Replace names of datasets, and the colours of the light palette by CSS variables.
-
-    Legends of groups are removed: the page has its own.
-    """
+    """Replace names of datasets, and the colours of the light palette by CSS variables."""
     if isinstance(node, dict):
-        bare = {"legend": None} if node.get("field") == "group" and "scale" in node else {}
-        return {key: _of_the_page(value, names) for key, value in node.items()} | bare
+        return {key: _of_the_page(value, names) for key, value in node.items()}
     if isinstance(node, list):
         return [_of_the_page(value, names) for value in node]
     return names.get(node, VARIABLES.get(node, node)) if isinstance(node, str) else node

@@ -599,9 +599,16 @@ def test_the_acts_need_no_script_and_print_at_once(open_page, address):
     assert tab.is_visible("#zoo")
 
 
+TEXTS = "places => places.map((place) => place.textContent)"
+
+
 def test_a_chart_is_saved_with_its_title_and_its_source(saving_tab):
-    """Only this draws the Vega-Lite file, whose compiler the page lacks: it has the same marks."""
+    """Only this draws the Vega-Lite file, whose compiler the page lacks: it has the same marks.
+
+    The legend of the page is outside of the drawing, and long lines would make the file wide.
+    """
     saving_tab.evaluate("location.hash = '#hybrid-shares'")
+    groups = saving_tab.eval_on_selector_all("#hybrid-shares .legend li", TEXTS)
     n_path = 0
     for kind in ("svg", "png", "json"):
         with saving_tab.expect_download() as download:
@@ -618,6 +625,8 @@ def test_a_chart_is_saved_with_its_title_and_its_source(saving_tab):
             assert saving_tab.inner_text("#hybrid-shares h3") in content.decode()
             assert "Source: modelbudget, commit 0123abc" in content.decode()
             assert b"var(--" not in content
+            assert {*groups} <= {*re.findall(r">([^<]+)</text>", content.decode())}
+            assert int(re.search(r'width="(\d+)', content.decode())[1]) < 900
         else:
             assert content.startswith(b"\x89PNG")
             assert len(content) > 10_000

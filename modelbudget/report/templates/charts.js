@@ -20,6 +20,7 @@ const charts = (() => {
   function fitted({ specs, compiled, datasets }, name, width, excess) {
     const copy = structuredClone(compiled[name]);
     const { columns, gap, margin } = specs[name].usermeta;
+    copy.legends = copy.legends?.filter(({ fill }) => !fill); // the page has the colours
     if (width < NARROW) stackLegends(copy);
     const inRow = specs[name].concat && width >= NARROW ? columns : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
@@ -80,15 +81,17 @@ const charts = (() => {
     waiting = setTimeout(() => places.filter((place) => place.drawnAt).forEach(draw), 150);
   });
 
-  // -- A chart as a file, in the light colours, with its title, its finding and the source.
+  // -- A chart as a file, in the light colours, with its title, its finding, its colours and the source.
+
+  const wrapped = (text, length) => text.match(new RegExp(`.{1,${length}}(?= |$)`, "g")).map((line) => line.trim());
 
   async function saved(figure, isLite) {
     const { specs, compiled, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
     const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
     const lite = light(specs[name]);
-    const text = figure.querySelector("h3").textContent;
-    const title = { text, subtitle: [figure.querySelector("figcaption p").textContent, `Source: ${source}`] };
+    const [text, finding] = ["h3", "figcaption p"].map((one) => figure.querySelector(one).textContent);
+    const title = { text: wrapped(text, 90), subtitle: [...wrapped(finding, 110), `Source: ${source}`] };
     const style = { background: palette["var(--paper)"], padding: 12 };
     if (isLite) {
       const used = Object.fromEntries(lite.usermeta.datasets.map((one) => [one, datasets[one]]));
