@@ -47,6 +47,7 @@ OF_INFERENCE: dict[str, Callable[[Inference], Mapping]] = {
     "flops_decode": lambda result: result.flops_decode,
     "peak_inference_bytes": lambda result: result.peaks,
 }
+NO_LOSS = "lm_head: false; a model without logits has no loss"
 N_CACHES = "n_caches"
 OF_CACHES: dict[str, Callable[[Inference], Mapping]] = {
     "cache_bytes": lambda result: result.caches,
@@ -103,12 +104,10 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     use = USES[quantity]
     if not run.zero and run.gradient_buckets == "none" and run.expert_parallel == 1:
         run = run.model_copy(update={"data_parallel": 1})  # replicas need as much each
-    values = _of_one_model(use, a, run)
+    values, error = _of_one_model(use, a, run)
     if quantity in values:
         return terms_of(quantity, values)
-    error = _error_of(use, a, run)
-    error = error or NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
-    raise error.with_traceback(None)
+    raise error or NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
 
 
 def is_of_frozen_weights(quantity: str, a: Architecture, run: RunConfig) -> bool:
@@ -127,22 +126,15 @@ def terms_of(quantity: str, values: Quantities, read: Callable[[Any], Any] = lam
 
 
 @lru_cache(maxsize=256)
-def _of_one_model(use: Use, a: Architecture, run: RunConfig) -> Quantities:
-    """Return the quantities of a use; none where its program ends with a reason."""
+def _of_one_model(
+    use: Use, a: Architecture, run: RunConfig
+) -> tuple[Quantities, NoProgramError | None]:
+    """Return the quantities of a use, and why it has no others; frames would hold its tape."""
     try:
-        return quantities(use, a, run)
-    except NoProgramError:
-        return {}
-
-
-@lru_cache(maxsize=256)
-def _error_of(use: Use, a: Architecture, run: RunConfig) -> NoProgramError | None:
-    """Return why the program of a use has no value, without the frames that hold its tape."""
-    try:
-        run_program(use, a, run)
-    except NoProgramError as error:
-        return error.with_traceback(None)
-    return None
+        values, error = _quantities_and_reason(use, a, run)
+    except NoProgramError as of_all:
+        values, error = {}, of_all
+    return values, error and error.with_traceback(None)
 
 
 def has_loss(a) -> bool:
@@ -157,12 +149,19 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
     an autocast that a part does not know, FLOPs. Of the training of a model without logits there
     are the FLOPs of its forward pass.
     """
+    return _quantities_and_reason(use, a, run)[0]
+
+
+def _quantities_and_reason(
+    use: Use, a: Architecture, run: RunConfig
+) -> tuple[Quantities, NoProgramError | None]:
     if use == "training" and not has_loss(a):
-        return {"flops_forward": run_program("inference", a, run).flops_forward}
+        of_pass = {"flops_forward": run_program("inference", a, run).flops_forward}
+        return of_pass, NoProgramError(NO_LOSS)
     if use == "caches":
         run = run.model_copy(update=OF_WEIGHTS)
     try:
-        return _read(use, run_program(use, a, run))
+        return _read(use, run_program(use, a, run)), None
     except NoProgramError as error:
         is_counted = is_partial(run) or isinstance(error, NotComputedError)
         known = {}
@@ -170,12 +169,15 @@ def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
             program = type(a).program()
             step = _of_depth(lambda a: declared(program, a, run), a, run)
             known = {name: OF_TRAINING[name](step) for name in OF_TENSORS}
-        if is_partial(run) or all(getattr(run, name) == value for name, value in PLAIN.items()):
-            if known:
-                return known
+        if not (is_partial(run) or all(getattr(run, name) == PLAIN[name] for name in PLAIN)):
+            try:
+                of_plain = _read(use, run_program(use, a, run.model_copy(update=PLAIN)))
+            except NoProgramError:
+                raise error from None
+            known |= {name: of_plain[name] for name in OF_PRODUCTS if name in of_plain}
+        if not known:
             raise
-        of_plain = _read(use, run_program(use, a, run.model_copy(update=PLAIN)))
-        return known | {name: of_plain[name] for name in OF_PRODUCTS if name in of_plain}
+        return known, error
 
 
 def trained_parameters(a: Architecture, run: RunConfig) -> int:
@@ -226,7 +228,7 @@ def run_program(
     program = type(a).program()
     if use == "training":
         if not has_loss(a):
-            raise NoProgramError("lm_head: false; a model without logits has no loss")
+            raise NoProgramError(NO_LOSS)
         if is_pipelined(run):
             from modelbudget.quantities.pipelined_step import pipelined_step
 
