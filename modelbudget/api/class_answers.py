@@ -27,9 +27,11 @@ from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.not_with_quantised_weights import refused
-from modelbudget.sweeps.quantity_names import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
+OF_STEP = {"optimizer_bytes", "peak_training_bytes"}
+"""Quantities that need a step of the optimizer."""
 CLASS_ALONE = "of the class alone"
 """What a class has in addition to the components of our model."""
 TIMEOUT_S = 300
@@ -206,8 +208,6 @@ def answer(
     traced: dict[str, Breakdown] = {}
     missing: dict[str, str] = {}
     as_traced = of_class
-    if of_class.config is not None and OF_TRAINING & to_trace.keys():
-        untraceable = untraceable or _not_stepped(run)
     if to_trace and untraceable:
         as_traced = of_class._replace(run=run.model_copy(update={"weights": "dtype"}))
         is_counted = of_class.config is None and not _not_traceable(as_traced)
@@ -215,8 +215,14 @@ def answer(
         if not (is_named or counted & to_trace.keys()):
             return NotOfClass(model, untraceable)
         missing = {q: f"{why}; {untraceable}" for q, why in to_trace.items() if q not in counted}
+    elif OF_STEP & to_trace.keys() and (not_stepped := _not_stepped(run)):
+        if of_class.config is not None and not is_named:
+            return NotOfClass(model, not_stepped)
+        missing = {q: f"{why}; {not_stepped}" for q, why in to_trace.items() if q in OF_STEP}
     if wanted := [q for q in to_trace if q not in missing]:
         traced, lost = _traced(as_traced, wanted)
+        if not (traced or is_named or of_class.config is None):
+            return NotOfClass(model, next(iter(lost.values())))
         missing |= lost
     by_formula = (q for q in not_by_formula if q not in to_trace)
     breakdowns = {q: _predicted(of_class, q) for q in by_formula} | traced

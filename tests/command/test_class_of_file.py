@@ -186,6 +186,25 @@ def test_its_memory_is_that_of_the_traced_class(tmp_path):
     assert found.whose == "transformers (LlamaForCausalLM)"
 
 
+def test_a_class_whose_trace_needs_values_is_answered_for_our_modules(tmp_path):
+    """It loops over the experts that tokens choose; a file had no answer, and torch's message."""
+    sizes = {"vocab_size": 50, "d_model": 16, "n_heads": 2, "n_layers": 1}
+    parts = {
+        "attn_config": {"rope_theta": 1e4, "clip_qkv": 8},
+        "ffn_config": {"ffn_hidden_size": 24},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "dbrx", **sizes, **parts}))
+    model, quantities = mb.model(tmp_path), ["cache_bytes", "peak_training_bytes"]
+    found = model.predictions(quantities, {"length": 8})
+    assert found.whose == "modelbudget"
+    assert "DbrxForCausalLM was not traced: its code reads values of tensors" in found.notes[0]
+    of_ours = {"length": 8, "implementation": "modelbudget"}
+    for quantity in quantities:
+        assert found[quantity].total == model.predict(quantity, of_ours).total
+    of_class = model.predictions(quantities, {"length": 8, "implementation": "transformers"})
+    assert of_class.missing.keys() == {*quantities}
+
+
 def test_a_key_that_nobody_reads_stays_a_mistake(tmp_path):
     config = LLAMA | {"hidden_act": "tanh", "num_hidden_layer": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -1,6 +1,7 @@
 """Optimizers as data: their states against libraries, their steps against traces."""
 
 import csv
+import json
 import math
 import random
 from collections import defaultdict
@@ -243,3 +244,21 @@ def test_galore_is_smaller_than_its_paper_by_no_projector_in_half_precision():
     assert of_one_tensor("galore", (1000, 3000), "bfloat16", 16) == 2 * 16 * (2 * 3000 + 1000)
     assert of_one_tensor("galore", (1000, 3000), "float32", 16) == 4 * (2 * 16 * 3000 + 1000**2)
     assert of_one_tensor("galore", (1000,), "float32", 16) == 8 * math.prod((1000,))
+
+
+def test_passes_of_a_class_are_traced_where_the_library_is_not_installed(tmp_path):
+    """A setting that named the class had no training value; a file has our modules' answer."""
+    keys = {"model_type": "mixtral", "sliding_window": 8, "num_hidden_layers": 1} | {
+        "vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "num_local_experts": 2, "max_position_embeddings": 32,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    run, quantities = {"optimizer": "lion", "length": 8}, ["gradient_bytes", *QUANTITIES]
+    model = mb.model(tmp_path)
+    of_class = model.predictions(quantities, run | {"implementation": "transformers"})
+    n_parameters = model.parameters().total
+    assert of_class["gradient_bytes"].total == 2 * n_parameters
+    assert of_class.missing.keys() == {*QUANTITIES}
+    for reason in of_class.missing.values():
+        assert reason.endswith("optimizer = lion: lion-pytorch 0.2.5 is not installed here")
+    assert not model.predictions(quantities, run).missing

@@ -4,6 +4,7 @@ Importing this module does not import transformers.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -28,6 +29,9 @@ TEXTS, ANSWERS = "ForSequenceClassification", "ForQuestionAnswering"
 OF_CLASSIFIERS = (TEXTS, "ForTokenClassification", ANSWERS)
 """Others, of classifiers: of a text, of each token, and of the first and last token of an answer.
 """
+OF_VALUES = re.compile("register_meta|meta tensor")
+"""In the messages of torch about `nonzero`, `item` and the like."""
+READS_VALUES = "its code reads values of tensors, which a trace without storage does not have"
 KEEPS_NONE = "keeps no cache: its inference is one pass over all tokens"
 REPLACED = {
     "check for packed sequences": "masking_utils.find_packed_sequence_indices",
@@ -252,7 +256,7 @@ def _next(
 def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
     """Call the model without the arguments that its class does not have.
 
-    Raises ValueError if it reads no tokens.
+    Raises ValueError if it reads no tokens, or on meta if it reads values of tensors.
     """
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids" and not reads_speech(model):
@@ -263,10 +267,16 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     is_class = is_transformers_class(model)
-    with _without_checks(_has_encoder(model), **accepted) if is_class else nullcontext():
-        if "encoder_outputs" in accepted:
-            return model(decoder_input_ids=tokens, **accepted)
-        return model(tokens, **accepted)
+    positional = (tokens,)
+    if "encoder_outputs" in accepted:
+        positional, accepted["decoder_input_ids"] = (), tokens
+    try:
+        with _without_checks(_has_encoder(model), **accepted) if is_class else nullcontext():
+            return model(*positional, **accepted)
+    except RuntimeError as error:
+        if OF_VALUES.search(str(error)):
+            raise ValueError(READS_VALUES) from error
+        raise
 
 
 def _logits(output) -> torch.Tensor:
