@@ -137,6 +137,10 @@ def _refused_keys(name: str, config: dict) -> list[str]:
 def _keys_set(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
+    for path in dict.fromkeys(spelling.rpartition(".")[0] for spelling in spellings):
+        value = look_up(config, path) if path else None
+        if not (value in (ABSENT, None) or isinstance(value, dict)):
+            mistakes.wrong.append(f"{path} = {show(value)}: must be keys with values")
     sizes = _of_full_layers(translation, config, mistakes)
     spelled = dict.fromkeys(sizes, "per_layer_config")
     for spelling, key in spellings.items():

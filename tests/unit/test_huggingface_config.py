@@ -659,6 +659,10 @@ BAD = {
         ["n_layer = 1000000000000000000", "at most 10,000"],
     ),
     "10^18 wide without a formula": (XLNET | {"d_model": 10**18}, ["d_model", "at most 16,777,"]),
+    "text in the place of keys": (
+        {"model_type": "dbrx", "ffn_config": {"ffn_act_fn": "silu"}},
+        ["ffn_config.ffn_act_fn = 'silu': must be keys with values"],
+    ),
     "what the class itself rejects": (XLNET | {"n_layer": "two"}, ["XLNetLMHeadModel", "n_layer"]),
     "not JSON": ("{", ["not readable as UTF-8 JSON"]),
     "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["duplicate key 'model_type'"]),
