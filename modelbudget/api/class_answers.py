@@ -147,7 +147,11 @@ def as_class(model: ChosenModel, chosen: Mapping[str, Any]) -> OfClass:
 
 
 def line_of_ours(
-    model: ChosenModel, chosen: Mapping[str, Any], quantities: Collection[str]
+    model: ChosenModel,
+    chosen: Mapping[str, Any],
+    a: Architecture,
+    run: RunConfig,
+    quantities: Collection[str],
 ) -> tuple[str, ...]:
     """Say that an answer is not about the class of a model, where nobody has said so."""
     name = class_of(model)
@@ -160,7 +164,6 @@ def line_of_ours(
     of_inference = " --inference" * of_two_tasks
     offered = f": --implementation transformers{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
-    a, run = model.with_run(chosen)
     if not_compared("activation_bytes", name, {}, a, run):
         try:
             class_run(name, run)

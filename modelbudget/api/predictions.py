@@ -86,7 +86,7 @@ def predictions(
         if not why
     }
     notes = (
-        *class_answers.line_of_ours(model, chosen, quantities),
+        *class_answers.line_of_ours(model, chosen, a, run, quantities),
         *lines_of_run(a, run, breakdowns, model.base.transformers),
     )
     return Predictions(model, run, breakdowns, missing, notes)._with_settings(chosen)

@@ -23,15 +23,13 @@ from modelbudget.architecture.optimizers import (
 )
 from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
-from modelbudget.memory.optimizer_states import of_part
+from modelbudget.memory.optimizer_states import OF_MODEL, of_part
 from modelbudget.operations.autograd import in_layers
 from modelbudget.operations.collectives import WholeGradient
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, Tensor, empty, stored_in
 
-OF_MODEL = "model"
-"""The component of what an optimizer keeps once for all parameters."""
 ANY = State(name="temporary")
 
 

@@ -311,7 +311,9 @@ def _check_positions(model: nn.Module, tokens: torch.Tensor) -> None:
     """Raise ValueError where dynamic RoPE makes other frequencies, from values of positions."""
     config: Any = getattr(model, "config", None)
     most = getattr(config, "max_position_embeddings", None)
-    is_dynamic = "'dynamic'" in str(getattr(config, "rope_parameters", None))
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = (rope, *(of_layers for of_layers in rope.values() if isinstance(of_layers, dict)))
+    is_dynamic = any(of_layers.get("rope_type") == "dynamic" for of_layers in kinds)
     if is_dynamic and tokens.is_meta and most and tokens.shape[-1] > most:
         raise ValueError(
             f"length = {tokens.shape[-1]:,}: dynamic RoPE grows from max_position_embeddings = "
