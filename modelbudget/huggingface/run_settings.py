@@ -34,7 +34,10 @@ def run_settings(
         _all_keys(config)
     )
     for key, value in values.items():
-        for case in keys.run.get(keys.same.get(key, key), ()):
+        name = keys.same.get(key, key)
+        if name != key and values.get(name) is not None:
+            continue  # the class reads that, wherever it stands
+        for case in keys.run.get(name, ()):
             if case.value == value:
                 fields |= case.fields
                 (field,) = case.fields

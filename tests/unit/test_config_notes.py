@@ -37,6 +37,15 @@ def test_the_dtype_of_a_file_is_that_of_the_run(notes, config, key):
     assert f"config.json: {key} = 'float16'" in line
 
 
+@pytest.mark.parametrize("order", [("dtype", "torch_dtype"), ("torch_dtype", "dtype")])
+def test_dtype_is_read_and_not_its_older_name_next_to_it(notes, order):
+    """`PreTrainedConfig` does so; the last in the file was read, which float16 is once."""
+    values = {"dtype": "float16", "torch_dtype": "float32"}
+    found, run = notes(XLNET | {key: values[key] for key in order})
+    assert run.dtype == "float16"
+    assert len(found) == 1
+
+
 def test_a_sweep_sets_another_dtype(notes):
     _, run = notes(LLAMA, ", dtype: float64")
     assert run.dtype == "float64"
