@@ -94,9 +94,7 @@ class Moment:
                 for names, c in sum_of_part.items():
                     both = joined(names, by)
                     terms[both] = terms.get(both, 0) + c * d
-        values = Symbols.active.values
-        total = sum(c * prod(values[name] for name in names) for names, c in terms.items())
-        return size_of({names: c for names, c in terms.items() if c}, total)
+        return size_of(terms)
 
     def _with(self, n_bytes, sign: int = 1) -> Moment:
         *others, (changes, n, factor) = self.parts
@@ -133,7 +131,7 @@ def _undominated(rows: np.ndarray, monomials: Sequence[Monomial]) -> list[Size |
         kept.append(left[0])
         is_left = (bounds > bounds[0]).any(axis=1)
         left, bounds = left[is_left], bounds[is_left]
-    return [_size(rows[number], monomials, of_monomials) for number in kept]
+    return [size_of(dict(zip(monomials, rows[number].tolist(), strict=True))) for number in kept]
 
 
 def _distinct(rows: np.ndarray) -> np.ndarray:
@@ -148,12 +146,6 @@ def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Multiply matrices of integers: in floating point, which is faster, if that is exact."""
     largest = float(np.abs(x).max(initial=0)) * float(np.abs(y).sum(axis=0).max(initial=0))
     return x.astype(float) @ y.astype(float) if largest < EXACT_IN_FLOAT else x @ y
-
-
-def _size(row: np.ndarray, monomials: Sequence[Monomial], of_monomials: Sequence[int]):
-    columns = zip(monomials, row.tolist(), of_monomials, strict=True)
-    terms = [(names, c, c * value) for names, c, value in columns if c]
-    return size_of({names: c for names, c, _ in terms}, sum(value for *_, value in terms))
 
 
 def _matrix(moments: Sequence[Any]) -> tuple[np.ndarray, list[Monomial]]:

@@ -119,8 +119,7 @@ class Size:
         terms = dict(self.terms)
         for names, c in terms_of(other).items():
             terms[names] = terms.get(names, 0) + c
-        value = other.value if isinstance(other, Size) else other
-        return size_of({names: c for names, c in terms.items() if c}, self.value + value)
+        return size_of(terms, self.value + (other.value if isinstance(other, Size) else other))
 
     __radd__ = __add__
 
@@ -143,8 +142,7 @@ class Size:
             for names_of_other, d in terms_of(other).items():
                 both = joined(names, names_of_other)
                 terms[both] = terms.get(both, 0) + c * d
-        value = other.value if isinstance(other, Size) else other
-        return size_of({names: c for names, c in terms.items() if c}, self.value * value)
+        return size_of(terms, self.value * (other.value if isinstance(other, Size) else other))
 
     __rmul__ = __mul__
 
@@ -209,18 +207,21 @@ class Size:
 
 def symbol(name: str, value: int) -> Size:
     Symbols.active.values[name] = value
-    size = size_of({(name,): 1}, value)
+    size = size_of({(name,): 1})
     assert isinstance(size, Size)
     return size
 
 
-def size_of(terms: Terms, value: int) -> Size | int:
-    """Return a polynomial, or a number if it is one."""
+def size_of(terms: Terms, value: int | None = None) -> Size | int:
+    """Return a polynomial, or a number if it is one; `value`: its own in the example, if known."""
+    terms = {names: c for names, c in terms.items() if c}
     if not terms or (len(terms) == 1 and () in terms):
-        return value
+        return terms.get((), 0)
     key = frozenset(terms.items())
-    sizes = Symbols.active.sizes
+    sizes, values = Symbols.active.sizes, Symbols.active.values
     if key not in sizes:
+        if value is None:
+            value = sum(c * prod(values[name] for name in names) for names, c in terms.items())
         sizes[key] = Size(terms, value)
     return sizes[key]
 
@@ -321,7 +322,8 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
         for names, c in terms_of(x).items():
             (whole if c % y == 0 else broken)[names] = c
         if set(broken) <= {()}:
-            return _divided(whole, y) + _rounded(broken.get((), 0), y, is_rounded_up)
+            divided = size_of({names: c // y for names, c in whole.items()})
+            return divided + _rounded(broken.get((), 0), y, is_rounded_up)
         if len(broken) == 1:
             ((names, c),) = broken.items()
             factor = y // gcd(c, y)
@@ -335,16 +337,10 @@ def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
         )
         names, divisor = _without(names, common), _without(divisor, common)
         if not divisor and c % d == 0:
-            return size_of({names: c // d}, x.value // y.value)
+            return size_of({names: c // d})
         if c == d == 1 and len(divisor) == 1:
             _divide_field_by_field(names, divisor[0])
     return _quotient_symbol(x, y, is_rounded_up)
-
-
-def _divided(terms: Terms, y: int) -> Size | int:
-    parts, values = {names: c // y for names, c in terms.items()}, Symbols.active.values
-    total = sum(c * prod(values[name] for name in names) for names, c in parts.items())
-    return size_of(parts, total)
 
 
 def _rounded(x: int, y: int, is_rounded_up: bool) -> int:
@@ -378,7 +374,7 @@ def _quotient_symbol(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size 
         symbols.answers[Question((((), -value), ((name,), 1)), "=")] = True
         return value
     symbols.answers[Question((((), 1 - LEAST), ((name,), 1)), ">")] = True
-    return size_of({(name,): 1}, value)
+    return size_of({(name,): 1})
 
 
 @ceil_div.register(Size)
