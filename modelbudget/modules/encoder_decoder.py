@@ -12,8 +12,7 @@ from modelbudget.modules.feed_forward import feed_forward
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.multi_head import CachedMultiHead, MultiHead
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.position import sinusoids
-from modelbudget.modules.relative_buckets import bucket
+from modelbudget.modules.position import bucket, sinusoids
 
 
 class StackLayer(nn.Module):

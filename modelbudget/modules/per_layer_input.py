@@ -13,7 +13,7 @@ from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
 from modelbudget.modules.rope import rotate
-from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 NORMS = ("attention", "attention_output", "mlp", "mlp_output")
 
@@ -33,16 +33,12 @@ class QueryAttention(nn.Module):
     def forward(self, x, keys_values):
         """Return the output, and the keys and values with the position of their first token."""
         k, v, start = keys_values
-        q = rotate(self.split(self.query(x), self.query_norm), self.d_head, start)
+        q = heads_of(self.query(x), -1, self.d_head, self.query_norm)
+        q = rotate(q, self.d_head, start)
         hides = 0 < self.window < x.shape[1]
         bias = causal(x.shape[1], x, self.window) if hides else None
         result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
         return self.output(result), keys_values
-
-    def split(self, x, norm: nn.Module | None = None):
-        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        x = x.unflatten(2, (-1, self.d_head))
-        return (x if norm is None else norm(x)).transpose(1, 2)
 
 
 class OwnAttention(KeepsKeys, QueryAttention):
@@ -64,8 +60,8 @@ class OwnAttention(KeepsKeys, QueryAttention):
     def keys_values(self, x):
         start = self.cache.length if self.cache else 0
         key = self.key(x)
-        v = self.split(key if self.value is None else self.value(x))
-        k = rotate(self.split(key, self.key_norm), self.d_head, start)
+        v = heads_of(key if self.value is None else self.value(x), self.n_kv_head)
+        k = rotate(heads_of(key, self.n_kv_head, norm=self.key_norm), self.d_head, start)
         if self.normalises:
             v = F.rms_norm(v, v.shape[-1:])
         if self.cache:

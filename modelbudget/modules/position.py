@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from modelbudget.modules.relative_buckets import bucket
 from modelbudget.modules.rope import angles
 
 FARTHEST_BUCKET = 128
@@ -91,11 +90,30 @@ def alibi(n_head: int, length: int, like, heads: slice = slice(None), start: int
     return -slopes[:, None, None] * distances(length, like.device, start)
 
 
-class DistanceBuckets(nn.Embedding):
-    """Relative position bias: one number per head and distance bucket (Raffel et al. 2020, §2.1).
+def bucket(distance, n_bucket: int, max_distance: int, both_ways: bool):
+    """Map integer distances (key position minus query position) to T5's buckets, in any shape.
 
-    Half of the buckets are for single distances, the others for ranges that widen logarithmically.
+    Single distances first, then ranges that grow logarithmically up to max_distance (Raffel et al.
+    2020, §2.1).
+
+    With `both_ways`, half the buckets are for keys after the query; otherwise those keys all fall
+    into the first bucket.
     """
+    if both_ways:
+        n_bucket //= 2
+        side = (distance > 0) * n_bucket
+        distance = distance.abs()
+    else:
+        side = 0
+        distance = (-distance).clamp(min=0)
+    n_single = max(1, n_bucket // 2)
+    share = torch.log(distance.clamp(min=1) / n_single) / math.log(max_distance / n_single)
+    far = n_single + (share * (n_bucket - n_single)).long()
+    return side + torch.where(distance < n_single, distance, far.clamp(max=n_bucket - 1))
+
+
+class DistanceBuckets(nn.Embedding):
+    """Relative position bias: one number per head and bucket (Raffel et al. 2020, §2.1)."""
 
     def forward(self, length: int, start: int = 0):
         """Return the bias (n_head, queries, keys) of causal attention, without its mask."""

@@ -5,9 +5,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 
-def heads_of(x, n_head: int, width: int = -1):
-    """(batch, length, n_head · width) to (batch, n_head, length, width)."""
-    return x.unflatten(2, (n_head, width)).transpose(1, 2)
+def heads_of(x, n_head: int, width: int = -1, norm: nn.Module | None = None):
+    """(batch, length, n_head · width) to (batch, n_head, length, width), normalised by head."""
+    x = x.unflatten(2, (n_head, width))
+    return (x if norm is None else norm(x)).transpose(1, 2)
 
 
 class ScaledDotProductAttention(nn.Module):

@@ -32,8 +32,8 @@ from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.build import build
 from modelbudget.measurement.reference.class_counts import build as build_class
 from modelbudget.modules.initialise import initialise
+from modelbudget.modules.position import bucket
 from modelbudget.modules.recurrent_layer import RecurrentLayer
-from modelbudget.modules.relative_buckets import bucket
 from modelbudget.sweeps.derive import named_architecture
 
 TARGETS = torch.tensor([[2, 7, 1, 8, 2], [8, 1, 8, 2, 8]])

@@ -11,7 +11,7 @@ from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import Mask, causal, shift, sinusoids
 from modelbudget.modules.rope import complex_table, rotate, rotate_complex, rotate_with
-from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention
+from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 
 class Attention(KeepsKeys):
@@ -97,17 +97,17 @@ class Attention(KeepsKeys):
         """
         if self.query_key_value is None:
             if self.widths is None:
-                q, gate = self.split(self.query(x), self.n_head, self.query_norm), None
+                q, gate = heads_of(self.query(x), self.n_head, norm=self.query_norm), None
             else:
                 q, gate = self.query(x).split(self.widths, dim=-1)
-                q = self.split(q, self.n_head, self.query_norm)
-            k = self.split(self.key(x), self.n_kv_head, self.key_norm)
-            return q, k, self.split(self.value(x), self.n_kv_head), gate, None
+                q = heads_of(q, self.n_head, norm=self.query_norm)
+            k = heads_of(self.key(x), self.n_kv_head, norm=self.key_norm)
+            return q, k, heads_of(self.value(x), self.n_kv_head), gate, None
         packed = self.query_key_value(x)
         q, k, v = self.parts(packed)
-        q = self.split(q, self.n_head, self.query_norm)
-        k = self.split(k, self.n_kv_head, self.key_norm)
-        return q, k, self.split(v, self.n_kv_head), None, packed if self.sliced else None
+        q = heads_of(q, self.n_head, norm=self.query_norm)
+        k = heads_of(k, self.n_kv_head, norm=self.key_norm)
+        return q, k, heads_of(v, self.n_kv_head), None, packed if self.sliced else None
 
     def parts(self, joined) -> tuple:
         """Return queries, keys and values of the joined result (batch, length, sum of widths)."""
@@ -156,13 +156,6 @@ class Attention(KeepsKeys):
         if not self.gate_per_head:
             return result * gate
         return (result.unflatten(2, (self.n_head, self.d_head)) * gate.unsqueeze(3)).flatten(2)
-
-    def split(self, x, n_head: int, norm: nn.Module | None = None):
-        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
-        x = x.unflatten(2, (n_head, self.d_head))
-        if norm is not None:
-            x = norm(x)
-        return x.transpose(1, 2)
 
     def distance_scores(self, q, x):
         """Compute terms (b) and (d) of Dai et al. 2019, §3.3.
