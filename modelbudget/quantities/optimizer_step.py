@@ -149,22 +149,16 @@ class OptimizerStep:
 
     def _in_layers(self, updated: list[Updated]) -> Iterator[Updated]:
         """Yield what is updated, each while the tape names the layer of its parameter."""
-        for update in updated:
-            node = update.parameter.node
-            Active.tape.layer = None if node is None else node.layer
+        for update, _ in zip(updated, in_layers(x.parameter for x in updated), strict=True):
             yield update
-        Active.tape.layer = None
 
     def _cast_gradients(self) -> list[Tensor]:
         gradients = []
-        for p, _ in self.pairs:
+        for p in in_layers(p for p, _ in self.pairs):
             assert p.grad is not None
-            assert p.node is not None
-            Active.tape.layer = p.node.layer
             gradients.append(to(p.grad, "float32"))
             if self.run_config.gradient_casts == "one_by_one":
                 p.grad = None
-        Active.tape.layer = None
         return gradients
 
     def _one_by_one(self, updated: list[Updated]) -> None:
