@@ -222,36 +222,22 @@ def begin_counts(
             key = store.key(of_point.class_name, config, *made_of)
             points.append((of_point.point, of_point.built_from, key))
             wanted[key] = of_point.class_name, config
-    begun = _begin_new_counts(store.missing(folder, wanted), n_workers, folder)
-
-    def finished() -> tuple[pl.DataFrame, bool]:
-        failed = begun()
-        counted = pl.concat([failed, store.load(folder, wanted)], how="diagonal")
-        of_points = _keys(points).join(counted, on="key")
-        table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
-        return table.sort("point"), not failed.is_empty()
-
-    return finished
-
-
-def _begin_new_counts(
-    missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
-) -> Callable[[], pl.DataFrame]:
-    """Begin to count classes by key of the cache; return what adds them and returns what failed."""
+    missing = store.missing(folder, wanted)
     counts: Callable[[], list[Witness]] = list
     if missing:
         from modelbudget.measurement.reference import class_counts
 
         counts = class_counts.begin_counts(list(missing.values()), n_workers)
 
-    def finished() -> pl.DataFrame:
-        counted_classes = counts()
-        counted = witness_table(counted_classes).with_columns(
-            key=pl.Series(list(missing), dtype=pl.String)
-        )
-        is_failed = pl.Series([witness.failed for witness in counted_classes], dtype=pl.Boolean)
-        store.save(folder, counted.filter(~is_failed))
-        return counted.filter(is_failed)
+    def finished() -> tuple[pl.DataFrame, bool]:
+        witnesses = counts()
+        new = witness_table(witnesses).with_columns(key=pl.Series(list(missing), dtype=pl.String))
+        is_failed = pl.Series([witness.failed for witness in witnesses], dtype=pl.Boolean)
+        store.save(folder, new.filter(~is_failed))
+        counted = pl.concat([new.filter(is_failed), store.load(folder, wanted)], how="diagonal")
+        of_points = _keys(points).join(counted, on="key")
+        table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
+        return table.sort("point"), bool(is_failed.any())
 
     return finished
 
