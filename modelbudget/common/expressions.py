@@ -167,6 +167,17 @@ def expression_of(text: str) -> Expression:
     return Expression(text)
 
 
+class LazyValues(dict):
+    """Values of names: known ones, and others, each read when an expression needs it."""
+
+    def __init__(self, read: Callable[[str], Any], known: Mapping[str, Any] = {}):
+        super().__init__(known)
+        self._read = read
+
+    def __missing__(self, name: str) -> Any:
+        return self._read(name)
+
+
 def _number(value) -> str:
     """Format a value; a fraction as 3/4."""
     return show(str(value)).strip("'")

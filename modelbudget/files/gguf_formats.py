@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.expressions import Expression
+from modelbudget.common.expressions import Expression, LazyValues
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
@@ -194,13 +194,13 @@ def _chosen(name: str, role: str, i: int, shape: Sequence[int], model: Quantised
     sizes: dict[str, Any] = model._asdict() | {
         "i": i, "row": shape[-1], "block": data.types[default].numbers
     }  # fmt: skip
-    holds = _Conditions(sizes)
+    conditions = LazyValues(lambda name: data.parsed_conditions[name](sizes))
     roles = {role}
     if name == "MXFP4_MOE" and role != "output":
         roles.add("experts" if len(shape) == 3 else "other")
     chosen = default
     for rule in data.parsed_rules:
-        if rule.role in roles and name in rule.formats and rule.holds(holds):
+        if rule.role in roles and name in rule.formats and rule.holds(conditions):
             chosen = default if rule.type == OF_FORMAT else rule.type
             break
     large = data.seventy_billion
@@ -209,18 +209,6 @@ def _chosen(name: str, role: str, i: int, shape: Sequence[int], model: Quantised
     if is_70b and has_rule and role == "value" and model.architecture in large.architectures:
         chosen = large.type if chosen in large.types else chosen
     return chosen
-
-
-class _Conditions(dict):
-    """The conditions of rules by name, each evaluated when a rule reads it."""
-
-    def __init__(self, sizes: dict[str, Any]):
-        super().__init__()
-        self.sizes = sizes
-
-    def __missing__(self, name: str) -> bool:
-        self[name] = bool(gguf_formats().parsed_conditions[name](self.sizes))
-        return self[name]
 
 
 def _fitting(row: int, type_name: str) -> str:

@@ -19,7 +19,7 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import Setting
 from modelbudget.catalogue.named_models import Base
-from modelbudget.common.expressions import expression_of
+from modelbudget.common.expressions import LazyValues, expression_of
 from modelbudget.predict import grid_rows
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid_rows import Chunk, Keeps, filled
@@ -70,17 +70,6 @@ class CellMistakes(NamedTuple):
 
 class _RejectedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
-
-
-class _LazyFields(dict):
-    """The fields of one combination, each evaluated when a check reads it."""
-
-    def __init__(self, read: Callable[[str], Value]):
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, name: str) -> Value:
-        return self._read(name)
 
 
 def _as_number(value):
@@ -149,7 +138,7 @@ class Grid:
         Those of a default are read when it reads them: of many axes it needs few.
         """
         if isinstance(expression, DeviceDefault | Setting):
-            return _LazyFields(read)
+            return LazyValues(read)
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
@@ -169,7 +158,7 @@ class Grid:
     def _check_constraints(self, constraints: Sequence[Check]) -> None:
         for check in constraints:
             name = getattr(check, "__name__", str(check))
-            self._stage(name, lambda read, check=check: check_all([check], _LazyFields(read)))
+            self._stage(name, lambda read, check=check: check_all([check], LazyValues(read)))
 
     def _check_fields(self, schema: type[Record], names: list[str]) -> None:
         """Check each field separately; validation of a record reports all together."""

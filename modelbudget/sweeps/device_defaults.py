@@ -18,6 +18,7 @@ from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.common.expressions import LazyValues
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
@@ -97,20 +98,9 @@ class DeviceDefault:
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value; the field's own default where none is allowed."""
         for value, checks in self.checks.items():
-            if not _is_refused(checks, _With(values, self.name, value)):
+            if not _is_refused(checks, LazyValues(values.__getitem__, {self.name: value})):
                 return value
         return RunConfig.model_fields[self.name].default
-
-
-class _With(dict):
-    """Values of fields with one more; the others are read when they are needed."""
-
-    def __init__(self, values: Mapping[str, Any], name: str, value: Any):
-        super().__init__({name: value})
-        self._values = values
-
-    def __missing__(self, name: str) -> Any:
-        return self._values[name]
 
 
 def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool:
