@@ -13,6 +13,7 @@ from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.predictions import predictions, why_not
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.terms import component_of
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface import checkpoint_files
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 
 Of = dict[str, list[Tensor]]
 """Part of a model → the tensors that belong to it."""
-
-
-class Vocabulary(NamedTuple):
-    """The number of tokens, and whether embedding and head are one matrix."""
-
-    size: int
-    tied: bool
 
 
 class Part(NamedTuple):
@@ -129,9 +123,7 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
     parameters = [tensor for tensor in weights.tensors if not is_buffer(component_of(tensor.name))]
     known = {part.name for part in predicted.components}
-    sizes = model.architecture
-    vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))
-    stored = _by_part(parameters, known, vocabulary)
+    stored = _by_part(parameters, known, model.architecture)
     left_out = len(weights.tensors) - sum(map(len, stored.values()))
     loading, parts = _loading(model, parameters), _parts(predicted, stored)
     if loading and not loading.refusal and not loading.mismatches:
@@ -149,7 +141,7 @@ def _loading(model: ChosenModel, tensors: list[Tensor]) -> Loading | None:
     return loading(name, json.loads(config), {tensor.name: tensor.shape for tensor in tensors})
 
 
-def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary) -> Of:
+def _by_part(tensors: Iterable[Tensor], known: set[str], a: Architecture) -> Of:
     """Return the tensors by part, each parameter once.
 
     Some checkpoints hold a shared embedding under all of its names: a second embedding of the
@@ -157,12 +149,12 @@ def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary)
     """
     by_part: Of = {}
     embeddings: set[tuple[int, ...]] = set()
-    copied = ("token embedding", "head") if vocabulary.tied else ("token embedding",)
+    copied = ("token embedding", "head") if getattr(a, "tied", False) else ("token embedding",)
     grouped = [(group_of_class(component_of(tensor.name)), tensor) for tensor in tensors]
     for group, tensor in sorted(grouped, key=lambda pair: pair[0] != "token embedding"):
         if group in copied and tensor.shape in embeddings:
             continue
-        if group == "token embedding" and tensor.shape[:1] == (vocabulary.size,):
+        if group == "token embedding" and tensor.shape[:1] == (getattr(a, "n_vocab", 0),):
             embeddings.add(tensor.shape)
         components = components_of_class(component_of(tensor.name))
         part = next((name for name in components if name in known), group)

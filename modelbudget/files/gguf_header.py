@@ -39,18 +39,13 @@ class Items(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """What a file says before its tensors, which begin at `data_start`; `n_bytes`: of the file.
-
-    Shapes of tensors are (…, rows, row).
-    """
+    """What a file has before its tensors (…, rows, row), which begin at `data_start`."""
 
     path: Path
-    version: int
     metadata: dict[str, Any]
     tensors: list[Tensor]
     data_start: int
     alignment: int
-    n_bytes: int
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -96,7 +91,7 @@ class _Reader:
         start = -(-self.file.tell() // alignment) * alignment
         self._check_places(placed, start, alignment)
         tensors = [tensor for tensor, _ in placed]
-        return GgufHeader(self.path, version, metadata, tensors, start, alignment, self.n_bytes)
+        return GgufHeader(self.path, metadata, tensors, start, alignment)
 
     def _check_places(self, placed: list[tuple[Tensor, int]], start: int, alignment: int) -> None:
         """Raise InputError unless tensors lie one after another, and all in the file."""

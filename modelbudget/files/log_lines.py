@@ -81,7 +81,6 @@ class Number(NamedTuple):
 class Log(NamedTuple):
     """What a log says: numbers, settings by name, and the tools that wrote it."""
 
-    path: Path
     numbers: list[Number]
     settings: dict[str, str]
     tools: list[str]
@@ -95,7 +94,7 @@ def patterns() -> list[Pattern]:
 
 def read_log(path: Path) -> Log:
     """Read the numbers of a log. Raises InputError if there are none, or it cannot be read."""
-    log = Log(path, [], {}, [])
+    log = Log([], {}, [])
     for number, line in enumerate(_lines(path), 1):
         for pattern in patterns():
             for match in pattern.regex.finditer(line):

@@ -22,7 +22,6 @@ NOT_RUN = {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDU
 class Snapshot(NamedTuple):
     """Bytes of the allocator: reserved in segments, allocated in blocks, requested by tensors."""
 
-    path: Path
     reserved: int
     allocated: int
     requested: int
@@ -59,14 +58,14 @@ def read_snapshot(path: Path) -> Snapshot:
             if n > MAX_OPERATIONS:
                 raise InputError([f"{path}: more than {MAX_OPERATIONS:,} operations"])
         value = _NothingToRun(io.BytesIO(content)).load()
-        return _summed(path, value)
+        return _summed(value)
     except InputError:
         raise
     except Exception as error:  # a broken pickle raises almost anything
         raise InputError([f"{path}: no snapshot of torch: {show(str(error))}"]) from None
 
 
-def _summed(path: Path, value: Any) -> Snapshot:
+def _summed(value: Any) -> Snapshot:
     segments, live = value["segments"], []
     n_block = 0
     for segment in segments:
@@ -81,4 +80,4 @@ def _summed(path: Path, value: Any) -> Snapshot:
     )
     if not all(type(n) is int and 0 <= n < 2**63 for n in totals):
         raise ValueError("sizes must be whole numbers")
-    return Snapshot(path, *totals, len(segments), len(live))
+    return Snapshot(*totals, len(segments), len(live))

@@ -56,7 +56,6 @@ class Weights(NamedTuple):
     index gives for all of them. `lost` says which shards are not there where no index was read.
     """
 
-    path: Path
     tensors: list[Tensor] | None
     total_bytes: int
     lost: str | None = None
@@ -86,7 +85,7 @@ def read(path: Path) -> Weights:
     files = sorted(path.parent.glob(same)) if same else [path]
     tensors = _of_files(files)
     lost = _lost(shard, files) if shard else None
-    return Weights(path, tensors, sum(tensor.n_bytes for tensor in tensors), lost)
+    return Weights(tensors, sum(tensor.n_bytes for tensor in tensors), lost)
 
 
 def _lost(shard: re.Match[str], files: list[Path]) -> str | None:
@@ -136,12 +135,12 @@ def _of_index(path: Path) -> Weights:
         raise InputError([f"{path}: weight_map: {show(outside[0])}: must be in the same folder"])
     files = [path.with_name(name) for name in names]
     if not all(map(os.path.isfile, files)):
-        return Weights(path, None, n_bytes)
+        return Weights(None, n_bytes)
     tensors = _of_files(files)
     if lost := shards.keys() - {tensor.name for tensor in tensors}:
         name = min(lost)
         raise InputError([f"{path}: weight_map: {show(name)}: is not in {show(shards[name])}"])
-    return Weights(path, tensors, n_bytes)
+    return Weights(tensors, n_bytes)
 
 
 def _header_length(path: Path) -> int:

@@ -5,7 +5,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,35 +31,31 @@ ONE_RUN = RLock()
 """The tape is one for all threads."""
 
 
-class Rows(NamedTuple):
-    """Rows by their numbers, and the terms of a quantity in them; None without a program."""
-
-    numbers: np.ndarray
-    terms: Terms | None
-
-
 def rows_by_program(
     family: type[Architecture], quantity: str, fields: Mapping[str, Any], height: int
-) -> Iterator[Rows]:
-    """Yield all rows with a quantity's terms; `fields`: numbers, text and series by name."""
+) -> Iterator[tuple[np.ndarray, Terms | None]]:
+    """Yield all rows, by their numbers, with a quantity's terms; None without a program.
+
+    `fields`: numbers, text and series by name.
+    """
     every = np.arange(height)
     if quantity not in USES and quantity not in OF_CACHE:
-        yield Rows(every, None)
+        yield every, None
         return
     fields = {n: Column(v) if isinstance(v, pl.Series) else v for n, v in fields.items()}
     if quantity in OF_CACHE and (quantity not in USES or is_of_engine(SimpleNamespace(**fields))):
         for i in range(height):
-            yield Rows(every[i : i + 1], _of_model(quantity, *_model(family, fields, i)))
+            yield every[i : i + 1], _of_model(quantity, *_model(family, fields, i))
         return
     for numbers, regime in _by_regime(family, USES[quantity], fields, every):
         part = _at(fields, numbers)
         if regime is None or not _fits(regime, quantity, part):
             for i in range(len(numbers)):
-                yield Rows(numbers[i : i + 1], _of_model(quantity, *_model(family, part, i)))
+                yield numbers[i : i + 1], _of_model(quantity, *_model(family, part, i))
         elif quantity not in regime.quantities:
-            yield Rows(numbers, None)
+            yield numbers, None
         else:
-            yield Rows(numbers, terms_of(quantity, regime.quantities, regime.read(part).of))
+            yield numbers, terms_of(quantity, regime.quantities, regime.read(part).of)
 
 
 def _of_model(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
