@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.api.explained import Explained, Line, judged, model_of
 from modelbudget.api.model import Model, model
-from modelbudget.architecture.run_adapter import ALL_LINEAR
+from modelbudget.architecture.run_adapter import ALL_LINEAR, NAMES_OF_LLAMA
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.files.memory_snapshot import read_snapshot
@@ -21,11 +21,6 @@ from modelbudget.huggingface.module_names import Paths, linear_layers
 from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 MAX_JSON = 2**20
-TARGETS = {
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
-    "up_proj": "up", "down_proj": "down",
-}  # fmt: skip
-"""Linear layers of decoders as transformers calls them → as we do."""
 STACKS = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
 """Parameters of a layer with experts → matrices of d_expert in each expert; none in the router."""
 
@@ -91,12 +86,13 @@ def adapted(base_model: Model, targets: list[str], config: Mapping[str, Any]) ->
     `targets`: names of ours or of PEFT's, which may name the module of a layer; `config` has the
     rank, `r`. Raises InputError if the model has no such layers.
     """
-    of_peft = {ours: name for name, ours in TARGETS.items()}
+    of_peft = {ours: name for name, ours in NAMES_OF_LLAMA.items()}
     if layers := channels_of(base_model, [of_peft.get(name, name) for name in targets], config):
         return Adapted([target.rpartition(".")[2] for target in targets], layers)
-    last = [(target, target.rpartition(".")[2]) for target in targets]
-    names = [*dict.fromkeys(TARGETS.get(name, name) for _, name in last)]
-    n_layers = Counter(TARGETS.get(name, name) for target, name in last if target != name)
+    last = {target: target.rpartition(".")[2] for target in targets}
+    ours = {target: NAMES_OF_LLAMA.get(name, name) for target, name in last.items()}
+    names = [*dict.fromkeys(ours.values())]
+    n_layers = Counter(name for target, name in ours.items() if "." in target)
     channels = adapted_channels(base_model.architecture, names, n_layers)
     if not channels:
         no_such = f"adapter_targets = {' '.join(names)}: no such layers"
