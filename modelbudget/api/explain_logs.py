@@ -141,7 +141,7 @@ def _cache_room(reading: Reading) -> Line:
         text = f"room for {number.n_bytes // pages.block_bytes:,} × {gib(pages.block_bytes)}"
         return reading.of_itself("cache", text, "read")
     name, whole = f"cache, {n:,} blocks", n * pages.block_bytes
-    if -number.rounding <= number.n_bytes - whole < pages.block_bytes + number.rounding:
+    if n in _blocks_in(number, pages):
         return reading.of_itself(name, f"{n:,} × {gib(pages.block_bytes)}", "exact")
     return reading.judged(name, (f"{n:,} blocks", whole))
 
@@ -180,7 +180,7 @@ def _cache_tokens(reading: Reading) -> Line:
 
 def _blocks_in(room: Number, pages: Pages) -> range:
     """Return the numbers of blocks that bytes which are printed rounded may hold."""
-    least, most = (room.n_bytes + sign * room.rounding for sign in (-1, 1))
+    least, most = room.n_bytes - room.rounding, room.n_bytes + room.rounding
     return range(least // pages.block_bytes, most // pages.block_bytes + 1)
 
 
@@ -226,9 +226,9 @@ def _cache_blocks(reading: Reading) -> Line:
     text = f"{gib(n_bytes)} in blocks of {gib(pages.block_bytes)}"
     if room is None:
         return reading.line("blocks", text, "read", n_bytes)
-    over = room.n_bytes - n_bytes
-    is_all = -room.rounding <= over < pages.block_bytes + room.rounding
-    return reading.compared("blocks", text, is_all, n_bytes, min(abs(over), n_bytes))
+    is_all = reading.number.n_bytes in _blocks_in(room, pages)
+    unexplained = min(abs(room.n_bytes - n_bytes), n_bytes)
+    return reading.compared("blocks", text, is_all, n_bytes, unexplained)
 
 
 def _concurrency(reading: Reading) -> Line:
