@@ -173,15 +173,14 @@ def trainer(
     given = {"implementation": OURS, **fields_of(settings)}
     room = device.accelerator_with(model, fields_of(settings)) if device else None
     engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
-    models = _Models(model, name, reference, reward, answer, engine)
-    run = models.run_of(settings_on(room, model, given, training=True) if room else given)
-    parts = tuple(models.parts(run))
+    step = _Step(model, name, reference, reward, answer, engine, room)
+    run = step.pair(given)[1]
+    parts = tuple(step.parts(run))
     notes = tuple(lines_of_adapted_matrices(model.architecture, run, model.base.transformers))
     if device is None or room is None:
-        return Trained(model.label, models.trainer, run, parts, notes)
+        return Trained(model.label, step.trainer, run, parts, notes)
     margins = device.margins_on(room)
-    trained = Trained(model.label, models.trainer, run, parts, notes, room, margins)
-    step = _Step(models, room)
+    trained = Trained(model.label, step.trainer, run, parts, notes, room, margins)
     helpful, together = [], None
     if trained.grade != "fits":
         with_margins = margins.room(room.bytes)
@@ -195,46 +194,17 @@ def trainer(
 
 
 class _Step(Step):
-    """What a trainer's models need on a device, by the fields of the policy's run."""
+    """A step of a trainer's models: the policy, its reference, a reward model, an engine.
 
-    def __init__(self, models: _Models, device: Accelerator):
-        super().__init__(self._pair, "training")
-        self.models, self.device = models, device
-
-    def _pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
-        policy = self.models.policy
-        chosen = settings_on(self.device, policy, dict(fields), training=True)
-        return policy.architecture, self.models.run_of(chosen)
-
-    def needed(self, fields: Mapping[str, Any]) -> int | None:
-        pair = self.allowed_pair(fields)
-        try:
-            return pair and peak_of(self.models.parts(pair[1]))
-        except InputError:
-            return None
-
-    def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
-        """Return the largest batch alone, in steps in which microbatches have whole texts."""
-        run = self.pair(fields)[1]
-        step = run.n_microbatch // math.gcd(run.n_microbatch, self.models.texts_of_item)
-
-        def peaks(batch: int) -> Peaks | None:
-            n_bytes = self.needed({**fields, "batch": batch})
-            return None if n_bytes is None else {"step": n_bytes}
-
-        first = {run.batch // step: cast(Peaks, peaks(run.batch))}
-        solution = largest_batch(first, lambda n: peaks(step * n), room, MOST_AHEAD)
-        return {"batch": step * solution.value} if solution else {}
-
-
-class _Models:
-    """The models of a trainer: the policy, its reference, a reward model, an engine."""
+    By the fields of the policy's run, on a device if there is one.
+    """
 
     def __init__(
         self, model: ChosenModel, name: str, reference: str | None, reward: str | None,
-        answer: int | None, engine: Engine | None,
+        answer: int | None, engine: Engine | None, device: Accelerator | None,
     ):  # fmt: skip
-        self.policy, self.answer, self.engine = model, answer, engine
+        super().__init__(self._pair, "training")
+        self.policy, self.answer, self.engine, self.device = model, answer, engine, device
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.texts_of_item = 2 if name == "dpo" else 1
         self.reference = reference or (COPY if name == "dpo" else NONE)
@@ -259,8 +229,31 @@ class _Models:
             head = ", whose head one number replaces" if option == "reward" else ""
             raise InputError([f"--{option}: {model.name}: {why}; allowed: a language model{head}"])
 
-    def run_of(self, chosen: dict[str, Any]) -> RunConfig:
-        """Return the run of the policy's step. Raises InputError."""
+    def needed(self, fields: Mapping[str, Any]) -> int | None:
+        pair = self.allowed_pair(fields)
+        try:
+            return pair and peak_of(self.parts(pair[1]))
+        except InputError:
+            return None
+
+    def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
+        """Return the largest batch alone, in steps in which microbatches have whole texts."""
+        run = self.pair(fields)[1]
+        step = run.n_microbatch // math.gcd(run.n_microbatch, self.texts_of_item)
+
+        def peaks(batch: int) -> Peaks | None:
+            n_bytes = self.needed({**fields, "batch": batch})
+            return None if n_bytes is None else {"step": n_bytes}
+
+        first = {run.batch // step: cast(Peaks, peaks(run.batch))}
+        solution = largest_batch(first, lambda n: peaks(step * n), room, MOST_AHEAD)
+        return {"batch": step * solution.value} if solution else {}
+
+    def _pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
+        """Return the policy's architecture and run. Raises InputError."""
+        chosen = dict(fields)
+        if self.device:
+            chosen = settings_on(self.device, self.policy, chosen, training=True)
         run = self.policy.with_run(chosen)[1]
         shared = {"zero": 0, "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1,
                   "expert_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
@@ -271,7 +264,7 @@ class _Models:
         if not 1 <= (self.answer or 1) < run.length:
             most = f"1 to {run.length - 1:,}, with --length {run.length:,}"
             raise InputError([f"--answer {self.answer}: no tokens of a text; allowed: {most}"])
-        return run
+        return self.policy.architecture, run
 
     def parts(self, run: RunConfig) -> Iterator[Part]:
         """Return what the models need: of DPO, `batch` pairs are twice as many texts."""
