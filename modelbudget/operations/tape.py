@@ -7,10 +7,11 @@ program that has the names of its torch module has the lifetimes of that module.
 from __future__ import annotations
 
 import gc
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -329,8 +330,8 @@ class Divided(Protocol):
     def summed(self, p: Tensor, gradient: Tensor) -> Tensor: ...
 
 
-class Active:
-    """The tape on which operations run, and what a new one begins with."""
+class _Active(threading.local):
+    """The tape on which operations of this thread run, and what a new one begins with."""
 
     zero: Any = int
     """What makes its live bytes: 0."""
@@ -338,10 +339,13 @@ class Active:
     """Layers that stand for more of them; one inside of another is after it."""
     few_steps = True
     """Let a step of a loop stand for more of them."""
-    tape: Tape
+
+    @cached_property
+    def tape(self) -> Tape:
+        return Tape()
 
 
-Active.tape = Tape()
+Active = _Active()
 
 
 def active() -> Tape:

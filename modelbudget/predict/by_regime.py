@@ -28,7 +28,7 @@ FEW = 8
 
 
 ONE_RUN = RLock()
-"""The tape is one for all threads."""
+"""Symbols, and the regimes of models with the same fields, are those of all threads."""
 
 
 def rows_by_program(
@@ -60,8 +60,7 @@ def rows_by_program(
 
 def _of_model(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     """Return the terms of one model. Raises ValueError if a table cannot hold them."""
-    with ONE_RUN:
-        terms, holds = formula(type(a), quantity, a, run)
+    terms, holds = formula(type(a), quantity, a, run)
     if not holds:
         return None
     if (value := of_model(quantity, terms)) > MAX_COUNT:

@@ -1,6 +1,7 @@
 """The order of a backward pass against torch's engine: several readers, checkpoints, autocast."""
 
 from functools import wraps
+from threading import Thread
 
 import pytest
 import torch
@@ -128,3 +129,12 @@ def test_parameters_of_one_operation_are_updated_as_torch_updates_them():
             y = layer_norm(empty((2, 4)), 1, weight, bias)
             backward((y, empty((2, 4))))
         assert updated == wanted
+
+
+def test_operations_of_another_thread_run_on_another_tape():
+    """Predictions in several threads had each other's tensors: wrong bytes, or an error."""
+    with running_on(Tape()) as tape:
+        thread = Thread(target=empty, args=((4,),))
+        thread.start()
+        thread.join()
+    assert tape.peak == 0
