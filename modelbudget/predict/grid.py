@@ -30,6 +30,7 @@ from modelbudget.sweeps.derive import (
     Rule,
     defaults_of,
     derived,
+    keeps,
     settled,
     whole,
     with_expression,
@@ -126,9 +127,11 @@ class Grid:
                 self.fields[name] = Cells((), cells.values[:1]) if is_constant else cells
             elif name in defaults:
                 self.fields[name] = Cells((), [defaults[name]])
-        for text in self.sweep.constraints:
+        for i, text in enumerate(self.sweep.constraints):
             expression = expression_of(text)
-            kept = self._outcomes(text, lambda read, e=expression: e.holds(self._named(e, read)))
+            kept = self._outcomes(
+                text, lambda read, i=i, e=expression: keeps(i, e.text, self._named(e, read))
+            )
             mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
             self._stages.append([CellMistakes.of(kept.axes, mistakes)])
 

@@ -47,6 +47,14 @@ def derived(name: str, expression: Rule, values: dict):
         raise ValueError(f"{error}" if is_of_class else f"{name}: {error}") from None
 
 
+def keeps(place: int, constraint: str, values: dict[str, Value]) -> bool:
+    """Return whether a point keeps a constraint of its sweep. Raises ValueError."""
+    try:
+        return expression_of(constraint).holds(values)
+    except ValueError as error:
+        raise ValueError(f"constraints[{place}]: {error}") from None
+
+
 def settled(
     base: Base, chosen: dict[str, Value], derive: dict[str, str]
 ) -> tuple[dict[str, Value], dict[str, Rule]]:

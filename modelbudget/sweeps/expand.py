@@ -14,11 +14,10 @@ from modelbudget.architecture.base import MAX_COUNT, Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
-from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
-from modelbudget.sweeps.derive import records, resolve
+from modelbudget.sweeps.derive import keeps, records, resolve
 from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_RUN
 from modelbudget.sweeps.read import CheckedSweep, listed_points, read
@@ -126,12 +125,8 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     axes = {name: value for name, value in settings.items() if name != "label"}
     chosen = {name: value for name, value in axes.items() if name != "base"}
     values = resolve(base, sweep.fixed | chosen, sweep.derive)
-    for i, text in enumerate(sweep.constraints):
-        try:
-            if not expression_of(text).holds(values):
-                return None
-        except ValueError as error:
-            raise ValueError(f"constraints[{i}]: {error}") from None
+    if not all(keeps(i, text, values) for i, text in enumerate(sweep.constraints)):
+        return None
     label = settings.get("label") or _label(base, axes)
     architecture, run = records(base, values, sweep.derive)
     check_quantities(architecture, run, sweep)
