@@ -83,15 +83,13 @@ const charts = (() => {
 
   // -- A chart as a file, in the light colours, with its title, its finding, its colours and the source.
 
-  const wrapped = (text, length) => text.match(new RegExp(`.{1,${length}}(?= |$)`, "g")).map((line) => line.trim());
-
   async function saved(figure, isLite) {
     const { specs, compiled, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
     const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
     const lite = light(specs[name]);
     const [text, finding] = ["h3", "figcaption p"].map((one) => figure.querySelector(one).textContent);
-    const title = { text: wrapped(text, 90), subtitle: [...wrapped(finding, 110), `Source: ${source}`] };
+    const title = { text: story.wrapped(text, 90), subtitle: [...story.wrapped(finding, 110), `Source: ${source}`] };
     const style = { background: palette["var(--paper)"], padding: 12 };
     if (isLite) {
       const used = Object.fromEntries(lite.usermeta.datasets.map((one) => [one, datasets[one]]));
