@@ -34,7 +34,7 @@ from modelbudget.common.workers import guard
 from modelbudget.huggingface import bounded_check
 from modelbudget.sweeps.expand import Expanded, expand
 
-pytest_plugins = ["helpers.cpu_seconds", "helpers.moved_tests"]
+pytest_plugins = ["helpers.cpu_seconds", "helpers.forked_workers", "helpers.moved_tests"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 PRINTED = "printed.json"

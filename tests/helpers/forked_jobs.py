@@ -1,8 +1,9 @@
-"""Python for the scripts of Snakemake's jobs, forked from a process that has imported packages.
+"""Python that is forked from a process that has imported packages.
 
-In place of the interpreter that Snakemake starts for a job stands a client that takes 10 ms: a
-server forks the job, which imports the project from its own folder as ever. Ctrl-C interrupts the
-job alone, whose exit code the client has.
+In place of the interpreter stands a client that takes 10 ms: a server forks what it is to run, in
+the client's folder, with its streams and environment variables. Ctrl-C interrupts what is forked
+alone, whose exit code the client has. So run the jobs of Snakemake, which import the project from
+their own folder as ever, and the processes that run the tests (`forked_workers.py`).
 """
 
 import atexit
@@ -14,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -33,10 +35,25 @@ server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
 streams = array.array("i", [0, 1, 2])
 server.sendmsg([b"job"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
-server.sendall(json.dumps([sys.argv[1], os.getcwd(), dict(os.environ)]).encode())
+server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
 server.shutdown(socket.SHUT_WR)
 sys.exit(int(server.makefile().read()))
 """
+
+
+@contextmanager
+def client_of_server(folder: Path, of_script: str):
+    """Write the client into an empty folder, and give its path and the socket of its requests.
+
+    It asks for no more than scripts whose path, the first argument, has `of_script` in it.
+    """
+    client, address = folder / "python", str(folder / "requests")
+    client.write_text(CLIENT.format(python=sys.executable, scripts=of_script, address=address))
+    client.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as requests:
+        requests.bind(address)
+        requests.listen()
+        yield str(client), requests
 
 
 @contextmanager
@@ -45,15 +62,11 @@ def forked_jobs(folder: Path, path: list[str]):
 
     `folder` is an empty one, `path` the jobs' sys.path after the folder of the script.
     """
-    python, client, address = sys.executable, folder / "python", str(folder / "jobs")
-    client.write_text(CLIENT.format(python=python, scripts=SCRIPTS, address=address))
-    client.chmod(0o755)
-    with socket.socket(socket.AF_UNIX) as requests:
-        requests.bind(address)
-        requests.listen()
-        server = FORK.Process(target=_serve, args=(requests, os.getpid(), path))
+    python = sys.executable
+    with client_of_server(folder, SCRIPTS) as (client, requests):
+        server = FORK.Process(target=serve, args=(requests, _job, path))
         server.start()
-    sys.executable = str(client)
+    sys.executable = client
     try:
         yield
     finally:
@@ -62,31 +75,31 @@ def forked_jobs(folder: Path, path: list[str]):
         server.join()
 
 
-def _serve(requests: socket.socket, parent: int, path: list[str]) -> None:
-    """Fork jobs until the process that needs them ends."""
+def serve(requests: socket.socket, run: Callable, *arguments) -> None:
+    """Fork a process for each request, until the parent ends: it runs `run(client, *arguments)`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    jobs = {}
-    while os.getppid() == parent:
-        ready = wait([requests, *jobs], timeout=1)
+    parent, forks = multiprocessing.parent_process().sentinel, {}
+    while parent not in (ready := wait([parent, requests, *forks])):
         if requests in ready:
             client, _ = requests.accept()
-            job = FORK.Process(target=_run, args=(client, path))
-            job.start()
-            jobs[os.pidfd_open(job.pid)] = job, client
-        for ended in jobs.keys() & set(ready):
-            job, client = jobs.pop(ended)
+            fork = FORK.Process(target=run, args=(client, *arguments))
+            fork.start()
+            forks[os.pidfd_open(fork.pid)] = fork, client
+        for ended in forks.keys() & set(ready):
+            fork, client = forks.pop(ended)
             os.close(ended)
-            job.join()
-            client.sendall(str(job.exitcode % 256).encode())
+            fork.join()
+            client.sendall(str(fork.exitcode % 256).encode())
             client.close()
 
 
-def _run(client: socket.socket, path: list[str]) -> None:
-    """Run a script as `python SCRIPT` does."""
+@contextmanager
+def in_place_of(client: socket.socket):
+    """Give the arguments of a client, in its folder, with its streams and environment variables."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _, streams, *_ = socket.recv_fds(client, 3, 3)
     with client.makefile() as request:
-        script, folder, environment = json.load(request)
+        sys.argv[:], folder, environment = json.load(request)
     client.close()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -94,14 +107,20 @@ def _run(client: socket.socket, path: list[str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.argv[:] = [script]
-    sys.path[:] = [str(Path(script).parent), *path]
-    sys.excepthook = sys.__excepthook__
     atexit._clear()
     try:
-        runpy.run_path(script, run_name="__main__")
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-        sys.exit(1)
+        yield sys.argv
     finally:
         atexit._run_exitfuncs()
+
+
+def _job(client: socket.socket, path: list[str]) -> None:
+    """Run a script as `python SCRIPT` does."""
+    with in_place_of(client) as (script, *_):
+        sys.path[:] = [str(Path(script).parent), *path]
+        sys.excepthook = sys.__excepthook__
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            sys.exit(1)

@@ -1,5 +1,6 @@
 """Snakemake and the command without the seconds that imports take: a server forks each run.
 
+It forks the processes that run the tests, too (`forked_workers.py`).
 The server imports packages, and what the command needs of this checkout. Other runs begin without
 that, since they may have a copy of the project.
 What vl-convert makes for the page is made once (`converted_once.py`).
@@ -31,7 +32,7 @@ SERVER.set_forkserver_preload(
      "polars", "psutil", "pyarrow", "pydantic", "rich.progress", "smart_open",
      "snakemake.report.html_reporter", "sympy", "torch", "torch._dynamo",
      "transformers.models.gpt2.modeling_gpt2", "vl_convert", "yaml", "yte",
-     "modelbudget.api.command.app", "modelbudget.api.command.show"]
+     "modelbudget.api.command.app", "modelbudget.api.command.show", "hypothesis", "peft"]
 )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def snakemake_writing_to(file: str, folder: Path, arguments: tuple[str, ...], of
     with tempfile.TemporaryDirectory() as scratch:
         printed = [Path(file)] * 2
         program = partial(_snakemake, addresses=resource.RLIM_INFINITY)
-        yield _started(program, folder, arguments, of_run, printed, Path(scratch))
+        yield started(_run, program, folder, arguments, of_run, printed, Path(scratch))
 
 
 def python(folder: Path, code: str, timeout_s: int = 60):
@@ -76,7 +77,7 @@ def python(folder: Path, code: str, timeout_s: int = 60):
 def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
     with tempfile.TemporaryDirectory() as scratch:
         printed = [Path(scratch) / name for name in ("stdout", "stderr")]
-        run = _started(program, folder, arguments, of_run, printed, Path(scratch))
+        run = started(_run, program, folder, arguments, of_run, printed, Path(scratch))
         run.join(timeout_s)
         if run.exitcode is None:
             run.kill()
@@ -85,8 +86,9 @@ def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, tim
     return subprocess.CompletedProcess(arguments, run.exitcode, *texts)
 
 
-def _started(*arguments):
-    run = SERVER.Process(target=_run, args=arguments)
+def started(function, *arguments):
+    """Start a function in a process that the server forks."""
+    run = SERVER.Process(target=function, args=arguments)
     # For the server, which has not the path of this process, and for transformers in it.
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     with patch.dict(os.environ, PYTHONPATH=path, HF_HUB_OFFLINE="1"):

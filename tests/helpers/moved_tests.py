@@ -14,9 +14,10 @@ LIST = Path(__file__).parents[1] / "moved_tests.yaml"
 
 def moved_tests() -> dict[str, str]:
     """Return the test that stands for each moved case, both as pytest names them."""
+    listed = yaml.load(LIST.read_text(encoding="utf-8"), yaml.CSafeLoader)
     return {
         f"{file}::{test}[{moved}]": kept if "::" in kept else f"{file}::{test}[{kept}]"
-        for file, tests in yaml.safe_load(LIST.read_text(encoding="utf-8")).items()
+        for file, tests in listed.items()
         for test, cases in tests.items()
         for moved, kept in cases.items()
     }
