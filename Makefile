@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
+.PHONY: report chart-files check cheap-tests test record-test-times types style test-all test-random test-slurm lint lint-workflow advisories release bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
@@ -17,9 +17,11 @@ chart-files: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES) chart_files
 
 # While developing: style, types, and one case of each test function that is cheap. At most a minute.
-check: types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+# The processes of the tests start on one core, so the others run next to them.
+check: $(VENV)/.installed-tests
+	@$(MAKE) --no-print-directory --jobs 3 types style cheap-tests
+
+cheap-tests:
 	$(BIN)/pytest --check -n 2
 
 test: lint
@@ -37,9 +39,14 @@ test-all: lint
 test-random: $(VENV)/.installed-tests
 	$(BIN)/pytest --hypothesis-profile=random
 
-lint: types
+lint: $(VENV)/.installed-tests
+	@$(MAKE) --no-print-directory --jobs 2 style types lint-workflow
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-workflow:
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
