@@ -1,7 +1,7 @@
 """Operations of formulas besides + - * //, with one implementation for each reading.
 
-The implementations here are for integers; those for columns, symbols and signals are in the files
-of their readings (`modelbudget/architecture/evaluators/`).
+The implementations here are for integers, and for readings that compute as these do; those of
+columns, symbols and signals are in their files (`modelbudget/architecture/evaluators/`).
 """
 
 from collections.abc import Callable

@@ -6,7 +6,7 @@ integers, intermediate results included.
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive
+from modelbudget.architecture.arithmetic import largest_of, positive
 from modelbudget.architecture.record import MAX_COUNT
 
 
@@ -78,11 +78,6 @@ class Interval:
 
 def _ends(value) -> tuple[int, int]:
     return (value.low, value.high) if isinstance(value, Interval) else (value, value)
-
-
-@ceil_div.register(Interval)
-def _(x, y):
-    return -(-x // y)
 
 
 @positive.register(Interval)

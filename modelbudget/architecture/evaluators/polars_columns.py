@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.architecture.arithmetic import ceil_div, largest_of, positive, same
+from modelbudget.architecture.arithmetic import largest_of, positive, same
 
 
 def namespace(schema, fields: dict) -> SimpleNamespace:
@@ -75,11 +75,6 @@ def _is(number: int, other) -> bool:
 
 def _bare(other):
     return other.values if isinstance(other, Column) else other
-
-
-@ceil_div.register(Column)
-def _(x, y):
-    return -(-x // y)
 
 
 @positive.register(Column)
