@@ -1,5 +1,6 @@
 """The language model of a larger one, which reads images or sound too."""
 
+import re
 from typing import Any, NamedTuple
 
 from modelbudget.huggingface.classes import shared_keys, translations
@@ -9,6 +10,8 @@ from modelbudget.huggingface.run_settings import Note
 DTYPES = ("torch_dtype", "dtype")
 OF_WHOLE = ("tie_word_embeddings", *DTYPES, "quantization_config")
 """Keys of a whole model that hold for its language model."""
+OF_PART = re.compile(r"\w+_config")
+"""A key with the config of a part; `transformers.js_config` has settings of another program."""
 ROPE = ("rope_scaling", "rope_parameters")
 MROPE = "mrope"
 """The type of RoPE with places in images, which is the default one for text (Qwen2-VL)."""
@@ -35,7 +38,7 @@ def of(config: dict[str, Any]) -> TextPart | None:
     other_parts = [
         key
         for key, value in config.items()
-        if isinstance(value, dict) and key.endswith("_config") and key not in (*nested, *OF_WHOLE)
+        if isinstance(value, dict) and OF_PART.fullmatch(key) and key not in (*nested, *OF_WHOLE)
     ]
     of_text = {"model_type": f"{config['model_type']}_text"}
     if nested:

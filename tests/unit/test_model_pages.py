@@ -50,6 +50,33 @@ PAGES = {
         "ff_intermediate_size": 14336, "hidden_act": "gegelu", "gegelu_limit": 20.0,
         "attention_bias": True, "mup_use_scaling": True, "rope_embedding_base": 1000000,
     }),
+    # huggingface.co/xverse/XVERSE-13B: as many as LlamaForCausalLM of these sizes
+    "xverse": (13_715_031_040, {
+        "architectures": ["XverseForCausalLM"], "hidden_size": 5120, "intermediate_size": 13824,
+        "num_attention_heads": 40, "num_hidden_layers": 40, "vocab_size": 100278,
+        "max_tokenizer_truncation": 6144, "tie_word_embeddings": False,
+    }),
+    # huggingface.co/internlm/internlm3-8b-instruct: AutoModelForCausalLM of its config has as many
+    "internlm3": (8_804_241_408, {
+        "architectures": ["InternLM3ForCausalLM"], "bias": False, "qkv_bias": False,
+        "head_dim": 128, "hidden_size": 4096, "intermediate_size": 10240, "num_hidden_layers": 48,
+        "num_key_value_heads": 2, "vocab_size": 128512,
+        "rope_scaling": {"factor": 6.0, "rope_type": "dynamic"},
+    }),
+    # huggingface.co/microsoft/Phi-3-vision-128k-instruct: its language model is Phi-3-mini
+    "phi3_v": (3_821_079_552, {
+        "architectures": ["Phi3VForCausalLM"], "embd_layer": {"embedding_cls": "image"},
+        "hidden_size": 3072, "intermediate_size": 8192, "num_key_value_heads": 32,
+        "img_processor": {"name": "clip_vision_model", "image_dim_out": 1024},
+        "rope_scaling": {"type": "su", "long_factor": [1.0], "short_factor": [1.0]},
+        "original_max_position_embeddings": 4096, "sliding_window": 131072, "vocab_size": 32064,
+    }),
+    # the first file of huggingface.co/01-ai/Yi-6B: as many as LlamaForCausalLM of these sizes
+    "Yi": (6_061_035_520, {
+        "architectures": ["YiForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 4,
+        "vocab_size": 64000, "rope_theta": 5000000.0, "use_cache": True,
+    }),
     # huggingface.co/mosaicml/mpt-7b, whose class has another name in transformers
     "mpt": (6_649_286_656, {
         "architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32, "n_layers": 32,

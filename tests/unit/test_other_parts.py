@@ -86,6 +86,15 @@ def test_what_is_no_size_is_not_counted(model_type, size):
     assert parameters(keys, [OF_IMAGES], 32) is None
 
 
+def test_settings_of_another_program_are_no_part(tmp_path):
+    """Files of SmolVLM have them; what reads images had no number then."""
+    text = {"model_type": "llama", "hidden_size": 32, "num_attention_heads": 4}
+    config = {"model_type": "smolvlm", "text_config": text, OF_IMAGES: {}}
+    of_script = {"transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}}
+    (tmp_path / "config.json").write_text(json.dumps(config | of_script))
+    assert model(tmp_path).base.left_out == parameters(config, [OF_IMAGES], 32) > 0
+
+
 QWEN_2 = {"depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "in_chans": 3}
 QWEN_2_5 = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "in_chans": 3}
 LARGE_2_5 = QWEN_2_5 | {"intermediate_size": 3456}
