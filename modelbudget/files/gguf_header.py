@@ -23,19 +23,13 @@ MAX_PAIRS, MAX_TENSORS, MAX_ITEMS = 2**16, 2**18, 2**22
 """Pairs of metadata, tensors, and items of an array, of the longest header that is read."""
 MAX_DIMENSIONS = 4
 MAX_KEPT = 4096
-"""Items of the longest array that is kept; of a longer one the number is."""
+"""Items of the longest array that is kept; longer ones are None."""
 SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
 """Number of a type of values → its letter in `struct`."""
 STRING, ARRAY = 8, 9
 ALIGNMENT = "general.alignment"
-
-
-class Items(NamedTuple):
-    """The number of items of an array that is too long to be kept."""
-
-    n: int
 
 
 class GgufHeader(NamedTuple):
@@ -133,11 +127,11 @@ class _Reader:
         item, n = self._number("I"), self._count("items of an array", MAX_ITEMS)
         if item in SCALARS and n > MAX_KEPT:
             self._bytes(n * struct.calcsize(SCALARS[item]))
-            return Items(n)
+            return None
         if item == STRING and n > MAX_KEPT:
             for _ in range(n):
                 self._bytes(self._number("Q"))
-            return Items(n)
+            return None
         return [self._value(item, depth + 1) for _ in range(n)]
 
     def _count(self, what: str, most: int) -> int:

@@ -9,7 +9,7 @@ from modelbudget.catalogue.named_models import Base, base_of_config
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
-from modelbudget.files.gguf_header import GgufHeader, Items, read_header
+from modelbudget.files.gguf_header import GgufHeader, read_header
 from modelbudget.files.gguf_tensors import component_of
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.huggingface.classes import translations
@@ -96,7 +96,7 @@ def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str,
     for name, field in gguf_formats().fields.items():
         value = header.metadata.get(f"{architecture}.{name}")
         field = field if field in keys else OF_EXPERTS.get(field, field)
-        if value is not None and not isinstance(value, Items) and field in keys:
+        if value is not None and field in keys:
             config[keys[field]] = value
     if embedding := shapes.get("token_embd.weight"):
         config[keys["n_vocab"]] = embedding[0]
