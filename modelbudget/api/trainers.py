@@ -52,14 +52,6 @@ OF_OURS = "those of our own modules"
 OF_OTHERS = "{ours} with the settings of {name}, which were not compared in a trainer"
 
 
-class Engine(NamedTuple):
-    """vLLM on the card of a trainer: its share of the memory, and whether it sleeps in a step."""
-
-    share: float
-    sleeps: bool
-    memory: int
-
-
 class Part(NamedTuple):
     """Bytes that are there during all of a step, or (`is_moment`) at one moment of it."""
 
@@ -172,8 +164,7 @@ def trainer(
         raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
     given = {"implementation": OURS, **fields_of(settings)}
     room = device.accelerator_with(model, fields_of(settings)) if device else None
-    engine = Engine(engine_share, engine_sleeps, room.bytes) if engine_share and room else None
-    step = _Step(model, name, reference, reward, answer, engine, room)
+    step = _Step(model, name, reference, reward, answer, engine_share, engine_sleeps, room)
     run = step.pair(given)[1]
     parts = tuple(step.parts(run))
     notes = tuple(lines_of_adapted_matrices(model.architecture, run, model.base.transformers))
@@ -201,10 +192,12 @@ class _Step(Step):
 
     def __init__(
         self, model: ChosenModel, name: str, reference: str | None, reward: str | None,
-        answer: int | None, engine: Engine | None, device: Accelerator | None,
+        answer: int | None, engine_share: float | None, engine_sleeps: bool,
+        device: Accelerator | None,
     ):  # fmt: skip
         super().__init__(self._pair, "training")
-        self.policy, self.answer, self.engine, self.device = model, answer, engine, device
+        self.policy, self.answer, self.device = model, answer, device
+        self.engine_share, self.engine_sleeps = engine_share, engine_sleeps
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.texts_of_item = 2 if name == "dpo" else 1
         self.reference = reference or (COPY if name == "dpo" else NONE)
@@ -290,8 +283,8 @@ class _Step(Step):
             yield of_reference
         if reward := self.further.get("reward"):
             yield from self._reward(reward, run, of_texts)
-        if self.engine is not None:
-            yield from self._engine(self.engine, a, run)
+        if self.engine_share and self.device:
+            yield from self._engine(self.engine_share, self.device.bytes, a, run)
         elif self.trainer == "grpo":
             generating = run.model_copy(update={"gradient_buckets": NONE})
             peak = self._total("peak_inference_bytes", a, generating) - weights.n_bytes
@@ -348,23 +341,23 @@ class _Step(Step):
         weights = Part("reference: weights", n_bytes, note, False)
         return weights, self._program(pass_of, a, plain, preference)[0]
 
-    def _engine(self, engine: Engine, a: Any, run: RunConfig) -> Iterator[Part]:
-        """Return the parts of an engine, which loads its own copy of the weights."""
+    def _engine(self, share: float, memory: int, a: Any, run: RunConfig) -> Iterator[Part]:
+        """Yield the parts of vLLM on the same card, which loads its own copy of the weights."""
         of_engine = _frozen(run)
         if run.dtype == "float32":
             of_engine = of_engine.model_copy(update={"dtype": "bfloat16", "autocast": NONE})
         weights = self._total("parameter_bytes", a, of_engine)
-        share = int(engine.share * engine.memory)
-        if share <= weights:
-            least = f"more than {weights / engine.memory:.3f}, its weights"
-            raise InputError([f"--engine-share {engine.share}: too little; allowed: {least}"])
+        n_bytes = int(share * memory)
+        if n_bytes <= weights:
+            least = f"more than {weights / memory:.3f}, its weights"
+            raise InputError([f"--engine-share {share}: too little; allowed: {least}"])
         text = self._total("cache_bytes", a, of_engine.model_copy(update={"batch": 1}))
-        most = f"{engine.share:g} of the card; at most {(share - weights) // text:,} texts"
-        if engine.sleeps:
-            yield Part("engine: generation", share, f"{most}; asleep in a step", True)
+        most = f"{share:g} of the card; at most {(n_bytes - weights) // text:,} texts"
+        if self.engine_sleeps:
+            yield Part("engine: generation", n_bytes, f"{most}; asleep in a step", True)
             return
         yield Part("engine: weights", weights, f"a copy in {of_engine.dtype}", False)
-        yield Part("engine: cache, activations", share - weights, most, False)
+        yield Part("engine: cache, activations", n_bytes - weights, most, False)
 
     def _reward(self, model: ChosenModel, run: RunConfig, of_texts: str) -> Iterator[Part]:
         """Return the parts of a model whose head gives one number, without a bias.
