@@ -13,6 +13,7 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.architecture.stored_formats import value_of
 from modelbudget.architecture.terms import Term, Terms, total
+from modelbudget.common.expressions import LazyValues
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, as_strict
@@ -44,21 +45,6 @@ LEFT_OUT: dict[str, Callable[[str], bool]] = {
 """Sums of parameters by name: the components that each leaves out."""
 
 
-class _Values(dict):
-    """The names in an expression: sums of components, fields, rows of the embedding, length."""
-
-    def __init__(self, terms: Terms, a: Fields, length: Any):
-        super().__init__(length=length)
-        self.terms, self.a = terms, a
-
-    def __missing__(self, name: str) -> Any:
-        if is_left_out := LEFT_OUT.get(name):
-            return total({n: term for n, term in self.terms.items() if not is_left_out(n)})
-        if name == "rows":
-            return self.a.vocab_multiple * ceil_div(self.a.n_vocab, self.a.vocab_multiple)
-        return getattr(self.a, name)
-
-
 class Convention(Strict):
     """How one number is counted."""
 
@@ -71,7 +57,16 @@ class Convention(Strict):
 
     def value(self, terms: Terms, a: Fields, length: Any) -> Any:
         """Return the count from terms of parameters, fields, and the sequence length."""
-        return value_of(self.expression, _Values(terms, a, length))
+
+        def read(name: str) -> Any:
+            """Return a sum of components, the rows of the embedding, or a field."""
+            if is_left_out := LEFT_OUT.get(name):
+                return total({n: term for n, term in terms.items() if not is_left_out(n)})
+            if name == "rows":
+                return a.vocab_multiple * ceil_div(a.n_vocab, a.vocab_multiple)
+            return getattr(a, name)
+
+        return value_of(self.expression, LazyValues(read, {"length": length}))
 
     def why_not(self, family: Any) -> str | None:
         """Return why the convention says nothing about a family, None if it does."""
