@@ -56,7 +56,9 @@ def pytest_collection(session: pytest.Session) -> bool | None:
     except InputError as error:
         raise pytest.UsageError(f"--vectors-of {error}") from None
     function = _function(name)
-    session.items = [_Test.of(session, vector, function) for vector in wanted]
+    session.items = [
+        _Test.from_parent(session, vector=vector, function=function) for vector in wanted
+    ]
     config.hook.pytest_collection_modifyitems(session=session, config=config, items=session.items)
     config.hook.pytest_collection_finish(session=session)
     session.testscollected = len(session.items)
@@ -77,15 +79,9 @@ def _function(name: str) -> Callable[[Vector], Any]:
 class _Test(pytest.Item):
     """Holds the answer of a function against one vector; an answer of None is skipped."""
 
-    vector: Vector
-    function: Callable[[Vector], Any]
-
-    @classmethod
-    def of(cls, parent: pytest.Session, vector: Vector, function: Callable) -> _Test:
-        """Return the test of one vector."""
-        test = cls.from_parent(parent, name=vector.name)
-        test.vector, test.function = vector, function
-        return test
+    def __init__(self, vector: Vector, function: Callable[[Vector], Any], **of_item: Any):
+        super().__init__(vector.name, **of_item)
+        self.vector, self.function = vector, function
 
     def runtest(self) -> None:
         """Compare. Any difference fails, and so does a number that is not whole."""
