@@ -116,7 +116,8 @@ class Comparison(Frames):
         """Count comparisons and those that agree; see `compare.comparison.verdict`."""
         return verdict(self.table)
 
-    def _line_of_verdict(self) -> str:
+    def line_of_verdict(self) -> str:
+        """Return how many comparisons agree, as text."""
         verdict = self.verdict()
         if not verdict["compared"]:
             return "nothing was compared"
@@ -137,12 +138,12 @@ class Comparison(Frames):
         return f"{self.model}: {self.settings}" if self.settings else self.model
 
     def __repr__(self) -> str:
-        return f"<Comparison of {self}; {self._line_of_verdict()}>"
+        return f"<Comparison of {self}; {self.line_of_verdict()}>"
 
     def _repr_html_(self) -> str:
         columns = ["component", "quantity", "predicted", "measured", "difference"]
         shown = self.table.sort("agrees", nulls_last=True).select(columns)
-        return html_table(f"{self}; {self._line_of_verdict()}", shown.to_dicts())
+        return html_table(f"{self}; {self.line_of_verdict()}", shown.to_dicts())
 
 
 def compare_model(

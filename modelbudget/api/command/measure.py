@@ -123,12 +123,8 @@ def _differences(comparison: Comparison) -> list[Table]:
 
 def _summary(comparison: Comparison) -> list[str]:
     """Return what agrees, what failed, and how the class in transformers differs."""
-    verdict = comparison.verdict()
-    lines = [f"{verdict['agreed']} of {verdict['compared']} comparisons agree"]
-    if not comparison.has_formula:
-        lines = ["no formula to compare with"]
-    elif not verdict["compared"]:
-        lines = ["nothing was compared"]
+    has_formula = comparison.has_formula
+    lines = [comparison.line_of_verdict() if has_formula else "no formula to compare with"]
     for what, column in (("measured", "failure"), ("shown", "not_compared")):
         for why, names in comparison.by_reason(column).items():
             lines.append(f"not {what}: {', '.join(names)}: {for_readers(why)}")
