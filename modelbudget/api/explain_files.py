@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import Any, NamedTuple
 from modelbudget.api.explained import Explained, Line, judged, model_of
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_adapter import ALL_LINEAR, NAMES_OF_LLAMA
+from modelbudget.common.bounded_json import load_json
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import read_text
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.classes import translations
@@ -158,12 +157,7 @@ def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> tuple[int, in
 
 def _of_lora(path: Path) -> dict[str, Any]:
     """Read a configuration of PEFT. Raises InputError if it is none of LoRA."""
-    try:
-        config = json.loads(read_text(path, MAX_JSON))
-    except ValueError as error:
-        raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
-    if not isinstance(config, dict):
-        raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
+    config = load_json(path, MAX_JSON)
     rank, targets = config.get("r"), config.get("target_modules")
     names = targets if isinstance(targets, list) and targets else [targets]
     allowed = {

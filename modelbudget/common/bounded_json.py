@@ -3,7 +3,11 @@
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import MAX_BYTES, read_text
 
 MAX_DIGITS = 100
 
@@ -29,6 +33,20 @@ def parse_json(
         )
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def load_json(path: Path, most: int = MAX_BYTES, **how: Any) -> dict[str, Any]:
+    """Return the object in a file of at most `most` bytes; `how`: arguments of `parse_json`.
+
+    Raises InputError for anything else.
+    """
+    try:
+        content = parse_json(read_text(path, most), **how)
+    except ValueError as error:
+        raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
+    if not isinstance(content, dict):
+        raise InputError([f"{path}: contains {type(content).__name__}, allowed: keys with values"])
+    return content
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

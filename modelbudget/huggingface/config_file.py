@@ -5,9 +5,8 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from modelbudget.common.bounded_json import each_key_once, parse_json
+from modelbudget.common.bounded_json import each_key_once, load_json
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import read_text
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.class_code import keys_in_code
@@ -175,17 +174,12 @@ def _unread_keys(class_name: str, config: dict[str, Any]) -> list[str]:
     return [key for key in unknown if key not in read]
 
 
-def _json(path: Path) -> Any:
-    try:
-        return parse_json(read_text(path), _value, constants=True)
-    except ValueError as error:
-        raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
+def _json(path: Path) -> dict[str, Any]:
+    return load_json(path, read_object=_value, constants=True)
 
 
 def _load(path: Path) -> dict[str, Any]:
     config = _json(path)
-    if not isinstance(config, dict):
-        raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
     if "model_type" not in config and "_class_name" in config:
         named = f"{path}: _class_name = {show(config['_class_name'])}"
         raise InputError([f"{named}: of diffusers; allowed: a model that reads tokens"])

@@ -82,9 +82,9 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     return of_run | cache, [note, *notes]
 
 
-def of_modelopt(content: Any) -> dict[str, Any]:
+def of_modelopt(content: dict[str, Any]) -> dict[str, Any]:
     """Return the quantization_config that a file of ModelOpt stands for, `hf_quant_config.json`."""
-    quantization = content.get("quantization") if isinstance(content, dict) else None
+    quantization = content.get("quantization")
     if not isinstance(quantization, dict):
         return {"quant_method": MODELOPT}
     cache = quantization.get("kv_cache_quant_algo")

@@ -437,6 +437,13 @@ def test_a_configuration_that_is_none_of_lora_is_refused_with_its_key(
         explain(tmp_path)
 
 
+def test_an_adapter_nested_without_end_is_refused_in_one_line(tmp_path):
+    """It ended with the traceback of Python's reader, which no other file of JSON does."""
+    (tmp_path / "adapter_config.json").write_text("[" * 10**6)
+    with pytest.raises(InputError, match=r"config\.json: not readable as UTF-8 JSON: nested"):
+        explain(tmp_path)
+
+
 def test_a_long_log_is_read_in_bounded_time(tmp_path):
     path = tmp_path / "server.log"
     path.write_bytes(b"engine with config: " * 10**4 + b"\n" + b"max_memory_allocated " * 10**4)
