@@ -23,6 +23,8 @@ SKIPPED = (
 OF_HEAD = ("lm_head", "embed_out")
 PARTIAL = "modules_in_block_to_quantize"
 """A key of layers that alone are converted, which no formula covers."""
+SPARSE = "sparsity_config.format"
+"""How compressed-tensors stores the numbers that are not 0."""
 OF_LAYERS = ("dynamic", "extra_config", "layer_quant_config")
 """Keys of settings of single layers: GPTQModel's, auto-round's and Quark's. MLX's have none."""
 BITS_IN_DTYPE = 16
@@ -335,6 +337,8 @@ def _exceptions(config: dict[str, Any]) -> tuple[list[str], str]:
             if is_left_out is None:
                 return texts, text if key == MLX else key
             texts += [text] * is_left_out
+    if _flat(quantization).get(SPARSE) not in (None, "dense"):
+        return texts, SPARSE
     return texts, PARTIAL if quantization.get(PARTIAL) else ""
 
 

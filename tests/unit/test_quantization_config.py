@@ -98,7 +98,8 @@ KNOWN = {
     "torchao-intx4": torchao_by_names(),
     "modelopt-nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
     "int4-group": COMPRESSED,
-    "fp8-tensor-static": compressed("float-quantized", "float", 8, "tensor", dynamic=False),
+    "fp8-tensor-static": compressed("float-quantized", "float", 8, "tensor", dynamic=False)
+    | {"sparsity_config": {"format": "dense"}},
     "compressed-nvfp4-a4": compressed(
         "nvfp4-pack-quantized", "float", 4, "tensor_group", num_bits=4, dynamic="local"),
     "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
@@ -184,6 +185,7 @@ REFUSED = {
     "int8 for all": torchao_by_names({"_type": "Int8WeightOnlyConfig"}),
     "true for a list": KNOWN["awq"] | {"modules_to_not_convert": True},
     "settings of some layers": KNOWN["gptq-4bit"] | {"dynamic": {"+:.*down.*": {"bits": 8}}},
+    "two of four numbers": COMPRESSED | {"sparsity_config": {"format": "sparse-24-bitmask"}},
     "no list": COMPRESSED | {"config_groups": {"group_0": INT4 | {"targets": 4}}},
 }  # fmt: skip
 
