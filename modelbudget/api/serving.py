@@ -321,7 +321,9 @@ def _notes(
         yield f"a request has a source of {run.length:,} tokens, and {target}"
     if is_file:
         return
-    yield from (note.text for note in model.base.notes if note.text.startswith(TAKEN_FOR))
+    for note in model.base.notes:
+        if note.about == "inference" or note.text.startswith(TAKEN_FOR):
+            yield note.text
     stored = _stored_dtype(model)
     if stored not in (None, run.dtype) and "dtype" not in chosen and not is_llama:
         yield f"dtype: {run.dtype}, as vLLM serves a file in {stored}; --dtype {stored}"

@@ -806,6 +806,15 @@ def test_a_name_that_was_taken_for_a_model_is_a_note(name, weights):
     assert line.endswith(f"{weights}, by its name; its own config.json was not read")
 
 
+def test_windows_that_no_formula_has_are_a_note(tmp_path):
+    """Only here: the line was below the budget of a file, and not below what it serves."""
+    keys = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 2,
+            "use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    line = "use_sliding_window = true: not used: all layers attend all tokens here"
+    assert line in mb.model(tmp_path).serve("h100", {"length": 128}).notes
+
+
 def test_a_draft_without_a_model_is_none():
     """It was refused as an unknown model."""
     with pytest.raises(InputError, match=r"--draft ngram: .*neither weights nor a cache") as error:
