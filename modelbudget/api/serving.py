@@ -13,7 +13,9 @@ from modelbudget.api.find import GGUF
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.api.lines_of_run import IN_LLAMA_CPP, IN_VLLM, line_of_positions
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig, ServedCache
+from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade
@@ -49,6 +51,8 @@ EAGLE3 = "eagle3"
 """Name of a draft: a head of EAGLE 3."""
 NOT_IN_SERVING = {"pipeline_parallel": 1, "sequence_parallel": False, "zero": 0}
 """Settings that divide a model otherwise, with the only values that are known in serving."""
+OF_PLACES = {"length", "target_length", "position", "n_ctx"}
+"""Fields on which it depends whether learned positions have a place for each token."""
 OF_WEIGHTS = {
     "weights", "weight_group", "weight_block", "weights_of", "kept_in_dtype", "expert_weights",
     "expert_weight_group", "expert_weight_block", "vocabulary_dtype",
@@ -200,7 +204,7 @@ def serve(
         keeps = f"{architecture.name()} keeps no cache to serve from"
         once = f"its inference is one pass over all tokens: --fit {on.name} --inference"
         raise InputError([f"{model.name}: {keeps}; {once}"])
-    _refuse_unknown(model, run)
+    _refuse_unknown(model, architecture, run)
     architecture, run = _with_draft(model, architecture, run, draft)
     others = [Term("reserve", margin.bytes, "read", margin.source)]
     if model.base.left_out and not is_file:
@@ -366,7 +370,11 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     return Term("weights", n_bytes, "exact", note)
 
 
-def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
+def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConfig) -> None:
+    of_run = run_constraints(type(architecture))
+    of_places = (constraint for constraint in of_run if constraint.names <= OF_PLACES)
+    if mistake := first_mistake(of_places, vars(architecture) | vars(run)):
+        raise InputError([f"{model.name}: {mistake}"])
     if run.adapter != "none":
         raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
                           "adapter: none (served_adapters counts them)"])  # fmt: skip

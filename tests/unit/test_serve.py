@@ -733,6 +733,7 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
             1,
             "needs cache_layout: paged",
         ),
+        ("gpt-2-124m", {"length": 1025}, 1, "length = 1,025: position: learned has n_ctx = 1,024"),
         ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
         ("llama-3-8b", {"cache_block": 7}, 1, "cache_block = 7: .* multiples of 16 tokens"),
         ("llama-3-8b", {"cache_dtype": "q4_0"}, 1, "llama.cpp's, and vLLM has no such"),
