@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,10 @@ from modelbudget.common.validation_messages import show
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
+
+
+OF_MESH = "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel"
+"""Sizes of a mesh next to `data_parallel`."""
 
 
 class ChosenDevice(NamedTuple):
@@ -65,14 +70,25 @@ class ChosenDevice(NamedTuple):
         return {"devices": self.devices, "reserve": self.reserve, "accelerators": self.accelerators}
 
 
-def sharing(devices: int, training: bool) -> dict[str, int]:
-    """Return the settings by which several devices share a model, if none is chosen.
+def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str, int]:
+    """Return the settings by which several devices share a model, if `chosen` has no others.
 
-    In training shards of `zero: 3`; in inference shares of `tensor_parallel`.
+    In training shards of `zero: 3` on the devices that chosen sizes of the mesh leave; in inference
+    shares of `tensor_parallel`. Raises InputError if such sizes do not divide the devices.
     """
     if devices == 1:
         return {}
-    return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
+    if not training:
+        return {"tensor_parallel": devices}
+    sizes = {n: chosen[n] for n in OF_MESH if type(chosen.get(n)) is int and chosen[n] > 1}
+    of_replica = prod(sizes.values())
+    replicas, left_over = divmod(devices, of_replica)
+    if left_over and "data_parallel" not in chosen:
+        of_mesh = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        raise InputError([f"--devices {devices}: allowed: a multiple of {of_replica} ({of_mesh})"])
+    shards = replicas * sizes.get("context_parallel", 1) * sizes.get("expert_parallel", 1)
+    by_data = {"zero": 3 * (shards > 1), "data_parallel": replicas}
+    return {name: number for name, number in by_data.items() if number > 1} | sizes
 
 
 def settings_on(

@@ -191,7 +191,7 @@ class _Fitting:
 
     def not_solved(self, devices: int) -> str | None:
         """Return why no formula says what a run on some devices needs; None if one does."""
-        pair = run_of(self.model, sharing(devices, self.training) | self.chosen)
+        pair = run_of(self.model, self._sharing(devices) | self.chosen)
         return _not_solved(self.model, self.quantity, pair, devices)
 
     def by_trace(self, why: str, predicted: Predictions | None) -> Fit:
@@ -246,7 +246,8 @@ class _Fitting:
         """Return what formulas say of our modules, and of the class where they were compared."""
         from modelbudget.predict.largest_that_fits import at, at_default, needed, solved
 
-        model, device, margins, by = self.model, self.device, self.margins, self._sharing
+        model, device, margins = self.model, self.device, self.margins
+        by = self._sharing(self.devices)
         set_by_user = {**model.chosen, **self.settings}
         at_value = partial(at_default, device=where(device, self.training))
         if KERNEL in set_by_user:
@@ -290,9 +291,8 @@ class _Fitting:
             together=together,
         )
 
-    @property
-    def _sharing(self) -> dict[str, int]:
-        return sharing(self.devices, self.training)
+    def _sharing(self, devices: int) -> dict[str, int]:
+        return sharing(devices, self.training, {**self.model.chosen, **self.settings})
 
     def _as_class(self, pair: Pair) -> Pair | None:
         """Return a run with the settings of the model's class, if it was compared with them."""
@@ -331,4 +331,6 @@ class _Fitting:
             return as_built or pair
 
         step = StepOfModel(pair_with, self.purpose)
-        return changes(self.model, step, self._sharing | self.settings, self.device, room)
+        return changes(
+            self.model, step, self._sharing(self.devices) | self.settings, self.device, room
+        )

@@ -16,7 +16,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict.fitting_layouts import numbers_of_devices, pareto, smallest
-from modelbudget.predict.layout_search import LAYOUT, check, divisors, layouts, of_sweep
+from modelbudget.predict.layout_search import LAYOUT, PEAK, check, divisors, layouts, of_sweep
 from modelbudget.predict.prediction_or_reason import NO_FORMULA
 from modelbudget.report.fit_tables import layouts_section
 from modelbudget.sweeps.expand import expanded
@@ -163,6 +163,28 @@ def test_a_given_field_is_kept_and_none_is_refused_with_a_reason(model):
         InputError, match="n_kv_head = 2: tensor_parallel = 4: peak_training_bytes is not known"
     ):
         model.fit("h100-80gb", {"zero": 3, "tensor_parallel": 4, "data_parallel": 4}, devices=8)
+
+
+@pytest.mark.parametrize(
+    ("devices", "chosen", "shared"),
+    [
+        (8, {}, {"zero": 3, "data_parallel": 8}),
+        (8, {"tensor_parallel": 2}, {"zero": 3, "data_parallel": 4, "tensor_parallel": 2}),
+        (2, {"tensor_parallel": 2}, {"tensor_parallel": 2}),
+        (2, {"context_parallel": 2}, {"zero": 3, "context_parallel": 2}),
+    ],
+)
+def test_devices_are_those_of_the_whole_mesh(model, devices, chosen, shared):
+    """Two that compute a replica together, of eight, were taken for two of sixteen."""
+    settings = {"attention_kernel": "flash", "dtype": "bfloat16", "batch": 2}
+    fit = model.fit("h100-80gb", settings | chosen, devices=devices)
+    assert fit.sharing == shared
+    assert fit.needed == model.predict(PEAK, settings | shared).total
+
+
+def test_devices_that_a_mesh_does_not_divide_are_refused(model):
+    with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(tensor_par"):
+        model.fit("h100-80gb", {"tensor_parallel": 2}, devices=3)
 
 
 def test_the_offered_layouts_fit_up_to_their_largest_batch(model):

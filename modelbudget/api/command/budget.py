@@ -61,7 +61,7 @@ def show(
     """
     if device and not purposes.inference and settings.get("adapter", "none") != "none":
         purposes = purposes._replace(train=True)
-    model = model_with(name, settings, sharing(devices, training=not purposes.inference))
+    model = model_with(name, settings, sharing(devices, not purposes.inference, settings))
     by_purpose = _predicted(model, settings, purposes, devices, device)
     predicted = by_purpose[True]
     if by_purpose[False] is not predicted:
@@ -114,7 +114,7 @@ def _predicted(
     of_training = purposes.train or (devices > 1 and not purposes.inference)
     asked = quantities(of_training, purposes.inference)
     if trained == used or of_training or purposes.inference:
-        shared = sharing(devices, training=not purposes.inference)
+        shared = sharing(devices, not purposes.inference, settings)
         both = model.predictions(asked, shared | (used if purposes.inference else trained))
         return {True: both, False: both}
     of_trained = quantities(True, False)
