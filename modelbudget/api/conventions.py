@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -41,6 +42,9 @@ class Counts(Frames):
     values: dict[str, int]
     missing: dict[str, str]
     executed: Fraction | None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
 
     @checked()
     def __getitem__(self, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -169,6 +169,9 @@ class Predictions(Frames):
         if len(traced) == len(self.breakdowns):
             return "traced"
         return "predicted by formula, or traced where that is said"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.breakdowns)
 
     @checked()
     def __getitem__(self, quantity: str) -> Breakdown:

@@ -215,3 +215,7 @@ class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
                 raise InputError(describe(error, RunConfig.model_fields)) from None
 
         __init__.__pydantic_base_init__ = True  # else `model_validate` calls it too
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """Return the fields that are set: a model completes the others."""
+        return [item for item in super().__repr_args__() if item[0] in self.model_fields_set]

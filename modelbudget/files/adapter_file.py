@@ -36,7 +36,9 @@ ALIGNMENT = 8
 
 def adapter_file_bytes(class_name: str | None, a: Architecture, run: RunConfig) -> int:
     """Return the bytes of the file of a run's adapter around a class. Raises InputError."""
-    if run.adapter == "none" or class_name not in CLASSES:
+    if run.adapter == "none":
+        raise InputError(["adapter = none: has no file; allowed: lora, …"])
+    if class_name not in CLASSES:
         raise InputError([f"adapter = {run.adapter} of {class_name}: the names in its file are not "
                           f"known; allowed: adapters of {', '.join(CLASSES)}"])  # fmt: skip
     method = method_of(run.adapter)

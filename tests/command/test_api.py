@@ -87,6 +87,17 @@ def test_a_model_answers():
     html = model.parameters()._repr_html_()
     assert "8,030,261,248 parameters" in html
     assert html.count("<tr>") == 1 + len(frame)
+
+
+def test_answers_are_read_like_mappings_and_a_run_shows_what_is_set():
+    """A loop asked for the quantity 0; a run looked as if it were in float32."""
+    model = mb.model("gpt-2-124m")
+    flops = model.flops()
+    assert list(flops) == ["flops_forward", "flops_decode", "flops_backward"]
+    assert {name: flops[name].total for name in flops} == flops.totals()
+    counts = model.conventions()
+    assert {name: counts[name] for name in counts} == counts.values
+    assert repr(mb.RunConfig(batch=8, fused=False)) == "RunConfig(batch=8, fused=False)"
     assert model.parameters().chart().to_dict()["mark"]["type"] == "bar"
 
 

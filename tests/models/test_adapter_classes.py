@@ -283,6 +283,8 @@ def test_a_file_whose_names_are_not_known_is_refused():
         mb.model("llama-3.2-3b").adapter_file({"adapter": "lokr", "adapter_block": 7})
     with pytest.raises(mb.InputError, match="GPT2LMHeadModel: the names in its file are not known"):
         mb.model("gpt-2-124m").adapter_file({"adapter": "lora"})
+    with pytest.raises(mb.InputError, match="adapter = none: has no file; allowed: lora"):
+        mb.model("llama-3.2-3b").adapter_file({})
 
 
 def test_lora_saves_more_than_full_fine_tuning():
