@@ -106,22 +106,15 @@ def table(
     rows = rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows
     names = list(dict.fromkeys(name for row in rows for name in row))
     marks = {name: where for name, where in (("red", red), ("whole", whole)) if len(where)}
-    return Markup(
-        environment()
-        .get_template("table.html.j2")
-        .render(
-            caption=caption,
-            names=names,
-            numbers=names[1:] if numbers is None else numbers,
-            rows=[
-                (
-                    [(name, _cell(row.get(name))) for name in names],
-                    [mark for mark, where in marks.items() if where[i]],
-                )
-                for i, row in enumerate(rows)
-            ],
+    texts = [
+        (
+            [(name, _cell(row.get(name))) for name in names],
+            [mark for mark, where in marks.items() if where[i]],
         )
-    )
+        for i, row in enumerate(rows)
+    ]
+    numbers = names[1:] if numbers is None else numbers
+    return environment().globals["table_of_rows"](caption, names, numbers, texts)
 
 
 def _cell(value) -> str:
