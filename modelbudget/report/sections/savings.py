@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.named_models import Base
-from modelbudget.common.number_format import count, percent, si_bytes
+from modelbudget.common.number_format import capitalized, count, percent, si_bytes
 from modelbudget.components.groups import MEMORY
 from modelbudget.report import tables
 from modelbudget.report.calculator_runs import OF_RUN, OPTIONS, plain
@@ -136,7 +136,7 @@ def _finding(peaks: dict[str, int]) -> str:
     if best == least:
         return text
     name, n_bytes = least
-    return f"{text} {name[0].upper() + name[1:]} needs least: {si_bytes(n_bytes)}."
+    return f"{text} {capitalized(name)} needs least: {si_bytes(n_bytes)}."
 
 
 SECTION = Section(50, "what-to-do", "What to do", _contents)
