@@ -38,9 +38,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def unknown_field(name: str, known: Collection[str], rest: str) -> str:
     """Return 'unknown field; did you mean …', or why a name of a trainer has no field."""
-    if answer := _without_setting().get(_plain(name)):
+    if answer := without_setting(name):
         return f"no setting: {answer}"
     return f"unknown field{offered(name, known, rest)}"
+
+
+def without_setting(name: str) -> str | None:
+    """Return what to do in place of a name of a trainer or an engine that has no field."""
+    return _without_setting().get(_plain(name))
 
 
 def offered(name: str, known: Collection[str], rest: str, n_first: int = 0) -> str:

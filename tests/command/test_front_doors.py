@@ -89,6 +89,8 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --seq_len=4", "--seq_len: no such option; allowed: --length"),
         ("llama-3-8b --context 4", "--context: no such option; allowed: --length"),
         ("llama-3-8b --gpus 2", "--gpus: no such option; allowed: --devices"),
+        ("llama-3-8b --vram 24GB", "--vram: no such option; allowed: --fit"),
+        ("llama-3-8b --alpha 32", "--alpha: no such option; nothing in bytes or FLOPs of a step"),
         ("llama-3-8b --quant nf4", "--quant: no such option; allowed: --weights"),
         ("llama-3-8b --batch-size 2", "--batch-size: no such option; allowed: --batch"),
         ("llama-3-8b --precision 8", "--precision: no such option; allowed: --dtype"),

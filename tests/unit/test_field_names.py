@@ -22,7 +22,7 @@ TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 
 def test_every_field_and_quantity_exists():
     known = {field for one in (RunConfig, *families().values()) for field in one.model_fields}
-    known |= {"devices"}  # an option of the command alone
+    known |= {"devices", "fit"}  # options of the command alone
     known |= {*NAMES, *FORMATS}  # values that trainers have other names for
     assert field_names().keys() <= known | set(get_args(Quantity)) | all_parts().keys()
     assert {tool for tools in field_names().values() for tool in tools} == TOOLS

@@ -133,7 +133,7 @@ def other_name(error: Any, of_model: set[str]) -> str | None:
         return None
     from modelbudget.architecture.adapter_methods import OF_LAYERS
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.common.suggestions import SAME_WORD, nearest
+    from modelbudget.common.suggestions import SAME_WORD, nearest, without_setting
     from modelbudget.families import families
 
     name = error.option_name.lstrip("-").replace("-", "_")
@@ -150,7 +150,8 @@ def other_name(error: Any, of_model: set[str]) -> str | None:
         near = [f"--adapter {name}"]
     elif name == "qlora":
         near = ["--adapter lora --weights bnb-4bit"]
-    return f"{error.option_name}: no such option; allowed: {near[0]}" if near else None
+    meant = f"allowed: {near[0]}" if near else without_setting(name)
+    return meant and f"{error.option_name}: no such option; {meant}"
 
 
 def options_of(run: Callable[..., None]) -> set[str]:
