@@ -56,6 +56,8 @@ def test_published_sizes_of_files_that_the_installed_class_reads_otherwise(tmp_p
     """Against the sizes on the model pages, which count the tensors of the files."""
     assert lines_of(tmp_path, PHI_MOE)[0] == 41_873_153_344
     assert lines_of(tmp_path, MT5)[0] == 582_401_280
+    before_4 = {"model_type": "t5", "architectures": ["T5WithLMHeadModel"]}  # as t5-small's first
+    assert lines_of(tmp_path, before_4)[0] == 60_506_624
     counted, lines = lines_of(tmp_path, UMT5)
     n_of_head = UMT5["vocab_size"] * UMT5["d_model"]
     assert counted == 390_323_712
