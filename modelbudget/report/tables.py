@@ -1,9 +1,10 @@
 """HTML tables of the page, and the environment of its templates."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import polars as pl
@@ -114,7 +115,8 @@ def table(
         for i, row in enumerate(rows)
     ]
     numbers = names[1:] if numbers is None else numbers
-    return environment().globals["table_of_rows"](caption, names, numbers, texts)
+    macros: Mapping[str, Any] = environment().globals
+    return macros["table_of_rows"](caption, names, numbers, texts)
 
 
 def _cell(value) -> str:
