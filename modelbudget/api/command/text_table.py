@@ -53,7 +53,7 @@ def lines(table: Table, width: int | None) -> list[Line]:
             for c in columns
         ]
         if _width(narrow) > width:
-            columns = [column for column in columns if column.name != name]
+            columns = [column for column in columns if column.cells[0] != name]
     rows: list[Line] = []
     for group in _groups(columns, width):
         rows += _lines(table, _narrowed(group, width), width)
@@ -61,9 +61,8 @@ def lines(table: Table, width: int | None) -> list[Line]:
 
 
 class _Column(NamedTuple):
-    """The name and the cells of a column, and its width. A number is never broken."""
+    """The cells of a column, its name first, and its width. A number is never broken."""
 
-    name: str
     cells: tuple[str, ...]
     is_first: bool
     is_text: bool
@@ -72,26 +71,23 @@ class _Column(NamedTuple):
     @classmethod
     def of(cls, table: Table, i: int) -> "_Column":
         name = table.columns[i]
-        cells = tuple(row[i] if i < len(row) else "" for row in table.rows)
-        width = max(map(_length, (name, *cells)))
-        return cls(name, cells, not i, not i or name in table.texts, width)
+        cells = (name, *(row[i] if i < len(row) else "" for row in table.rows))
+        return cls(cells, not i, not i or name in table.texts, max(map(_length, cells)))
 
     @property
     def least(self) -> int:
         """The width of the longest part that does not break."""
         indent = len(INDENT) if self.is_text else 0
-        every = (self._parts(self.name), *map(self._parts_of_cell, self.cells))
         return max(
             _length(part.rstrip()) + (indent if i else 0)
-            for parts in every
-            for i, part in enumerate(parts)
+            for number in range(len(self.cells))
+            for i, part in enumerate(self._parts(number))
         )
 
     def lines(self, number: int) -> list[str]:
-        """Return the lines of its name (0) or of a cell (from 1 on), each as wide as the column."""
-        parts = self._parts_of_cell(self.cells[number - 1]) if number else self._parts(self.name)
+        """Return the lines of a cell, each as wide as the column."""
         broken = [""]
-        for part in self._cut(parts):
+        for part in self._cut(self._parts(number)):
             if broken[-1] and _length((broken[-1] + part).rstrip()) > self.width:
                 broken.append(INDENT if self.is_text else "")
             broken[-1] += part
@@ -114,11 +110,11 @@ class _Column(NamedTuple):
                 piece += character
             yield piece
 
-    def _parts_of_cell(self, cell: str) -> list[str]:
-        return self._parts(cell) if self.is_text else [cell]
-
-    def _parts(self, text: str) -> list[str]:
-        return (_PARTS_OF_NAMES if self.is_first else _WORDS).split(text)
+    def _parts(self, number: int) -> list[str]:
+        """Return what may stand on a line each: of numbers, words of the name (0) alone."""
+        if number and not self.is_text:
+            return [self.cells[number]]
+        return (_PARTS_OF_NAMES if self.is_first else _WORDS).split(self.cells[number])
 
     def _filled(self, line: str) -> str:
         space = " " * (self.width - _length(line))
