@@ -60,8 +60,8 @@ def _differences(
     """Yield each value of `after` that `before` has not, with its path."""
     for key, value in after.items():
         old = before.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            yield from _differences(old, value, (*path, key))
+        if isinstance(value, dict):
+            yield from _differences(old if isinstance(old, dict) else {}, value, (*path, key))
         elif key not in before or old != value:
             yield (*path, key), value
 

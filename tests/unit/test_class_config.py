@@ -11,6 +11,7 @@ import modelbudget as mb
 from modelbudget.api.command.app import main
 from modelbudget.architecture.terms import total
 from modelbudget.huggingface import classes
+from modelbudget.huggingface.keys_of_class import changed
 from modelbudget.measurement.reference.class_counts import witness
 from modelbudget.sweeps.class_config import FIELDS, FILE, classes_of
 from modelbudget.sweeps.points_table import points_table
@@ -57,6 +58,13 @@ def test_another_spelling_of_a_swept_key_is_replaced(classes_of_file):
     assert wider.config["d_model"] == 64
     assert "hidden_size" not in wider.config
     assert wider.config["attn_config"] == MPT["attn_config"]
+
+
+def test_keys_of_a_part_that_is_new_join_those_of_the_file():
+    """No class has such keys yet, so that no sweep sees them replace those of the file."""
+    file = {"rope": {"type": "yarn", "base": 1}, "rope_base": 1}
+    keys = changed(file, {"n": 4}, {"n": 4, "rope": {"base": 3}}, {"rope_base": "rope.base"})
+    assert keys == {"rope": {"type": "yarn", "base": 3}}
 
 
 def test_a_catalogue_model_has_a_config_from_our_fields(sweep):
