@@ -171,10 +171,13 @@ def served(
     `others`: what else the device holds; `of_file`: the weights, where a file has them as the
     engine loads them.
     """
+    of_head = draft_head_bytes(a, run)
     of_draft = caches_on_device(draft.architecture, draft.run) if draft else []
     room = _Room(caches_on_device(a, run), run, of_draft)
     usable = ceil_div(run.utilisation * memory, 100)
     terms = [of_file] if of_file else _weights(a, run)
+    if of_head:
+        terms.append(Term("draft head", of_head, "exact", "EAGLE 3, as large a layer"))
     if run.served_adapters:
         n_bytes = run.served_adapters * adapter_bytes(a, run)
         note = f"{run.served_adapters} LoRA of rank {run.adapter_rank}"
@@ -227,8 +230,6 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     terms = [Term("weights", n_bytes, "exact", note)]
     if of_mtp:
         terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
-    if of_head := draft_head_bytes(a, run):
-        terms.append(Term("draft head", of_head, "exact", "EAGLE 3, as large a layer"))
     if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
         terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
     if padding := kernel_padding_bytes(a, run):
@@ -253,7 +254,7 @@ def without_mtp(a: Architecture) -> Architecture:
 def _without_layers(a: Any, run: RunConfig) -> Architecture:
     """Return the model without its first layers, which are on the host. Raises ValueError."""
     n = run.host_layers
-    if "mixers" not in type(a).model_fields:
+    if not {"mixers", "n_dense_layer"} <= type(a).model_fields.keys():
         raise ValueError(f"host_layers = {n}: known of decoders alone; allowed: 0")
     if n >= a.n_layer:
         raise ValueError(f"host_layers = {n}: allowed: at most {a.n_layer - 1:,}")
@@ -273,8 +274,8 @@ def _from_layer(n: int, names: str) -> str:
 def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
     here = _without_layers(a, run) if run.host_layers else a
-    _check_context(a, run)
     rank = rank_of(without_mtp(here), run)
+    _check_context(a, run)
     alone = run.model_copy(update=ON_ONE_DEVICE)
     of_device = layer_caches(rank, alone)
     if n_ahead := getattr(a, "n_mtp_layer", 0) or (run.draft_head != "none"):

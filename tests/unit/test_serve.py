@@ -760,6 +760,8 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
          "gate: 192 of 768 .* a multiple of 128.*, or --set expert_parallel=4"),
         ("qwen-3-30b-a3b", {"weights": "gptq-4bit"}, 4, "down: 192 of 768 .* a multiple of 128"),
         ("llama-3-8b", {"host_layers": 32}, 1, "at most 31"),
+        ("gemma-4-e2b", {"host_layers": 2}, 1, "host_layers = 2: known of decoders alone"),
+        ("falcon-mamba-7b", {"context_parallel": 2}, 8, "selective-scan: not divided in serving"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_one_line(name, settings, devices, message):
@@ -852,6 +854,23 @@ def test_a_head_of_eagle_3_by_hand(devices):
     assert drafted.of_device.block_bytes * 32 == alone.of_device.block_bytes * 33
     with pytest.raises(InputError, match=r"draft_head = eagle3: .* n_head · d_head = d_model"):
         mb.model("qwen-3-4b").serve("h100", settings, draft="eagle3")
+
+
+@pytest.mark.parametrize("name", ["t5-base", "falcon-mamba-7b", "gemma-3n-e2b"])
+def test_a_head_of_eagle_3_is_refused_of_layers_without_its_sizes(name):
+    """Only here: the cache of its layer was asked of models without mixers: a traceback."""
+    with pytest.raises(InputError, match="draft_head = eagle3: known of dense decoders"):
+        mb.model(name).serve("h100", {"length": 64}, draft="eagle3")
+
+
+def test_a_head_of_eagle_3_is_counted_next_to_a_file():
+    """Only here: its cache was, and its weights were not."""
+    model = mb.model("llama-3.1-8b")
+    settings = {"length": 64, "dtype": "bfloat16"}
+    of_file, of_vllm = (
+        terms(model.serve("h100", settings, draft="eagle3", gguf=gguf)) for gguf in ("Q8_0", None)
+    )
+    assert of_file["draft head"] == of_vllm["draft head"]
 
 
 def test_a_draft_has_the_vocabulary_of_its_model():
