@@ -39,9 +39,12 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
         return of_model
 
     d_index = getattr(a, "d_index", 0)
-    if d_index and run.cache_layout == "paged":  # engines keep an indexer's keys next to latents
+    if d_index and run.cache_layout in ENGINES:  # they keep an indexer's keys next to latents
         without = layer_caches(a.model_copy(update=dict.fromkeys(INDEXER, 0)), run)
-        return [cache._replace(d_index=d_index) for cache in without]
+        if run.cache_layout == "paged":
+            return [cache._replace(d_index=d_index) for cache in without]
+        key = (1, d_index, False)  # in the cache's format (llama.cpp's llama-kv-cache-dsa.cpp)
+        return [cache._replace(vectors=(*cache.vectors, key)) for cache in without]
     of_model = layer_caches_of(a, run, terms)
     states = [cache for cache in of_model if cache.state]
     if not states or run.cache_layout not in ENGINES:

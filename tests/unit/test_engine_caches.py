@@ -294,3 +294,13 @@ def test_the_peak_with_another_format_is_refused():
     why = mb.model("gpt-2-124m").why_not("peak_inference_bytes", {"cache_dtype": "fp8"})
     assert why
     assert "kernels that read this cache are not" in why
+
+
+def test_llama_cpp_keeps_keys_of_an_indexer_next_to_latents():
+    """MiB of a public log of GLM-5.2, of whose 78 layers 21 have an indexer; GLM-5 has 78.
+
+    Only here: DeepSeek V3.2 and GLM-5 were refused, as if no formula had their cache.
+    """
+    settings = {"cache_layout": "cells", "dtype": "float16", "length": 768_000}
+    served = mb.model("zai-org/GLM-5").serve("h200", settings).of_device
+    assert served.request_bytes / 2**20 == 65_812.5 + 3_937.5 * 78 / 21
