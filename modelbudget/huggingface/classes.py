@@ -97,12 +97,20 @@ class NotUsed(Strict):
     note: str
 
 
+class KnownWhere(Strict):
+    """Keys of files whose code makes the modules of another model_type."""
+
+    keys: dict[str, bool | int | str]
+    known_as: str
+
+
 class SharedKeys(Meanings):
     """`keys.yaml`: what keys mean in every class, unless its own file overrides that."""
 
     same: dict[str, str]
     layer_types: dict[str, str]
     known_as: dict[str, str]
+    known_where: list[KnownWhere]
     text_parts: list[str]
     run: dict[str, list[Case]]
     not_used: list[NotUsed]

@@ -96,6 +96,8 @@ def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
     known_as = shared_keys().known_as
     named = config["model_type"]
     new_type = known_as.get(named, named) if isinstance(named, str) else ""
+    for case in shared_keys().known_where:
+        new_type = case.known_as if case.keys.items() <= config.items() else new_type
     classes = [known_as.get(name, name) for name in config.get("architectures") or []]
     renamed = {"model_type": new_type, "architectures": classes}
     is_known = not classes or known_class(config | renamed)

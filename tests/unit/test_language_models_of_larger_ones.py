@@ -88,6 +88,25 @@ PUBLISHED = {
         },
         23_572_403_200,
     ),
+    # huggingface.co/deepseek-ai/DeepSeek-OCR, whose attention is not latent: as many as
+    # DeepseekOcr2TextModel of these sizes and a head
+    "language_config": (
+        {
+            "model_type": "deepseek_vl_v2", "architectures": ["DeepseekOCRForCausalLM"],
+            "language_config": {
+                "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],
+                "first_k_dense_replace": 1, "hidden_size": 1280, "intermediate_size": 6848,
+                "kv_lora_rank": None, "q_lora_rank": None, "qk_nope_head_dim": 0, "v_head_dim": 0,
+                "qk_rope_head_dim": 0, "use_mla": False, "lm_head": True, "rm_head": False,
+                "max_position_embeddings": 8192, "moe_intermediate_size": 896, "n_group": 1,
+                "n_routed_experts": 64, "n_shared_experts": 2, "num_attention_heads": 10,
+                "num_experts_per_tok": 6, "num_hidden_layers": 12, "num_key_value_heads": 10,
+                "topk_group": 1, "topk_method": "greedy", "vocab_size": 129280,
+            },
+            "vision_config": {"model_name": "deeplip_b_l", "model_type": "vision"},
+        },
+        2_934_734_080,
+    ),
 }  # fmt: skip
 
 
