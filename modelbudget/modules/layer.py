@@ -21,9 +21,10 @@ class Layer(nn.Module):
 
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp"):
         super().__init__()
-        files = {mixer: mixers().get(mixer), mlp: feed_forward().get(mlp)}
-        self.parts = [getattr(file, "NAME", name) for name, file in files.items() if file]
-        for name, file in zip(self.parts, filter(None, files.values()), strict=True):
+        chosen = (mixer, mixers()), (mlp, feed_forward())
+        files = {name: of_name[name] for name, of_name in chosen if name != "none"}
+        self.parts = [getattr(file, "NAME", name) for name, file in files.items()]
+        for name, file in zip(self.parts, files.values(), strict=True):
             self.add_module(name, file.make(a))
         self.parallel, self.placement = a.parallel, a.norm_placement
         names = ["shared"] if a.parallel and a.shared_norm else list(self.parts)

@@ -1,5 +1,6 @@
 """Layers that were not constructed are what their constructor gives."""
 
+import pytest
 import torch
 from helpers.strategies import decoders
 from helpers.tiers import examples
@@ -32,9 +33,21 @@ def test_a_twin_is_what_the_constructor_gives(a: Decoder):
     torch.testing.assert_close(twin(x), layer(x))
 
 
+def small(n: int):
+    return Decoder(
+        n_vocab=5, d_model=8, n_layer=n, n_head=2, n_kv_head=2, d_head=4, d_ff=16, n_ctx=4
+    )
+
+
 def layers(n: int = 3):
-    a = Decoder(n_vocab=5, d_model=8, n_layer=n, n_head=2, n_kv_head=2, d_head=4, d_ff=16, n_ctx=4)
+    a = small(n)
     return twins([("attention", "mlp")] * n, lambda kind: Layer(a, *kind))
+
+
+def test_a_mixer_without_a_module_is_not_left_out():
+    """A new part whose module was missing was compared as a layer without it."""
+    with pytest.raises(KeyError, match="unwritten"):
+        Layer(small(1), "unwritten", "mlp")
 
 
 def test_twins_hold_no_tensor_in_common():
