@@ -80,6 +80,10 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --file gguf --format Q8_0 --train", "--file gguf: allowed without --train"),
         ("llama-3-8b --file gguf --serve h100", "--file gguf: no --format; allowed: F32"),
         ("llama-3-8b --serve h100 --trainer grpo --reward a", "allowed without --trainer, --rew"),
+        (
+            "llama-3-8b --trainer dpo --devices 8",
+            'for replicas write --set "data_parallel=8, gradient_buckets=copied"',
+        ),
         ("llama-3-8b --lora", "--lora: no such option; allowed: --adapter lora"),
         (
             "compare gpt2 gpt2 --trainer grpo",

@@ -109,8 +109,11 @@ def run(
     if trainer is not None:
         from modelbudget.api.command import trainer_table
 
-        excluded = {"devices": of_room.devices > 1, "inference": inference}
-        _refuse_with(f"--trainer {trainer}", excluded)
+        _refuse_with(f"--trainer {trainer}", {"inference": inference})
+        if of_room.devices > 1:
+            replicas = f"data_parallel={of_room.devices}, gradient_buckets=copied"
+            what = f'--devices: shards have no prediction; for replicas write --set "{replicas}"'
+            raise InputError([f"--trainer {trainer}: allowed without {what}"])
         model = model_with(name, settings, {})
         trained = model.trainer(trainer, settings, accelerator=fit, **of_device, **with_trainer)
         return trainer_table.show(trained, printed)
