@@ -21,6 +21,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from filelock import FileLock
+from helpers.huge_pages import collapse
 from helpers.made_once import made_once
 from helpers.project import ROOT, Project, with_sweeps
 from helpers.tiers import ALL
@@ -61,6 +62,7 @@ def pytest_configure(config):
 
 def pytest_collection_finish():
     gc.freeze()  # modules and cases, which stay: the first collections take a second otherwise
+    collapse()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,6 +75,7 @@ def collect_garbage():
     gc.enable()
     gc.collect()
     gc.freeze()  # what later collections need not visit
+    collapse()
 
 
 @pytest.fixture(scope="session")
