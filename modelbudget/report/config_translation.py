@@ -20,7 +20,7 @@ from modelbudget.huggingface.classes import (
     shared_keys,
     translations,
 )
-from modelbudget.huggingface.nested_text_config import DTYPES, OF_WHOLE
+from modelbudget.huggingface.nested_text_config import DTYPES, OF_PART, OF_WHOLE
 from modelbudget.huggingface.read_config import BASIC_SIZES, fields_of
 from modelbudget.report.calculator_runs import CHOICES
 from modelbudget.report.page_functions import Function, of_expression
@@ -64,9 +64,11 @@ def translation_data() -> dict:
             name: entry.family for name, entry in translations().items() if entry.family != FAMILY
         },
         "known_as": shared.known_as,
+        "known_where": [case.model_dump() for case in shared.known_where],
         "basic_sizes": sorted(BASIC_SIZES),
         "most_layers": MAX_DEPTH,
         "text_parts": shared.text_parts,
+        "part": OF_PART.pattern,
         "of_whole": OF_WHOLE,
         "dtype_keys": DTYPES,
         "ignored": [pattern.pattern for pattern in shared.ignored],

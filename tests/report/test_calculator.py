@@ -681,6 +681,14 @@ WARNED = [
     {"model_type": "qwen2_vl", "vision_config": {"depth": 2}, "hidden_size": 64, "vocab_size": 90,
      "intermediate_size": 9, "num_hidden_layers": 2, "num_attention_heads": 2,
      "num_key_value_heads": 2, "max_position_embeddings": 64},
+    {"model_type": "smolvlm", "text_config": {"model_type": "llama", "num_hidden_layers": 2},
+     "vision_config": {}, "transformers.js_config": {"kv_cache_dtype": {}}},
+    {"model_type": "deepseek_vl_v2", "vision_config": {}, "language_config": {
+        "model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None, "hidden_size": 64,
+        "first_k_dense_replace": 1, "intermediate_size": 96, "max_position_embeddings": 64,
+        "moe_intermediate_size": 32, "n_routed_experts": 4, "n_shared_experts": 2,
+        "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 3,
+        "v_head_dim": 0, "vocab_size": 90}},
     {"model_type": "dbrx", "attn_config": {"clip_qkv": 8, "kv_n_heads": 8}},
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""
@@ -734,7 +742,8 @@ def test_a_config_is_what_python_reads(opened, kinds, with_peaks, tmp_path):
         if kind_of(decoder_of(Base(kind, kind, Decoder, fields_of(kind, config), {}))) in kinds:
             configs.append(config)
     assert len(configs) == len(CONFIGS) + len(NO_DEFAULT) if ALL else len(configs) > 10
-    answers = tab.evaluate(PASTE, [one | {"dtype": "bfloat16"} for one in configs])
+    dtypes = {"torch_dtype": "float32", "dtype": "bfloat16"}  # of which the class reads the latter
+    answers = tab.evaluate(PASTE, [one | dtypes for one in configs])
     for config, answer in zip(configs, answers, strict=True):
         (kind,) = config["architectures"]
         base = Base(kind, kind, Decoder, fields_of(kind, config), {})

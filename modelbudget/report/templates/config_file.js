@@ -7,7 +7,8 @@ function configReader({ config: shared, defaults }) {
 
   function classOf(config) {
     const known = (name) => shared.known_as[name] ?? name;
-    const type = known(config.model_type);
+    const holds = ({ keys }) => Object.entries(keys).every(([key, value]) => same(config[key], value));
+    const type = shared.known_where.find(holds)?.known_as ?? known(config.model_type);
     const wanted = known(config.architectures?.[0] ?? null);
     return Object.keys(shared.classes).find((name) => shared.classes[name].model_type === type && [null, name].includes(wanted));
   }
@@ -24,7 +25,7 @@ function configReader({ config: shared, defaults }) {
     const isPart = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
     const pick = (from, keep) => Object.fromEntries(Object.entries(from).filter(([key]) => keep(key)));
     const [nested] = shared.text_parts.filter((key) => isPart(config[key]));
-    const others = Object.keys(config).filter((key) => isPart(config[key]) && key.endsWith("_config") && ![...shared.text_parts, ...shared.of_whole].includes(key));
+    const others = Object.keys(config).filter((key) => isPart(config[key]) && matches(key, [shared.part]) && ![...shared.text_parts, ...shared.of_whole].includes(key));
     if (!nested && others.length === 0) return null;
     const own = { model_type: `${config.model_type}_text` };
     const whole = pick(config, (key) => shared.of_whole.includes(key));
@@ -231,7 +232,7 @@ function configReader({ config: shared, defaults }) {
     }
     notes.push(...leftToClass(kind, own));
     const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
-    const dtype = shared.dtypes[config.torch_dtype ?? config.dtype];
+    const dtype = shared.dtypes[config.dtype ?? config.torch_dtype];
     return { kind, fields: { ...fields, length }, follow, run: dtype ? { dtype } : {}, format: formatOf(config) };
   }
 
