@@ -177,6 +177,7 @@ def test_models_are_found_and_compared():
         "palm-540b"
     ] == 540_356_474_880
     assert command("models", "deepseek-v3.1").stdout.splitlines()[2].startswith("deepseek-v3 ")
+    assert "qwen-2.5-32b" not in command("models", "qwen-3").stdout  # of DeepSeek's Qwen-32B
     table = command("compare", "gpt-2-124m", "gpt-2-1558m", "--markdown").stdout
     assert "| embedding.token | 38,597,376 | 80,411,200 |" in table
     assert "1,557,611,200" in table

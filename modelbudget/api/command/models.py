@@ -1,5 +1,6 @@
 """`modelbudget models [WORDS]`: find a published model."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -13,6 +14,9 @@ from modelbudget.catalogue.named_models import Base, all_models
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count
 
+NOT_IN_NUMBER = r"(?!(?<=\d)\d)"
+"""After a word: qwen-3 is in no Qwen-32B."""
+
 
 @options.expanded
 def run(
@@ -21,9 +25,9 @@ def run(
     printed: options.Output,
 ) -> None:
     """List published models, with their parameters and family."""
-    wanted = [word.casefold() for word in words or ()]
+    wanted = [re.compile(re.escape(word.casefold()) + NOT_IN_NUMBER) for word in words or ()]
     bases = all_models(CATALOGUE)
-    matching = [base for base in bases if all(word in _text(base) for word in wanted)]
+    matching = [base for base in bases if all(word.search(_text(base)) for word in wanted)]
     if not matching:
         asked = " ".join(words or ())
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
