@@ -22,6 +22,7 @@ from helpers.few_kinds import only_classes
 from helpers.project import ROOT
 from helpers.results import result
 
+from modelbudget.catalogue.check_huggingface_files import check_huggingface_files
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.spreadsheet import csv as as_csv
@@ -46,6 +47,7 @@ def project(tmp_path, monkeypatch) -> Path:
         name = Path("configs", name)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.chdir(tmp_path)
+    check_huggingface_files()  # once: each process that is forked would read all of them
     return tmp_path
 
 
