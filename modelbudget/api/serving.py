@@ -71,6 +71,11 @@ OF_OTHER_LAYOUTS = {
     },
 }  # fmt: skip
 """Of these, those on which it does not depend in a layout of the cache."""
+OF_CACHE = (
+    "cache_bytes", "block_bytes", "block_tokens", "blocks", "request_bytes", "request_blocks",
+    "shared_bytes",
+)  # fmt: skip
+"""What a device keeps, under the same names in JSON."""
 WITHOUT_MODEL = ("ngram", "suffix")
 """Methods of vLLM's speculative decoding that have no model."""
 
@@ -132,13 +137,7 @@ class Serving(Frames):
             "cache_dtype": self.run.cache_dtype,
             "usable": device.usable,
             "terms": [term._asdict() for term in device.terms],
-            "cache_bytes": device.cache_bytes,
-            "block_bytes": device.block_bytes,
-            "block_tokens": device.block_tokens,
-            "blocks": device.blocks,
-            "request_bytes": device.request_bytes,
-            "request_blocks": device.request_blocks,
-            "shared_bytes": device.shared_bytes,
+            **{name: getattr(device, name) for name in OF_CACHE},
             "length": self.run.length,
             "target_length": self.run.target_length,
             "requests": self.requests,
@@ -247,9 +246,8 @@ def _settings_of_vllm(model: ChosenModel, device: Accelerator) -> dict[str, Any]
     """Return what vLLM takes where nothing is chosen."""
     is_large = device.bytes >= LARGE_DEVICE and not device.name.startswith("A100")
     is_float16 = _stored_dtype(model) == "float16" or not device.has_flash
-    settings: dict[str, Any] = {"cache_layout": "paged", **(OF_LARGE if is_large else OF_SMALL)}
-    settings["dtype"] = "float16" if is_float16 else "bfloat16"
-    return settings
+    dtype = "float16" if is_float16 else "bfloat16"
+    return {"cache_layout": "paged", "dtype": dtype, **(OF_LARGE if is_large else OF_SMALL)}
 
 
 def _stored_dtype(model: ChosenModel) -> Any:

@@ -350,7 +350,7 @@ def scalar_bytes(a: Any, run: RunConfig) -> int:
 
 def scales_bytes(a: Architecture, run: RunConfig) -> int:
     """Return the bytes by which scales of channels are more in float32, as vLLM holds them."""
-    if run.weights not in ("fp8-channel", "int8-channel"):
+    if run.cache_layout != "paged" or run.weights not in ("fp8-channel", "int8-channel"):
         return 0
     rank = rank_of(a, run)
     rows = sum(

@@ -227,23 +227,20 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
         rank: Any = rank_of(a, run)
         tied = getattr(rank, "tied", True)
         n_bytes -= 0 if tied else bytes_of(run.dtype) * rank.n_vocab * rank.d_model
-    terms = [Term("weights", n_bytes, "exact", note)]
-    if of_mtp:
-        terms.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
-    if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
-        terms.append(Term("scales in float32", scales, "exact", "vLLM's"))
-    if padding := kernel_padding_bytes(a, run):
-        terms.append(Term("padding of experts", padding, "bounded", "for vLLM's kernels", 0))
-    if of_heads := head_norm_bytes(a, run):
-        note = "heads gathered, as in vLLM's OLMo 2"
-        terms.append(Term("norms over all heads", of_heads, "bounded", note, 0))
-    if table := rotary_bytes(a, run):
-        note, rows = f"vLLM's, n_ctx {getattr(a, 'n_ctx', 0):,}", run.rope_rows
-        how, least = ("exact", None) if rows == 1 else ("bounded", table)
-        terms.append(Term("RoPE table", rows * table, how, note, least))
-    if rounding := allocator_bytes(a, run):
-        terms.append(Term("rounding of weights", rounding, "bounded", "torch's allocator", 0))
-    return terms
+    table, of_tables = rotary_bytes(a, run), f"vLLM's, n_ctx {getattr(a, 'n_ctx', 0):,}"
+    how, least = ("exact", None) if run.rope_rows == 1 else ("bounded", table)
+    gathered = "heads gathered, as in vLLM's OLMo 2"
+    others = (
+        Term("layers that draft", of_mtp and of_mtp - weight_bytes(a, run), "exact", "mtp"),
+        Term("scales in float32", scales_bytes(a, run), "exact", "vLLM's"),
+        Term(
+            "padding of experts", kernel_padding_bytes(a, run), "bounded", "for vLLM's kernels", 0
+        ),
+        Term("norms over all heads", head_norm_bytes(a, run), "bounded", gathered, 0),
+        Term("RoPE table", run.rope_rows * table, how, of_tables, least),
+        Term("rounding of weights", allocator_bytes(a, run), "bounded", "torch's allocator", 0),
+    )
+    return [Term("weights", n_bytes, "exact", note), *(term for term in others if term.n_bytes)]
 
 
 def without_mtp(a: Architecture) -> Architecture:
