@@ -11,6 +11,10 @@ _INITIALISING = [
     for class_ in vars(nn).values()
     if isinstance(class_, type) and "reset_parameters" in vars(class_)
 ]
+_RANDOM = [
+    name for name in vars(nn.init) if name.endswith(("normal_", "uniform_")) and name[0] != "_"
+]
+"""Functions of torch.nn.init, which classes of transformers call where they build (GPT-2)."""
 
 
 @contextmanager
@@ -23,6 +27,8 @@ def uninitialised():
     with ExitStack() as stack:
         for class_ in _INITIALISING:
             stack.enter_context(patch.object(class_, "reset_parameters", lambda self: None))
+        for name in _RANDOM:
+            stack.enter_context(patch.object(nn.init, name, lambda tensor, *_, **__: tensor))
         yield
 
 

@@ -7,6 +7,7 @@ from helpers.catalogue import CATALOGUE
 from helpers.transformers_decoders import config
 
 from modelbudget.architecture.terms import total
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.derive import named_architecture
 
 BASES = [
@@ -25,7 +26,7 @@ def count(model: torch.nn.Module) -> int:
 def test_equal_to_the_class(base):
     a = named_architecture(base)
     name = base.model.transformers or base.model.stand_in
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
         model = getattr(transformers, name)(config(kind, a))
     # The biases that select experts are parameters here and in ERNIE 4.5, buffers in the others.

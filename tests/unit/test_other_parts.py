@@ -13,6 +13,7 @@ from modelbudget.api.explain import explain
 from modelbudget.api.model import model
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.other_parts import OF_IMAGES, other_parts, parameters
+from modelbudget.modules.initialise import uninitialised
 
 OF_TEXT = ("language_model.", "text_model.", "lm_head.")
 TEXT = {
@@ -28,7 +29,7 @@ WHOLES = sorted(other_parts().wholes.keys() - OF_PAGES)
 
 def in_class(config) -> int:
     """Count the parameters of the class that are not those of its language model."""
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         module = transformers.AutoModelForImageTextToText.from_config(config)
     return sum(
         p.numel()

@@ -22,6 +22,7 @@ from modelbudget.huggingface.module_names import linear_layers, names_in_classes
 from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference.class_trace import trace_class
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.points_table import points_table
@@ -443,7 +444,7 @@ def test_names_are_those_of_the_class(kind):
     config = AutoConfig.for_model(kind)
     sizes = SIZES | (OF_BOTH_MIXERS if kind in OF_CLASSES.recurrences else {})
     config.update({name: value for name, value in sizes.items() if hasattr(config, name)})
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         model = AutoModelForCausalLM.from_config(config)
     of_class = {
         name.removeprefix("model."): module.weight.numel()

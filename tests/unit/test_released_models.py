@@ -8,6 +8,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.catalogue.named_models import RELEASED, Catalogue, all_models
 from modelbudget.huggingface.classes import known_difference
 from modelbudget.huggingface.construct import config_object, construct
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.class_config import class_config
 
 MODELS = {b.name: b for b in Catalogue(CATALOGUE.with_name(RELEASED)).bases.values() if b.model}
@@ -24,7 +25,7 @@ def test_as_many_parameters_as_in_the_checkpoint(name):
 def test_as_many_parameters_as_in_the_class(name):
     base, architecture = MODELS[name], mb.model(name).architecture
     config = class_config(base.transformers, architecture, base.config)
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         module = construct(base.transformers, config_object(base.transformers, config))
     difference = known_difference(base.transformers, architecture)  # buffers, as routers' biases
     in_class = sum(p.numel() for p in module.parameters())
