@@ -168,9 +168,9 @@ def test_a_given_field_is_kept_and_none_is_refused_with_a_reason(model):
 @pytest.mark.parametrize(
     ("devices", "chosen", "shared"),
     [
+        (2, {"tensor_parallel": 2}, {"tensor_parallel": 2}),
         (8, {}, {"zero": 3, "data_parallel": 8}),
         (8, {"tensor_parallel": 2}, {"zero": 3, "data_parallel": 4, "tensor_parallel": 2}),
-        (2, {"tensor_parallel": 2}, {"tensor_parallel": 2}),
         (2, {"context_parallel": 2}, {"zero": 3, "context_parallel": 2}),
     ],
 )
