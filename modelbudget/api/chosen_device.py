@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
 
 
-OF_MESH = "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel"
-"""Sizes of a mesh next to `data_parallel`."""
+OF_MESH = (
+    "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
+)  # fmt: skip
+"""Sizes of a mesh, whose product is the number of its devices."""
+WITH_SHARDS = {"data_parallel", "context_parallel", "expert_parallel"}
+"""Of these, those among whose devices `zero` divides parameters and states."""
 
 
 class ChosenDevice(NamedTuple):
@@ -73,22 +77,23 @@ class ChosenDevice(NamedTuple):
 def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str, int]:
     """Return the settings by which several devices share a model, if `chosen` has no others.
 
-    In training shards of `zero: 3` on the devices that chosen sizes of the mesh leave; in inference
-    shares of `tensor_parallel`. Raises InputError if such sizes do not divide the devices.
+    On the devices that chosen sizes of the mesh leave: in training shards of `zero: 3`, in
+    inference shares of `tensor_parallel`. Raises InputError if these do not divide the devices.
     """
     if devices == 1:
         return {}
-    if not training:
-        return {"tensor_parallel": devices}
-    sizes = {n: chosen[n] for n in OF_MESH if type(chosen.get(n)) is int and chosen[n] > 1}
-    of_replica = prod(sizes.values())
-    replicas, left_over = divmod(devices, of_replica)
-    if left_over and "data_parallel" not in chosen:
+    left = "data_parallel" if training else "tensor_parallel"
+    of_others = {name: chosen.get(name) for name in OF_MESH if name != left}
+    sizes = {name: n for name, n in of_others.items() if type(n) is int and n > 1}
+    n_left, left_over = divmod(devices, prod(sizes.values()))
+    if left_over and left not in chosen:
         of_mesh = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        raise InputError([f"--devices {devices}: allowed: a multiple of {of_replica} ({of_mesh})"])
-    shards = replicas * sizes.get("context_parallel", 1) * sizes.get("expert_parallel", 1)
-    by_data = {"zero": 3 * (shards > 1), "data_parallel": replicas}
-    return {name: number for name, number in by_data.items() if number > 1} | sizes
+        multiple = f"a multiple of {prod(sizes.values())} ({of_mesh})"
+        raise InputError([f"--devices {devices}: allowed: {multiple}"])
+    if n_left > 1:
+        sizes = {left: n_left, **sizes}
+    is_sharded = training and not sizes.keys().isdisjoint(WITH_SHARDS)
+    return {"zero": 3, **sizes} if is_sharded else sizes
 
 
 def settings_on(

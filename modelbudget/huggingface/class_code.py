@@ -10,7 +10,7 @@ OF_ALL_CLASSES = (
     "cache_utils.py", "masking_utils.py", "modeling_rope_utils.py", "utils/generic.py",
     "utils/output_capturing.py",
 )  # fmt: skip
-"""Files of the package that compute in a forward pass of any class."""
+"""Files of the package that compute in a forward pass of any class; not every version has all."""
 READ = re.compile(r'(?:config\.|(?:config|self),\s*"|(?:config|kwargs)\.\w+\(")(\w+)')
 """A key that such a file reads."""
 
@@ -45,7 +45,8 @@ def _code(class_name: str) -> str | None:
 def _keys_of_all_classes() -> set[str]:
     package = _package()
     assert package is not None
-    return {key for name in OF_ALL_CLASSES for key in READ.findall((package / name).read_text())}
+    files = filter(Path.is_file, (package / name for name in OF_ALL_CLASSES))
+    return {key for file in files for key in READ.findall(file.read_text(encoding="utf-8"))}
 
 
 def _package() -> Path | None:

@@ -182,9 +182,26 @@ def test_devices_are_those_of_the_whole_mesh(model, devices, chosen, shared):
     assert fit.needed == model.predict(PEAK, settings | shared).total
 
 
+@pytest.mark.parametrize(
+    ("chosen", "shared"),
+    [
+        ({"data_parallel": 2}, {"data_parallel": 2, "tensor_parallel": 2}),
+        ({"data_parallel": 4}, {"data_parallel": 4}),
+        ({"tensor_parallel": 2}, {"tensor_parallel": 2}),
+    ],
+)
+def test_devices_of_a_mesh_share_a_model_in_inference(model, chosen, shared):
+    """Of four, two replicas had shares of four each: eight devices."""
+    fit = model.fit("h100-80gb", {"dtype": "bfloat16"} | chosen, devices=4, training=False)
+    assert {name: size for name, size in fit.sharing.items() if size > 1} == shared
+    assert fit.needed == model.predict("peak_inference_bytes", fit.run).total
+
+
 def test_devices_that_a_mesh_does_not_divide_are_refused(model):
     with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(tensor_par"):
         model.fit("h100-80gb", {"tensor_parallel": 2}, devices=3)
+    with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(data_para"):
+        model.fit("h100-80gb", {"data_parallel": 2}, devices=3, training=False)
 
 
 def test_the_offered_layouts_fit_up_to_their_largest_batch(model):
