@@ -112,6 +112,7 @@ class SharedKeys(Meanings):
     known_as: dict[str, str]
     known_where: list[KnownWhere]
     text_parts: list[str]
+    tied_by_text: list[str]
     run: dict[str, list[Case]]
     not_used: list[NotUsed]
 

@@ -8,7 +8,8 @@ from modelbudget.huggingface.read_config import known_class
 from modelbudget.huggingface.run_settings import Note
 
 DTYPES = ("torch_dtype", "dtype")
-OF_WHOLE = ("tie_word_embeddings", *DTYPES, "quantization_config")
+TIED = "tie_word_embeddings"
+OF_WHOLE = (TIED, *DTYPES, "quantization_config")
 """Keys of a whole model that hold for its language model."""
 OF_PART = re.compile(r"\w+_config")
 """A key with the config of a part; `transformers.js_config` has settings of another program."""
@@ -42,9 +43,12 @@ def of(config: dict[str, Any]) -> TextPart | None:
     ]
     of_text = {"model_type": f"{config['model_type']}_text"}
     if nested:
+        text_part = config[nested[0]]
         whole = {key: config[key] for key in OF_WHOLE if key in config}
+        if TIED in text_part and config["model_type"] in shared_keys().tied_by_text:
+            whole.pop(TIED, None)
         replaced = {*DTYPES} if {*DTYPES} & whole.keys() else {}
-        of_text |= {key: value for key, value in config[nested[0]].items() if key not in replaced}
+        of_text |= {key: value for key, value in text_part.items() if key not in replaced}
         of_text |= whole
     elif other_parts:
         of_text = {key: value for key, value in config.items() if key not in other_parts} | of_text

@@ -64,6 +64,22 @@ def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
     assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
 
 
+@pytest.mark.parametrize("kind", [*WRAPPED])
+def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind):
+    """huggingface.co/llava-hf/llava-onevision-qwen2-0.5b-ov-hf: tied only in its text_config."""
+    model_type, of_text, more = WRAPPED[kind]
+    sizes = {key: value for key, value in (TEXT | more).items() if value is not None}
+    config = {
+        "model_type": model_type, "architectures": [kind], "tie_word_embeddings": False,
+        "text_config": {"model_type": of_text, "tie_word_embeddings": True} | sizes,
+    }  # fmt: skip
+    is_tied = read_file(config).fields["tied"]
+    with torch.device("meta"), uninitialised():
+        whole = construct(kind, config_object(kind, config))
+    head, table = whole.get_output_embeddings(), whole.get_input_embeddings()
+    assert is_tied == (head.weight is table.weight)
+
+
 QWEN = {
     "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28,
     "num_hidden_layers": 28, "num_key_value_heads": 4, "tie_word_embeddings": False,
