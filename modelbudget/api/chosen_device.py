@@ -83,17 +83,22 @@ def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str
     if devices == 1:
         return {}
     left = "data_parallel" if training else "tensor_parallel"
-    of_others = {name: chosen.get(name) for name in OF_MESH if name != left}
-    sizes = {name: n for name, n in of_others.items() if type(n) is int and n > 1}
+    of_mesh = {name: chosen.get(name) for name in OF_MESH}
+    sizes = {name: n for name, n in of_mesh.items() if type(n) is int and n > 1}
     n_left, left_over = divmod(devices, prod(sizes.values()))
-    if left_over and left not in chosen:
-        of_mesh = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        multiple = f"a multiple of {prod(sizes.values())} ({of_mesh})"
+    if left_over:
+        by = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        multiple = f"a multiple of {prod(sizes.values())} ({by})"
         raise InputError([f"--devices {devices}: allowed: {multiple}"])
-    if n_left > 1:
+    if n_left > 1 and left not in chosen:
         sizes = {left: n_left, **sizes}
     is_sharded = training and not sizes.keys().isdisjoint(WITH_SHARDS)
     return {"zero": 3, **sizes} if is_sharded else sizes
+
+
+def n_sharing(shared: Mapping[str, int]) -> int:
+    """Return how many devices share a model by such settings."""
+    return prod(size for name, size in shared.items() if name in OF_MESH)
 
 
 def settings_on(

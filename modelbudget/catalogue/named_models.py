@@ -151,9 +151,8 @@ class Catalogue:
         base = self.bases.get(name) or _of_same_shape(self.bases.values(), name)
         base = base or find_by_name(self.folder.with_name(RELEASED), name)
         if base is None:
-            raise ValueError(
-                f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
-            )
+            folder = Path(*self.folder.parts[-2:])  # wherever the package is installed
+            raise ValueError(f"unknown base {show(name)}{offered(name, self.bases, str(folder))}")
         return base
 
     def spellings(self) -> Iterator[str]:

@@ -227,10 +227,16 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
                 devices = run.tensor_parallel
                 most = max(d for d in range(1, devices) if not devices % d
                            and (d == 1 or not size % (d * together)))  # fmt: skip
-                whole = f", or --set expert_parallel={devices}: whole experts on each" * part.routed
+                allowed = f"--set tensor_parallel={most}"
+                of_all = devices * run.data_parallel
+                if part.routed:
+                    allowed += f", or --set expert_parallel={of_all}: whole experts on each"
+                elif getattr(a, "n_expert", 0):
+                    replicas = f"data_parallel={of_all // most}, expert_parallel={of_all}"
+                    allowed += f', or --set "tensor_parallel={most}, {replicas}": experts on all'
                 raise ValueError(
                     f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
-                    f"needs a multiple of {together}; allowed: --set tensor_parallel={most}{whole}"
+                    f"needs a multiple of {together}; allowed: {allowed}"
                 )
 
 

@@ -1,6 +1,6 @@
 """The charts of a sweep file: what each has on its axes, and which answer the question."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from modelbudget.architecture.terms import GROUP_TITLES
@@ -39,11 +39,13 @@ def chart_mistakes(
     charts: Sequence[ChartChoice],
     axes: Mapping[str, Sequence],
     points: Sequence[Mapping[str, Any]],
+    derived: Container[str],
     quantities: Sequence[str],
 ) -> Iterator[tuple[set[str], str]]:
     """Yield what is wrong with the charts of a sweep: the keys concerned, and the mistake.
 
-    `axes`: the values of its grid; `points`: those that it lists; `quantities`: what it measures.
+    `axes`: the values of its grid; `points`: those that it lists; `derived`: fields that it derives
+    from others; `quantities`: what it measures.
 
     A field that varies and is not in a chart would put several points in one place.
     """
@@ -54,7 +56,8 @@ def chart_mistakes(
     for i, chart in enumerate(charts):
         keys = {"charts", "grid", "points"}
         wrong = [
-            f"charts[{i}].{key} = {show(name)}: does not vary; allowed: {allowed}"
+            f"charts[{i}].{key} = {show(name)}: "
+            f"{'is derived, no axis' if name in derived else 'does not vary'}; allowed: {allowed}"
             for key, name in (("x", chart.x), ("colour", chart.colour), ("facet", chart.facet))
             if name is not None and name not in varying
         ]

@@ -244,7 +244,9 @@ class Sweep(Strict):
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
-        yield from chart_mistakes(self.charts, self.axes(), self.points, self.measure.quantities)
+        yield from chart_mistakes(
+            self.charts, self.axes(), self.points, self.derive, self.measure.quantities
+        )
         bases = [self.base, *self.axes().get("base", ()), *(p.get("base") for p in self.points)]
         yield from answer_mistakes(
             self.answered_by, len(self.charts), self.measure.quantities, list(map(str, bases))

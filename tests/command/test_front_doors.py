@@ -544,6 +544,21 @@ def test_a_refused_share_of_devices_offers_one_that_is_served(command):
     assert served["replicas"] == 2
 
 
+def test_replicas_that_share_experts_are_offered_where_shares_of_a_dense_layer_are_refused(command):
+    """By hand: 18,432 rows are 144 blocks of 128, whole in sixteenths and not in 64ths.
+
+    Nothing was offered that serves DeepSeek V3 on 64 devices of 24 GB, of which 16 have no room.
+    """
+    words = "deepseek-v3", "--serve", "24GB", "--devices", "64", "--weights", "fp8-block"
+    of_experts = "data_parallel=4, expert_parallel=64"
+    offered = f', or --set "tensor_parallel=16, {of_experts}": experts on all'
+    assert command(*words).err.rstrip().endswith(offered)
+    words += ("--set", "tensor_parallel=16")
+    assert f'what helps: --set "{of_experts}"' in command(*words).err
+    served = command(*words, "--set", of_experts, "--json")
+    assert json.loads(served.out)["requests"] > 0
+
+
 def test_an_engine_with_room_is_named_where_several_devices_have_none(command):
     """By hand: a quarter of 141 GB needs more than 25.4 GB, in 8 bits 18 GB; type what it says."""
     words = "llama-3-70b", "--inference", "--devices", "4", "--fit", "rtx-4090"
@@ -953,6 +968,9 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
     assert "KV cache" not in both.out
     assert "not known of shards" not in both.err
     assert "zero: 3; also: --inference" in command("llama-3-8b", "--devices", "2").err
+    two = ("gpt-2-124m", "--devices", "4", "--set", "data_parallel=2", "--train")
+    assert "\n2 of 4 devices; --fit" in command(*two).err
+    assert "by zero: 3, data_parallel: 2, on 2 of them" in command(*two, "--fit", "h100").out
     alone = command(*words, "--inference", "--json")
     assert alone.code == 0, alone.err
     (fit,) = json.loads(alone.out)["fit"]

@@ -502,6 +502,8 @@ def test_where_nothing_is_near_the_message_says_where_all_stand(mistakes):
     (line,) = mistakes(a__yaml="base: xyzzy\ngrid: {n_layer: [1]}")
     assert "did you mean" not in line
     assert re.search(r"unknown base 'xyzzy' \(allowed: all \d{3} are in configs/models\)$", line)
+    with pytest.raises(ValueError, match=r"all \d{3} are in configs/models\)$"):
+        catalogue_of(ROOT / "configs" / "models")["xyzzy"]  # as where the package is installed
 
 
 def test_an_unknown_quantity(mistakes):

@@ -32,6 +32,14 @@ def test_a_chart_that_cannot_be_drawn_is_refused_in_one_line(sweep, choice):
     assert WRONG[choice] in str(refused.value)
 
 
+def test_a_derived_field_is_refused_as_such_though_it_varies(sweep):
+    with pytest.raises(InputError, match=r"x = 'd_ff': is derived, no axis; allowed: d_model$"):
+        sweep(
+            "base: gpt-2\ngrid: {d_model: [64, 128]}\nderive: {d_ff: 4 * d_model}\n"
+            "charts: [{x: d_ff}]\n"
+        )
+
+
 def test_a_chart_has_each_point_once_with_its_own_amount(sweep, tmp_path, catalogue):
     """Counted by hand: an embedding of n_vocab × d_model, twice if the head is not tied to it."""
     sweep(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from modelbudget.api.chosen_device import ChosenDevice, settings_on, sharing
+from modelbudget.api.chosen_device import ChosenDevice, n_sharing, settings_on, sharing
 from modelbudget.api.command import output
 from modelbudget.api.command.budget_table import (
     as_dict,
@@ -87,8 +87,12 @@ def show(
         tables = [*first, of_totals([predicted]), *differences]
         output.print_tables(tables, printed.markdown)
         output.print_notes(notes(predicted))
-    if devices > 1 and not (device or purposes.inference or purposes.train):
-        refusals.append(f"training on {count(devices)} devices by zero: 3; also: --inference")
+    if devices > 1 and not (device or purposes.inference):
+        n, of_all = n_sharing(vars(predicted.run)), f"of {count(devices)} devices"
+        if not purposes.train:
+            refusals.append(f"training on {count(n)} devices by zero: 3; also: --inference")
+        if n < devices:
+            refusals.append(f"{count(n)} {of_all}; --fit ACCELERATOR searches layouts {of_all}")
     output.print_notes(refusals)
     output.print_notes(other_than_cuda(model, fits, settings))
     output.print_notes(f"{not_solved(fit)}: {fit.why}" for fit in fits if fit.why)

@@ -64,6 +64,8 @@ def _of_engine(serving: Serving) -> Iterator[Iterable[Change]]:
         yield [Change({"cache_dtype": "fp8"})]
     if run.weights == "dtype":
         yield (Change({"weights": name}) for name in SERVED)
+    if serving.replicas > 1:
+        yield [Change({"data_parallel": serving.replicas, "expert_parallel": devices})]
     more = [n * devices for n in TIMES_DEVICES]
     yield [
         *(Change(devices=n) for n in more),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.chosen_device import n_sharing
 from modelbudget.api.command.text_table import Table
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
@@ -79,16 +80,20 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         ("margins: reserve", si_bytes(reserve.bytes), source),
         ("margins: worst reading", f"{worst.value} ×", "the prediction"),
     ]
-    by = "; ".join(
-        f"{fit.purpose} by {', '.join(f'{name}: {value}' for name, value in fit.sharing.items())}"
-        for fit in fits
-        if fit.sharing
-    )
+    by = "; ".join(_sharing(fit) for fit in fits if fit.sharing)
     shared = f", each of {count(first.devices)}: {by}" if by else ""
     if leads or any(fit.largest_of_class for fit in fits):
         whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class"
         return Table(f"{device.name}{shared}{whose}", ("", "", ""), rows)
     return Table(f"{device.name}{shared}", ("", MODULES, ""), rows)
+
+
+def _sharing(fit: Fit) -> str:
+    """Return how devices share a model: in training those alone that the mesh has."""
+    n = n_sharing(fit.sharing)
+    some = f", on {count(n)} of them" if fit.purpose == "training" and n < fit.devices else ""
+    settings = ", ".join(f"{name}: {value}" for name, value in fit.sharing.items())
+    return f"{fit.purpose} by {settings}{some}"
 
 
 def _of_largest(fit: Fit) -> Iterator[tuple[str, str, str]]:
