@@ -175,10 +175,18 @@ def _is_moe(a: Architecture) -> bool:
 def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> Iterator[str]:
     """Name the optimizer and its bytes a parameter, and say where its step is not known.
 
-    Not of the default.
+    Not of the default, but where it does not train.
     """
     default = RunConfig.model_fields["optimizer"].default
-    if run.optimizer == default or not {"optimizer_bytes", "gradient_bytes"} <= breakdowns.keys():
+    if not {"optimizer_bytes", "gradient_bytes"} <= breakdowns.keys():
+        return
+    trained = run.dtype if run.adapter == "none" else adapter_dtype_of(run)
+    if run.optimizer == default:
+        if trained == "float16" and not run.master_weights:
+            yield (
+                f"optimizer {default}: divides by zero where parameters are float16, in which its "
+                "epsilon of 1e-8 is 0; trainers' fp16 is --dtype float32 --set autocast=float16"
+            )
         return
     optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total
     line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): "
@@ -195,7 +203,6 @@ def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> I
         )
     yield line
     least = optimizer.refuses_bfloat16_below * gradient_number(run)
-    trained = run.dtype if run.adapter == "none" else adapter_dtype_of(run)
     parts = breakdowns["gradient_bytes"].components if trained == "bfloat16" else ()
     small = next((part.name for part in parts if 0 < part.each < least), None)
     if small is not None:

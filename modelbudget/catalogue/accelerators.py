@@ -22,7 +22,7 @@ GB = 10**9
 GIB = 2**30
 MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "radeon")
 """Words before the name of a device."""
-MAC = re.compile(r"(mac(book|mini|studio)?|mps|m[1-9])(air|pro|max|ultra)?(\d+gb)?")
+MAC = re.compile(r"(mac(book|mini|studio)?|mps|m[1-9])(air|pro|max|ultra)?(?P<memory>\d+gb)?")
 """What people call a device of Apple, plain."""
 SEVERAL = (
     re.compile(r"(?P<n>\d+)\s*[x×*]\s*(?P<name>\S.*)", re.IGNORECASE),
@@ -148,9 +148,12 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
         short = plain.removeprefix("rtx").removeprefix("tpu")
         if asked in (plain, short, f"{plain}{device.bytes // GB}gb"):
             return device
-    first = "apple" if MAC.fullmatch(asked) else asked
+    mac = MAC.fullmatch(asked)
+    first = "apple" if mac else asked
     names = sorted(map(_label, known), key=lambda name: not _plain(name).startswith(first))
-    allowed = offered(name, names, str(ACCELERATORS), n_first=4)
+    of_mac = mac and f"apple-{mac['memory']}"
+    meant = of_mac if of_mac in names else name
+    allowed = offered(meant, names, str(ACCELERATORS), n_first=4)
     raise ValueError(f"unknown accelerator {show(name)}{allowed}")
 
 
