@@ -191,6 +191,7 @@ class Translation(Meanings):
     rope_layers: list[str] = Field([])
     rope_of_windows: bool = False
     token_operations: int = 0
+    float32_in: list[Literal["float16", "bfloat16"]] = Field([])
     computed: dict[str, Formula] = Field({})
     inverse: dict[str, Formula] = Field({})
     also: dict[str, Any] = Field({})

@@ -24,16 +24,20 @@ OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
 """Quantities that do not depend on who computes."""
 
 
-def _is_of_architecture(quantity: str, a: Architecture, run: RunConfig) -> bool:
+def _is_of_architecture(quantity: str, class_name: str | None, run: RunConfig) -> bool:
     """Whether a quantity does not depend on who computes: bytes of a share or a format do.
 
     Which matrices devices divide, a plan of the class says (`base_model_tp_plan`: no embedding),
-    which have a format, the modules that it is made of, and what it keeps from formats is float32
-    in float16 (`_keep_in_fp32_modules`).
+    which have a format, the modules that it is made of. Some parameters stay in float32 in dtypes
+    that the class names.
     """
-    keeps_float32 = run.dtype == "float16" and a.kept_by_class()
-    of_class = is_divided(run) or run.weights != "dtype" or keeps_float32
+    of_class = is_divided(run) or run.weights != "dtype" or _keeps_float32(class_name, run)
     return quantity in OF_ARCHITECTURE and not (quantity == "parameter_bytes" and of_class)
+
+
+def _keeps_float32(class_name: str | None, run: RunConfig) -> bool:
+    """Whether `from_pretrained` keeps parameters of a class in float32 in the run's dtype."""
+    return class_name is not None and run.dtype in translations()[class_name].float32_in
 
 
 def not_compared(
@@ -45,8 +49,10 @@ def not_compared(
     keys from which the class is built; keys that are left out have the defaults of the class, which
     were compared, and keys that the class does not read have no effect.
     """
-    if _is_of_architecture(quantity, a, run):
+    if _is_of_architecture(quantity, class_name, run):
         return None
+    if _keeps_float32(class_name, run):
+        return f"dtype = {run.dtype}: {class_name} keeps parameters in float32"
     implementation = implementations()[TRANSFORMERS]
     of_class, compared = implementation.classes.get(class_name), implementation.compared
     if of_class is None or compared is None:
@@ -79,7 +85,7 @@ def not_compared_at(
     `class_name` is the class, `file` the config.json of the architecture, as JSON. Families without
     formulas are classes themselves.
     """
-    is_ours = a.has_formula and not _is_of_architecture(quantity, a, run)
+    is_ours = a.has_formula and not _is_of_architecture(quantity, class_name, run)
     if run.implementation != TRANSFORMERS or not is_ours:
         return None
     if class_name is None:

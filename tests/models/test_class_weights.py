@@ -42,6 +42,21 @@ def test_what_from_pretrained_keeps_in_float32(tmp_path, weights, n_bytes):
     assert answer["parameter_bytes"].total == n_bytes < answer["peak_inference_bytes"].total
 
 
+def test_routers_of_ernie_are_float32_in_bfloat16(tmp_path):
+    """As `from_pretrained` loads them: 64 × 8 numbers of 4 bytes, and a bias."""
+    kind = "Ernie4_5_MoeForCausalLM"
+    sizes = {"vocab_size": 32, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "moe_intermediate_size": 4}
+    named = {"model_type": "ernie4_5_moe", "architectures": [kind]}
+    (tmp_path / "config.json").write_text(json.dumps(sizes | heads | named))
+    model, run = mb.model(tmp_path), {"dtype": "bfloat16", "length": 8}
+    ours, of_class = (
+        model.predict("parameter_bytes", run | {"implementation": name}).total
+        for name in ("modelbudget", "transformers")
+    )
+    assert of_class - ours == 2 * (64 * 8 + 64)
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "reason"),
     [

@@ -139,6 +139,15 @@ BUFFERS = {
 
 
 @pytest.mark.parametrize("kind", TRANSLATIONS)
+def test_dtypes_in_which_a_class_keeps_parameters_in_float32(kind):
+    """Bytes of the routers of Ernie 4.5 were those of bfloat16 under the name of the class."""
+    class_ = getattr(transformers, kind)
+    strict = {*(class_._keep_in_fp32_modules_strict or ())} - {"e_score_correction_bias"}
+    kept = {"float16": strict | {*(class_._keep_in_fp32_modules or ())}, "bfloat16": strict}
+    assert TRANSLATIONS[kind].float32_in == [dtype for dtype, names in kept.items() if names]
+
+
+@pytest.mark.parametrize("kind", TRANSLATIONS)
 def test_defaults_are_those_of_the_class(kind):
     config_class = getattr(transformers, kind).config_class
     declared = {f.name: f.default for f in dataclasses.fields(config_class)}
