@@ -103,7 +103,7 @@ def check(path: Path = LOCK, module: str | None = None, totals: bool = False) ->
     settings, locked = _read(path)
     for name in locked:
         if ":" in name and module not in (name, name.partition(":")[0]):
-            allowed = f"is code, which only the command line allows to run: --module {name}"
+            allowed = f"is code, which only the command line allows to run: `module={name}`"
             raise InputError([f"{path}: models: {name!r}: {allowed}"])
     now = values_of(list(locked), settings)
     return [

@@ -41,15 +41,15 @@ class ChosenDevice(NamedTuple):
     reserve: str | int | None = None
     accelerators: str | Path | None = None
 
-    def accelerator(self, option: str = "--fit") -> Accelerator:
-        """Return the accelerator. Raises InputError with the option that named it and all names."""
+    def accelerator(self) -> Accelerator:
+        """Return the accelerator. Raises InputError with all names."""
         file = self.accelerators
         known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
         try:
             return named_or_sized(self.name, known)
         except ValueError as error:
             whose = f"{file}: " if file is not None else ""
-            raise InputError([f"{option} {self.name}: {whose}{error}"]) from None
+            raise InputError([f"`accelerator={self.name}`: {whose}{error}"]) from None
 
     def accelerator_with(self, model: ChosenModel, fields: Mapping[str, Any]) -> Accelerator:
         """Return the accelerator on which a model's parts that are no language model take room.
@@ -65,7 +65,7 @@ class ChosenDevice(NamedTuple):
         """Return the margins of an accelerator. Raises InputError if the reserve is no size."""
         n_bytes = size(self.reserve) if isinstance(self.reserve, str) else self.reserve
         if isinstance(self.reserve, str) and (n_bytes is None or n_bytes > MAX_COUNT):
-            no_size = f"--reserve {show(self.reserve)}: no size in bytes; allowed: {EXAMPLES}"
+            no_size = f"`reserve={show(self.reserve)}`: no size in bytes; allowed: {EXAMPLES}"
             raise InputError([no_size])
         return memory_margins().on(device.platform, n_bytes)
 
@@ -89,7 +89,7 @@ def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str
     if left_over:
         by = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         multiple = f"a multiple of {prod(sizes.values())} ({by})"
-        raise InputError([f"--devices {devices}: allowed: {multiple}"])
+        raise InputError([f"`devices={devices}`: allowed: {multiple}"])
     if n_left > 1 and left not in chosen:
         sizes = {left: n_left, **sizes}
     is_sharded = training and not sizes.keys().isdisjoint(WITH_SHARDS)

@@ -161,8 +161,8 @@ def line_of_ours(
     if of_two_tasks and not OF_INFERENCE & {*quantities} and any(map(is_peak, quantities)):
         why = "it learns two tasks at once, of which no step is traced"
         return (f"about modelbudget's own modules, not {name}: {why}",)
-    of_inference = " --inference" * of_two_tasks
-    offered = f": --implementation transformers{of_inference}"
+    of_inference = " `training=False`" * of_two_tasks
+    offered = f": `implementation=transformers`{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
     if not_compared("activation_bytes", name, {}, a, run):
         try:
@@ -361,7 +361,7 @@ def _notes(
             f"{of_class.class_name} has another number of parameters{counted}: {known.text}"
         )
     if missing:
-        lines.append("--implementation modelbudget answers for modelbudget's own modules")
+        lines.append("`implementation=modelbudget` answers for modelbudget's own modules")
     return tuple(lines)
 
 

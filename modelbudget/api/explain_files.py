@@ -188,7 +188,7 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
     asked, ranks = [], {rank}
     if base_model is None:
-        asked.append(f"--model NAME: the base model, {base}")
+        asked.append(f"`model=NAME`: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
         around = adapted(base_model, [targets] if isinstance(targets, str) else targets, config)
@@ -219,7 +219,7 @@ def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explain
     asked = []
     base = model_of(name, None, chosen)
     if base is None:
-        asked.append("--model NAME: whose tensors they are")
+        asked.append("`model=NAME`: whose tensors they are")
     else:
         of_run = {key: chosen[key] for key in ("dtype", "weights") if key in chosen}
         n_bytes = base.predict("parameter_bytes", of_run).total

@@ -32,7 +32,7 @@ def llama_cache(reading: Reading) -> Line:
         n_layer = n_layer or first.n_layer
     for value, name in ((n_layer, "n_layer"), (cells, "n_ctx"), (all(widths), "n_embd_k_gqa")):
         if not value:
-            return reading.asked("cache", f"a line with {name}, or --model NAME")
+            return reading.asked("cache", f"a line with {name}, or `model=NAME`")
     terms = []
     for what, type_name, width in zip(
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True

@@ -48,7 +48,7 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     if context.model is None and any(number.quantity in OF_MODEL for number in log.numbers):
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
-        context.ask(f"--model NAME: a published model or a config.json{named}")
+        context.ask(f"`model=NAME`: a published model or a config.json{named}")
     lines = tuple(dict.fromkeys(_lines(context)))  # tools print some twice
     about = context.model.label if context.model else "no model"
     title = f"{', '.join(log.tools)}; {about}"
@@ -80,7 +80,7 @@ def _read(reading: Reading) -> Line:
 def _pair(context: LogContext) -> tuple[Architecture, RunConfig]:
     assert context.pair is not None
     if context.asks_dtype:
-        context.ask("--set dtype=…: bfloat16 is taken")
+        context.ask("`dtype=…`: bfloat16 is taken")
     a, run = context.pair
     return (a if "n_mtp_layer" in context.chosen else without_mtp(a)), run
 
@@ -90,7 +90,7 @@ def _weights(reading: Reading) -> Line:
     context = reading.context
     a, run = _pair(context)
     if run.weights == "unknown":
-        return reading.asked("weights", "--set weights=…: a known format")
+        return reading.asked("weights", "`weights=…`: a known format")
     terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
     if scales := scales_bytes(a, run):
         terms.append(("float32 scales", scales))
@@ -107,7 +107,7 @@ def _weights(reading: Reading) -> Line:
         parts.append(("further rows of it", (run.rope_rows - 1) * table))
         parts.append(("blocks of scalars", scalar_bytes(a, run)))
         if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
-            context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
+            context.ask("`n_ctx=…`: positions of the RoPE table (max_position_embeddings)")
     parts.append(("padding of experts for kernels", kernel_padding_bytes(a, run)))
     parts.append(("if norms of all heads are whole", whole_norm_bytes(a, run)))
     rounding = "rounding of torch's allocator", allocator_bytes(a, run)
@@ -305,7 +305,7 @@ def _trained(reading: Reading) -> Line:
     context = reading.context
     assert context.model is not None
     if not {"adapter_rank", "adapter_targets"} <= context.chosen.keys():
-        what = "--set adapter_rank=… and --set adapter_targets='query value': of the adapter"
+        what = "`adapter_rank=…` and `adapter_targets=query value`: of the adapter"
         return reading.asked("trained", what)
     rank, targets = context.chosen["adapter_rank"], context.chosen["adapter_targets"]
     n = adapted(context.model, targets.replace(",", " ").split(), {"r": rank}).parameters
@@ -338,9 +338,7 @@ def _peak(reading: Reading) -> Line:
     context = reading.context
     assert context.model is not None
     if not {"batch", "length"} <= context.chosen.keys():
-        return reading.asked(
-            "peak", "--set batch=… and --set length=…: of the step whose peak it is"
-        )
+        return reading.asked("peak", "`batch=…` and `length=…`: of the step whose peak it is")
     fields = RunConfig.model_fields
     run = {name: value for name, value in context.chosen.items() if name in fields}
     predictions = context.model.predictions(["peak_training_bytes"], run)
@@ -360,7 +358,7 @@ def _in_use(reading: Reading) -> Line:
     """Compare a reading of the driver with weights and cache of the run that is given."""
     a, run = _pair(reading.context)
     if "length" not in reading.context.chosen:
-        what = "--set length=…, --set batch=…: tokens and sequences of the cache"
+        what = "`length=…` and `batch=…`: tokens and sequences of the cache"
         return reading.asked("device in use", what)
     cache = run.batch * run.length * _token_bytes(reading.context)
     return reading.judged("device in use", ("weights", weight_bytes(a, run)), ("cache", cache))

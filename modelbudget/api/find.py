@@ -26,7 +26,7 @@ _FOLDER = re.compile(r"[^:]*/|(\./|\.\./|/)[^:]*(?<!\.json)|[^:/]+(/[^:/]+){2,}(
 """A path that is no name of a repository: it ends in a slash, begins with one, or has several."""
 _WITH_CONFIG = "a config.json or a folder with one"
 _NO_MODELS = {
-    "adapter_config.json": "an adapter; allowed: the model that it is of, with --adapter",
+    "adapter_config.json": "an adapter; allowed: the model that it is of, with `adapter`",
     "model_index.json": "a pipeline of diffusers; allowed: a model that reads tokens",
 }
 """Files of folders that have no config.json of a model."""

@@ -240,7 +240,7 @@ class _Fitting:
         """Return the end of a refusal: on how many fewer devices a formula covers the run."""
         fewer = [1] * (self.devices > 1) if self.training else range(self.devices - 1, 0, -1)
         known = next((n for n in fewer if not self.not_solved(n)), None)
-        return f"; {'or' if 'allowed: ' in why else 'allowed:'} --devices {known}" if known else ""
+        return f"; {'or' if 'allowed: ' in why else 'allowed:'} `devices={known}`" if known else ""
 
     def by_formula(self) -> Fit:
         """Return what formulas say of our modules, and of the class where they were compared."""

@@ -78,7 +78,7 @@ def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
     architecture = architecture_of_class(model.base.transformers)
     allowed = gguf_formats().architectures[architecture].formats
     if allowed and known not in allowed:
-        line = f"--format {known}: not known of {architecture}; allowed: {', '.join(allowed)}"
+        line = f"`gguf={known}`: not known of {architecture}; allowed: {', '.join(allowed)}"
         raise InputError([line])
     a = model.architecture
     shapes = shapes_of(a, architecture)

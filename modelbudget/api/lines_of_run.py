@@ -141,10 +141,10 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
         settings = ", ".join(f"{name}={value}" for name, value in packed.items())
         yield (
             f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
-            f'adapts as one: --set "{settings}"'
+            f"adapts as one: `{settings}`"
         )
     if model_type in of_peft.divided_otherwise:
-        traced = "" if why_not_trained(class_, run) else ": --implementation transformers"
+        traced = "" if why_not_trained(class_, run) else ": `implementation=transformers`"
         yield (
             f"adapter {run.adapter}: {class_} divides some of these matrices otherwise, each of "
             f"which PEFT adapts{traced}"
@@ -154,7 +154,7 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
     if _is_moe(a) and method_of(run.adapter).of_experts and targets != given:
         yield (
             f"adapter {run.adapter}: of {class_} PEFT adapts other layers by these targets: "
-            f'--set "adapter_targets={" ".join(targets)}"'
+            f"`adapter_targets={' '.join(targets)}`"
         )
     if ALL_LINEAR in given and model_type in of_peft.routers_refused:
         yield (
@@ -208,7 +208,7 @@ def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> I
     if small is not None:
         refused = f"raises an error on a GPU for {small}, in bfloat16 with fewer than"
         numbers = f"{optimizer.refuses_bfloat16_below:,} numbers"
-        yield f"optimizer {run.optimizer}: {refused} {numbers}; allowed: --dtype float32"
+        yield f"optimizer {run.optimizer}: {refused} {numbers}; allowed: `dtype=float32`"
 
 
 def _of_latents(flops_decode: Breakdown) -> Iterator[str]:
@@ -253,7 +253,7 @@ def _of_experts_in_dtype(a: Architecture, run: RunConfig) -> Iterator[str]:
         yield (
             f"weights {run.weights}: routed experts are in {_dtype_left(run)}: transformers "
             f"has those of a layer in one stack, which {library.library} does not convert; counted "
-            f"in it, too: --set expert_weights={run.weights}"
+            f"in it, too: `expert_weights={run.weights}`"
         )
 
 

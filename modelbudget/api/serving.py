@@ -181,10 +181,10 @@ def serve(
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     if model.base.family.name() == WITHOUT_FORMULA:
         no_formula = "no formula covers its class, and serving is known by formula alone"
-        traced = f"allowed: --fit {on.name} --inference, by a trace"
+        traced = f"allowed: `fit({on.name}, training=False)`, by a trace"
         raise InputError([f"{model.name}: {no_formula}; {traced}"])
 
-    device = on.accelerator("--fit" if file else "--serve")
+    device = on.accelerator()
     margin = on.margins_on(device).reserve
     chosen = {**model.chosen, **fields_of(settings)}
     tensors = _tensors(model, file)
@@ -201,7 +201,7 @@ def serve(
     architecture, run = _run_of_engine(model, fields, on.devices)
     if architecture.reads_all_at_once:
         keeps = f"{architecture.name()} keeps no cache to serve from"
-        once = f"its inference is one pass over all tokens: --fit {on.name} --inference"
+        once = f"its inference is one pass over all tokens: `fit({on.name}, training=False)`"
         raise InputError([f"{model.name}: {keeps}; {once}"])
     _refuse_unknown(model, architecture, run)
     architecture, run = _with_draft(model, architecture, run, draft)
@@ -288,7 +288,7 @@ def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
     if not all(allowed.values()):
         of_run = ", ".join(f"{name} = {n}" for name, n in shares.items() if n > 1)
         refused = next(name for name, is_allowed in allowed.items() if not is_allowed)
-        raise InputError([f"--devices {devices}: {of_run}; allowed: {refused}"])
+        raise InputError([f"`devices={devices}`: {of_run}; allowed: {refused}"])
     return shares
 
 
@@ -299,7 +299,7 @@ def _with_draft(
     n_layer = getattr(architecture, "n_mtp_layer", 0)
     if draft == MTP and not n_layer:
         raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
-                          "the name of a model, or --set n_mtp_layer=1"])  # fmt: skip
+                          "the name of a model, or `n_mtp_layer=1`"])  # fmt: skip
     if draft == MTP:
         tokens = {"drafted_tokens": run.drafted_tokens or n_layer}
         return architecture, run.model_copy(update=tokens)
@@ -328,9 +328,9 @@ def _notes(
             yield note.text
     stored = _stored_dtype(model)
     if stored not in (None, run.dtype) and "dtype" not in chosen and not is_llama:
-        yield f"dtype: {run.dtype}, as vLLM serves a file in {stored}; --dtype {stored}"
+        yield f"dtype: {run.dtype}, as vLLM serves a file in {stored}; `dtype={stored}`"
     if (released := model.base.released_weights) and "weights" not in chosen:
-        yield f"weights: {released}, as released; in {run.dtype}: --weights dtype"
+        yield f"weights: {released}, as released; in {run.dtype}: `weights=dtype`"
     if model.base.left_out:
         yield "weights for images: what an engine keeps and computes for an image is not counted"
 
@@ -379,7 +379,7 @@ def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConf
     if run.weights == "unknown":
         notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
         why = next(notes, "weights = unknown: bytes are refused")
-        raise InputError([f"{model.name}: {why}; allowed: --weights with a known format"])
+        raise InputError([f"{model.name}: {why}; allowed: `weights` with a known format"])
 
 
 def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
@@ -392,14 +392,14 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
         return None
     if name in WITHOUT_MODEL:
         keeps = "drafts from tokens, with neither weights nor a cache of its own"
-        raise InputError([f"--draft {name}: {keeps}; allowed: none, and --set drafted_tokens=N for "
+        raise InputError([f"`draft={name}`: {keeps}; allowed: none, and `drafted_tokens=N` for "
                           "the states of a recurrence"])  # fmt: skip
     draft = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
     architecture, of_draft = draft.with_run({field: getattr(run, field) for field in kept})
     n_vocab = getattr(architecture, "n_vocab", None)
     if run.cache_layout == "paged" and n_vocab != of.n_vocab:
-        raise InputError([f"--draft {name}: n_vocab = {n_vocab:,}, and the model's {of.n_vocab:,}: "
+        raise InputError([f"`draft={name}`: n_vocab = {n_vocab:,}, and the model's {of.n_vocab:,}: "
                           "allowed: a draft with the same vocabulary, as vLLM asks"])  # fmt: skip
     shared = {"tensor_parallel": run.tensor_parallel}
     return Draft(draft.label, without_mtp(architecture), of_draft.model_copy(update=shared))

@@ -152,16 +152,20 @@ def trainer(
     """Return the memory of a trainer's models; see `Model.trainer`. Raises InputError."""
     if name not in get_args(Trainer):
         if name == "sft":
-            raise InputError(["--trainer sft: has one model; allowed: --train, with --adapter"])
+            raise InputError(
+                ["`trainer(sft)`: has one model; allowed: `training=True`, with `adapter`"]
+            )
         allowed = offered(name, get_args(Trainer), "")
-        raise InputError([f"--trainer {name}: unknown{allowed}"])
+        raise InputError([f"`trainer({name})`: unknown{allowed}"])
     if reward is not None and name == "dpo":
-        raise InputError([f"--reward {reward}: dpo has no reward model; allowed with grpo"])
+        raise InputError([f"`reward={reward}`: dpo has no reward model; allowed with grpo"])
     if engine_share is None:
         if engine_sleeps:
-            raise InputError(["--engine-sleeps: of no engine; allowed: with --engine-share"])
+            raise InputError(["`engine_sleeps`: of no engine; allowed: with `engine_share`"])
     elif name == "dpo" or device is None:
-        raise InputError([f"--engine-share {engine_share}: allowed with --trainer grpo and --fit"])
+        raise InputError(
+            [f"`engine_share={engine_share}`: allowed with `trainer(grpo)` and `accelerator`"]
+        )
     given = {"implementation": OURS, **fields_of(settings)}
     room = device.accelerator_with(model, fields_of(settings)) if device else None
     step = _Step(model, name, reference, reward, answer, engine_share, engine_sleeps, room)
@@ -211,7 +215,7 @@ class _Step(Step):
 
     def _refuse_others(self, trainer: str) -> None:
         """Raise InputError for a model that is only traced, or that generates no text."""
-        for option, model in {f"trainer {trainer}": self.policy, **self.further}.items():
+        for argument, model in {f"trainer({trainer})": self.policy, **self.further}.items():
             family = model.base.family
             if not family.has_formula:
                 why = f"{class_of(model)} is only traced, and a trainer's passes are computed"
@@ -219,8 +223,10 @@ class _Step(Step):
                 why = f"{family.name()} generates no text"
             else:
                 continue
-            head = ", whose head one number replaces" if option == "reward" else ""
-            raise InputError([f"--{option}: {model.name}: {why}; allowed: a language model{head}"])
+            head = ", whose head one number replaces" if argument == "reward" else ""
+            raise InputError(
+                [f"`{argument}`: {model.name}: {why}; allowed: a language model{head}"]
+            )
 
     def needed(self, fields: Mapping[str, Any]) -> int | None:
         pair = self.allowed_pair(fields)
@@ -253,10 +259,10 @@ class _Step(Step):
         for field, allowed in shared.items():
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "
-                                  f"--trainer {self.trainer}; allowed: {allowed}"])  # fmt: skip
+                                  f"`trainer({self.trainer})`; allowed: {allowed}"])  # fmt: skip
         if not 1 <= (self.answer or 1) < run.length:
-            most = f"1 to {run.length - 1:,}, with --length {run.length:,}"
-            raise InputError([f"--answer {self.answer}: no tokens of a text; allowed: {most}"])
+            most = f"1 to {run.length - 1:,}, with `length={run.length}`"
+            raise InputError([f"`answer={self.answer}`: no tokens of a text; allowed: {most}"])
         return self.policy.architecture, run
 
     def parts(self, run: RunConfig) -> Iterator[Part]:
@@ -350,7 +356,7 @@ class _Step(Step):
         n_bytes = int(share * memory)
         if n_bytes <= weights:
             least = f"more than {weights / memory:.3f}, its weights"
-            raise InputError([f"--engine-share {share}: too little; allowed: {least}"])
+            raise InputError([f"`engine_share={share}`: too little; allowed: {least}"])
         text = self._total("cache_bytes", a, of_engine.model_copy(update={"batch": 1}))
         most = f"{share:g} of the card; at most {(n_bytes - weights) // text:,} texts"
         if self.engine_sleeps:
@@ -368,7 +374,7 @@ class _Step(Step):
         plain = _frozen(run).model_copy(update={"weights": "dtype"})
         terms, why = prediction_or_reason.terms_or_reason("parameter_bytes", a, plain)
         if why or not hasattr(a, "d_model"):
-            raise InputError([f"--reward {model.name}: {why or 'no hidden size'}"])
+            raise InputError([f"`reward={model.name}`: {why or 'no hidden size'}"])
         head = sum(term.total for name, term in terms.items() if name == "head")
         n_bytes = of_model("parameter_bytes", terms) - head + bytes_of(run.dtype) * a.d_model
         yield Part("reward: weights", n_bytes, model.label, False)
@@ -379,7 +385,7 @@ class _Step(Step):
         try:
             return read(*args)
         except NoProgramError as error:
-            message = f"{self.policy.name}: --trainer {self.trainer}: {error}"
+            message = f"{self.policy.name}: `trainer({self.trainer})`: {error}"
             raise InputError([message]) from None
 
 

@@ -179,7 +179,7 @@ def _meant(text: str, known: Sequence[Accelerator]) -> str | None:
     for several in filter(None, (pattern.fullmatch(text.strip()) for pattern in SEVERAL)):
         with suppress(ValueError):
             named_or_sized(several["name"], known)
-            return f"several devices; write {several['name']}, with --devices {several['n']}"
+            return f"several devices; write {several['name']}, with `devices={several['n']}`"
     return None
 
 

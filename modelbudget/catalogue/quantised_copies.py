@@ -85,6 +85,6 @@ def _copy(base: Base, name: str, known: Format | None, groups: dict[str, str | N
     line = f"{TAKEN_FOR} {base.name}{with_weights}, by its name; its own config.json was not read"
     if "file" in groups:
         file = (groups["file"] or FILE_FORMAT).upper()
-        line += f", nor are weights those of the GGUF file: --file gguf --format {file}"
+        line += f", nor are weights those of the GGUF file: `gguf={file}`"
     notes = *base.notes, Note(line)
     return base._replace(name=name, label=label, fields=base.fields | run, notes=notes)

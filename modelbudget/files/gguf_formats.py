@@ -124,7 +124,7 @@ class Formats(Strict):
                 return format_name
         near = re.sub("^(float|fp)(?=16|32)", "f", name.casefold().replace("bfloat", "bf"))
         allowed = offered(near, self.formats, "configs/gguf.yaml")
-        raise InputError([f"--format {show(name)}: unknown{allowed}"])
+        raise InputError([f"`gguf={show(name)}`: unknown{allowed}"])
 
 
 class Quantised(NamedTuple):

@@ -74,7 +74,7 @@ def _architecture(header: GgufHeader) -> str:
     if not known[name].is_read:
         raise InputError(
             [f"{header.path}: {ARCHITECTURE} = {name}: such files are not read here; allowed: the "
-             "model's name or its config.json, with --file gguf --format FORMAT"]
+             "model's name or its config.json, with `gguf=FORMAT`"]
         )  # fmt: skip
     return name
 

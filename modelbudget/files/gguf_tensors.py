@@ -24,7 +24,7 @@ def architecture_of_class(class_name: str | None) -> str:
     classes = ", ".join(class_name for listed in known.values() for class_name in listed.classes)
     raise InputError(
         [
-            f"--file gguf: no names of llama.cpp are known here for {class_name or 'this model'}; "
+            f"no names of llama.cpp are known here for {class_name or 'this model'}; "
             f"allowed: {classes}"
         ]
     )
@@ -39,7 +39,7 @@ def shapes_of(a: Architecture, architecture: str) -> Shapes:
     shapes: Shapes = {}
     for component, layer, shape in _parameters(a):
         if component not in names:
-            raise InputError([f"--file gguf: {component} has no name in {architecture} files here"])
+            raise InputError([f"{component} has no name in {architecture} files here"])
         prefix = "" if layer is None else f"blk.{layer}."
         ending = "bias" if f"{prefix}{names[component]}.weight" in shapes else "weight"
         name = biases.get(component, names[component]) if ending == "bias" else names[component]
@@ -105,7 +105,7 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
             model = type(a).program()(a, RunConfig.model_validate({"batch": 1, "length": 1}))
         except NoProgramError as error:
             what = str(error) or f"family: {a.name()}"
-            raise InputError([f"--file gguf: {what}: has no names of llama.cpp here"]) from None
+            raise InputError([f"{what}: has no names of llama.cpp here"]) from None
         layer = None
         for parameter in tape.parameters:
             if parameter.node is not None:

@@ -30,7 +30,7 @@ def draft_head_bytes(a: Any, run: RunConfig) -> int:
     if not is_plain or a.n_head * a.d_head != a.d_model:
         raise ValueError(
             f"draft_head = {run.draft_head}: known of dense decoders with n_head · d_head = "
-            "d_model alone, whose sizes its layer has; allowed: --draft with the name of a model"
+            "d_model alone, whose sizes its layer has; allowed: `draft` with the name of a model"
         )
     rank: Any = rank_of(a, run)
     d = a.d_model

@@ -83,7 +83,7 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
         size = getattr(a, name, 0)
         if size % n:
             setting = "expert_parallel" if name == "n_expert" else "tensor_parallel"
-            allowed = f"allowed: --set {setting}={gcd(size, n)}"
+            allowed = f"allowed: `{setting}={gcd(size, n)}`"
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
         if size:
             shares[name] = size // n
@@ -92,7 +92,7 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
             continue
         is_copied = n <= most_copied and not n_devices % n
         if n % n_devices and not is_copied:
-            allowed = f"allowed: --set tensor_parallel={gcd(n, n_devices)}"
+            allowed = f"allowed: `tensor_parallel={gcd(n, n_devices)}`"
             divided = f"{n_devices} devices do not divide it"
             raise ValueError(f"{name} = {n}: {divided}; {allowed}")
         shares[name] = max(n // n_devices, 1)
@@ -105,7 +105,7 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
 def _check_parts(a: Any, n_devices: int) -> None:
     """Raise ValueError if a part of the layers is not divided in serving."""
     setting = f"tensor_parallel = {n_devices}"
-    whole = "not divided in serving; allowed: --set tensor_parallel=1, the whole model on each"
+    whole = "not divided in serving; allowed: `tensor_parallel=1`, the whole model on each"
     if not isinstance(a, MultiHeadFields):
         if not {"mixers", "mlps", "n_kv_head"} <= type(a).model_fields.keys():
             raise ValueError(f"{setting}: {a.name()}: {whole}")
@@ -213,7 +213,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
         return
     if not a.lists_matrices:
         unknown = f"which matrices of {a.name()} are converted by an engine is not known"
-        raise ValueError(f"weights = {run.weights}: {unknown}; allowed: --weights dtype")
+        raise ValueError(f"weights = {run.weights}: {unknown}; allowed: `weights=dtype`")
     for (whole, _), (part, _) in zip(matrices_of(a), matrices_of(rank), strict=True):
         word = format_of(run, part.routed, part.path)
         if word is None or not (stored := FORMATS[word].format).groups:
@@ -227,13 +227,13 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
                 devices = run.tensor_parallel
                 most = max(d for d in range(1, devices) if not devices % d
                            and (d == 1 or not size % (d * together)))  # fmt: skip
-                allowed = f"--set tensor_parallel={most}"
+                allowed = f"`tensor_parallel={most}`"
                 of_all = devices * run.data_parallel
                 if part.routed:
-                    allowed += f", or --set expert_parallel={of_all}: whole experts on each"
+                    allowed += f", or `expert_parallel={of_all}`: whole experts on each"
                 elif getattr(a, "n_expert", 0):
                     replicas = f"data_parallel={of_all // most}, expert_parallel={of_all}"
-                    allowed += f', or --set "tensor_parallel={most}, {replicas}": experts on all'
+                    allowed += f", or `tensor_parallel={most}, {replicas}`: experts on all"
                 raise ValueError(
                     f"{part.name}: {share:,} of {size:,} channels on each device: {word} "
                     f"needs a multiple of {together}; allowed: {allowed}"

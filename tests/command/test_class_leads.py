@@ -251,8 +251,8 @@ def test_notes_about_our_modules_are_not_given_for_the_class(tmp_path):
 def test_a_name_says_that_its_class_may_need_more():
     found = mb.model("gpt-neox-20b").predictions(["parameters"])
     assert found.notes == (
-        "about modelbudget's own modules; GPTNeoXForCausalLM may need more: --implementation "
-        "transformers",
+        "about modelbudget's own modules; GPTNeoXForCausalLM may need more: "
+        "`implementation=transformers`",
     )
 
 
@@ -262,13 +262,13 @@ def test_a_trace_that_is_refused_is_not_offered(name):
     run = {"adapter": "lora", "weights": "gptq-4bit"}
     (note, *_) = mb.model(name).predictions(["parameters"], run).notes
     assert "ForCausalLM: weights = 'gptq-4bit': " in note
-    assert "--implementation" not in note
+    assert "implementation=" not in note
 
 
 def test_a_class_with_an_adapter_is_offered_and_leads_where_our_modules_have_none(tmp_path):
     """Whisper has none of ours; PEFT prints its number of trained parameters."""
     (note, *_) = mb.model("llama-3-8b").predictions(["parameters"], {"adapter": "lora"}).notes
-    assert note.endswith("--implementation transformers")
+    assert note.endswith("`implementation=transformers`")
     (tmp_path / "config.json").write_text(json.dumps(WHISPER_LARGE_V2))
     run = {"adapter": "lora", "adapter_rank": 32, "adapter_targets": "q_proj v_proj"}
     answer = mb.model(tmp_path).predictions(["gradient_bytes"], run)
@@ -289,7 +289,7 @@ peft_bnb_whisper_large_v2_training.ipynb.
 
 def test_a_compared_class_is_offered():
     (note, *_) = mb.model("llama-3-8b").predictions(["parameters"], {"recompute": "full"}).notes
-    assert note.endswith("--implementation transformers")
+    assert note.endswith("`implementation=transformers`")
 
 
 @pytest.mark.parametrize(("name", "length"), [("zamba-7b", 18), ("mamba-130m", 150)])
@@ -297,7 +297,7 @@ def test_a_loop_over_more_tokens_than_a_trace_has_is_not_offered(name, length):
     """Only here: Zamba 7B's answer offered a trace of more than 100,000 operations."""
     for n_token, is_offered in ((length, True), (4096, False)):
         (note, *_) = mb.model(name).predictions(["parameters"], {"length": n_token}).notes
-        assert ("--implementation" in note) == is_offered
+        assert ("`implementation=transformers`" in note) == is_offered
         assert ("loops over 4,096 tokens" in note) != is_offered
 
 

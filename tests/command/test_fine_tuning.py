@@ -333,6 +333,6 @@ def test_matrices_that_a_class_alone_packs_are_named():
     """Our modules have 2,107,392 parameters of rank 8; PEFT prints 1,701,888 of the class."""
     model, run = mb.model("modernbert-base"), {"adapter": "lora", "length": 16}
     notes = model.predictions(["gradient_bytes"], run).notes
-    assert any("each of which PEFT adapts: --implementation transformers" in note for note in notes)
+    assert any("each of which PEFT adapts: `implementation=transformers`" in note for note in notes)
     of_class = run | {"implementation": "transformers"}
     assert model.predict("gradient_bytes", of_class).total == 4 * 1_701_888

@@ -68,6 +68,10 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-5-8b", "did you mean llama-3-8b?"),
         ("google/gemma-3-4b-it-GPTQ", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
+        ("llama-3-8b --trainer dpo --length 8 --answer 9", "allowed: 1 to 7, with --length 8"),
+        ("bert-base --serve h100", "one pass over all tokens: --fit h100 --inference"),
+        ("llama-3-8b --serve h100 --draft ngram", "ngram: drafts from tokens, with neither"),
+        ("llama-3-8b --serve h100 --draft ngram", "none, and --set drafted_tokens=N for the"),
         ("llama-3-8b --trainer --fit h100", "--trainer: no value; write --trainer dpo|grpo"),
         ("llama-3-8b --trainer dpo --fit", "--fit: no value; write --fit ACCELERATOR"),
         ("deepseek-v3 --set expert_parallel=8 --weights fp8-block", "allowed: dtype, or --serve"),
@@ -338,7 +342,7 @@ def test_a_copy_for_llama_cpp_names_the_options_of_its_file(name, as_model, gguf
     """Its weights were in bfloat16 without a word; with a tag it was a function's path."""
     base = find(name)
     assert base.fields["n_layer"] == find(as_model).fields["n_layer"]
-    assert base.notes[-1].text.endswith(f"those of the GGUF file: --file gguf --format {gguf}")
+    assert base.notes[-1].text.endswith(f"those of the GGUF file: `gguf={gguf}`")
 
 
 @pytest.mark.parametrize(
@@ -482,7 +486,7 @@ def test_weights_are_served_as_they_were_released(command):
     """gpt-oss 20B was said to fit no card of 24 GB, for which it was released in 12.8 GiB."""
     served = command("gpt-oss-20b", "--serve", "rtx-4090", "--json")
     assert json.loads(served.out)["notes"] == [
-        "weights: mxfp4, as released; in bfloat16: --weights dtype"
+        "weights: mxfp4, as released; in bfloat16: `weights=dtype`"
     ]
     as_asked = command("gpt-oss-20b", "--serve", "rtx-4090", "--weights", "mxfp4", "--json")
     assert {**json.loads(served.out), "notes": []} == json.loads(as_asked.out)

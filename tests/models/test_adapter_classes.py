@@ -413,11 +413,11 @@ def compared_with_peft(folder, kind, keys, targets) -> dict:
     lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
     settings = dict(
         setting.split("=")
-        for quoted in re.findall(r'--set "([^"]*)"', lines)
-        for setting in quoted.split(", ")
+        for code in re.findall("`([^`]*)`", lines)
+        for setting in code.split(", ")
     )
-    if "--implementation transformers" in lines:
-        settings |= {"implementation": "transformers", "length": 8}
+    if "implementation" in settings:
+        settings["length"] = 8
     run |= settings
     assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * trained
     return settings

@@ -228,15 +228,15 @@ def test_replicas_of_a_trainer_have_buckets():
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (("ppo", {}), "--trainer ppo: unknown (allowed: dpo, grpo)"),
-        (("dpo", {}, None, "gpt-2-124m"), "--reward gpt-2-124m: dpo has no reward model"),
-        (("dpo", {"zero": 3, "data_parallel": 2}), "zero = 3: not known with --trainer dpo"),
+        (("ppo", {}), "`trainer(ppo)`: unknown (allowed: dpo, grpo)"),
+        (("dpo", {}, None, "gpt-2-124m"), "`reward=gpt-2-124m`: dpo has no reward model"),
+        (("dpo", {"zero": 3, "data_parallel": 2}), "zero = 3: not known with `trainer(dpo)`"),
         (("dpo", {}, "gpt-7"), "gpt-7"),
-        (("dpo", {"loss_chunks": 4}), "loss_chunks = 4: not known with --trainer dpo"),
-        (("dpo", {}, None, None, "24GB", None, None, 1024), "--answer 1024: no tokens of a text"),
-        (("grpo", {}, None, None, None, None, None, None, 0.3), "--engine-share 0.3: allowed with"),
-        (("grpo", {}, None, None, "1GB", None, None, None, 0.2), "--engine-share 0.2: too little"),
-        (("grpo", {}, None, None, None, None, None, None, None, True), "--engine-sleeps: of no"),
+        (("dpo", {"loss_chunks": 4}), "loss_chunks = 4: not known with `trainer(dpo)`"),
+        (("dpo", {}, None, None, "24GB", None, None, 1024), "`answer=1024`: no tokens of a text"),
+        (("grpo", {}, None, None, None, None, None, None, 0.3), "`engine_share=0.3`: allowed with"),
+        (("grpo", {}, None, None, "1GB", None, None, None, 0.2), "`engine_share=0.2`: too little"),
+        (("grpo", {}, None, None, None, None, None, None, None, True), "`engine_sleeps`: of no"),
         (("grpo", {}, None, None, "1GB", None, None, None, 3.0), "a number between 0 and 1"),
     ],
 )
@@ -249,11 +249,11 @@ def test_what_a_trainer_does_not_know_is_one_line(call, line):
 @pytest.mark.parametrize(
     ("name", "call", "line"),
     [
-        ("whisper-tiny", ("dpo",), "--trainer dpo: openai/whisper-tiny: WhisperForCond"),
-        ("gpt-2-124m", ("dpo", {}, "whisper-tiny"), "--reference: openai/whisper-tiny: Whisper"),
+        ("whisper-tiny", ("dpo",), "`trainer(dpo)`: openai/whisper-tiny: WhisperForCond"),
+        ("gpt-2-124m", ("dpo", {}, "whisper-tiny"), "`reference`: openai/whisper-tiny: Whisper"),
         ("gpt-2-124m", ("grpo", {}, None, "whisper-tiny"), "model, whose head one number replaces"),
-        ("bert-base", ("dpo",), "--trainer dpo: bert-base: encoder generates no text"),
-        ("gpt-2-124m", ("grpo", {}, None, "bert-base"), "--reward: bert-base: encoder generates"),
+        ("bert-base", ("dpo",), "`trainer(dpo)`: bert-base: encoder generates no text"),
+        ("gpt-2-124m", ("grpo", {}, None, "bert-base"), "`reward`: bert-base: encoder generates"),
         ("mamba-130m", ("grpo",), "logits of the answers alone are known of decoders"),
     ],
 )

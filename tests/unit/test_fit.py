@@ -358,7 +358,7 @@ def test_three_grades_with_a_reserve_and_the_worst_reading():
     for n, grade in ((batch, "fits"), (batch + 1, "tight")):
         assert model.fit("80GB", settings | {"batch": n}, reserve=2 * 10**9).grade == grade
     for wrong in ("2", ""):
-        with pytest.raises(InputError, match=f"--reserve {wrong!r}: no size in bytes"):
+        with pytest.raises(InputError, match=f"`reserve={wrong!r}`: no size in bytes"):
             model.fit("80GB", settings, reserve=wrong)
     for wrong in (-1, 2.5, True):
         with pytest.raises(InputError, match=f"reserve = {str(wrong).lower()}: allowed: bytes"):
@@ -591,11 +591,11 @@ def test_a_class_whose_settings_are_not_known_or_contradict_the_run_has_no_range
     [
         (
             "qwen-2.5-7b",
-            "n_head = 28: tensor_parallel = 8 devices do not divide it; allowed: --devices 4",
+            "n_head = 28: tensor_parallel = 8 devices do not divide it; allowed: `devices=4`",
         ),
         (
             "gpt-2-124m",
-            "n_head = 12: tensor_parallel = 8 devices do not divide it; allowed: --devices 1",
+            "n_head = 12: tensor_parallel = 8 devices do not divide it; allowed: `devices=1`",
         ),
     ],
 )

@@ -253,7 +253,7 @@ def test_gpt_oss_has_the_bytes_of_the_published_file():
     floats = n_layer * (n_expert * (4 * d + 1) + 3 * d + d_query + 2 * d_key + 64) + d
     assert file.tensor_bytes == experts + matrices * 34 // 32 + 4 * floats
     assert 12_109_566_560 - file.tensor_bytes - file.header_bytes < 13 * 10**6
-    with pytest.raises(InputError, match="Q4_K_M: not known of gpt-oss; allowed: MXFP4_MOE"):
+    with pytest.raises(InputError, match="`gguf=Q4_K_M`: not known of gpt-oss; allowed: MXFP4_MOE"):
         gguf_file(mb.model("gpt-oss-20b"), "Q4_K_M")
 
 

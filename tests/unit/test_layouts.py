@@ -198,11 +198,11 @@ def test_devices_of_a_mesh_share_a_model_in_inference(model, chosen, shared):
 
 
 def test_devices_that_a_mesh_does_not_divide_are_refused(model):
-    with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(tensor_par"):
+    with pytest.raises(InputError, match=r"`devices=3`: allowed: a multiple of 2 \(tensor_par"):
         model.fit("h100-80gb", {"tensor_parallel": 2}, devices=3)
-    with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(data_para"):
+    with pytest.raises(InputError, match=r"`devices=3`: allowed: a multiple of 2 \(data_para"):
         model.fit("h100-80gb", {"data_parallel": 2}, devices=3)
-    with pytest.raises(InputError, match=r"--devices 3: allowed: a multiple of 2 \(data_para"):
+    with pytest.raises(InputError, match=r"`devices=3`: allowed: a multiple of 2 \(data_para"):
         model.fit("h100-80gb", {"data_parallel": 2}, devices=3, training=False)
 
 

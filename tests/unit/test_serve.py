@@ -371,7 +371,7 @@ def test_a_file_in_float32_is_served_in_half(tmp_path):
     for device, dtype in (("l4", "bfloat16"), ("t4", "float16")):
         found = mb.model(path).serve(device, {"length": 64})
         assert found.run.dtype == dtype
-        assert f"dtype: {dtype}, as vLLM serves a file in float32; --dtype float32" in found.notes
+        assert f"dtype: {dtype}, as vLLM serves a file in float32; `dtype=float32`" in found.notes
     exact = mb.model(path).serve("l4", {"length": 64, "dtype": "float32"})
     assert exact.run.dtype == "float32"
     assert not any("as vLLM serves" in note for note in exact.notes)
@@ -383,7 +383,7 @@ def test_a_device_without_bfloat16_serves_float16(tmp_path):
     path.write_text(json.dumps(LLAMA | {"torch_dtype": "bfloat16"}))
     on_t4 = mb.model(path).serve("t4", {"length": 64})
     assert on_t4.run.dtype == "float16"
-    assert "dtype: float16, as vLLM serves a file in bfloat16; --dtype bfloat16" in on_t4.notes
+    assert "dtype: float16, as vLLM serves a file in bfloat16; `dtype=bfloat16`" in on_t4.notes
     path.write_text(json.dumps(LLAMA | {"torch_dtype": "float16"}))
     assert mb.model(path).serve("l4", {"length": 64}).run.dtype == "float16"
 
@@ -717,11 +717,11 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("name", "settings", "devices", "message"),
     [
-        ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: --set tensor_parallel=1"),
-        ("whisper-large-v3", {}, 1, "no formula .* allowed: --fit h100 --inference, by a trace"),
-        ("stablelm-2-12b", {}, 2, "qk_norm = separate: .* allowed: --set tensor_parallel=1"),
-        ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1$"),
-        ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4$"),
+        ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* allowed: `tensor_parallel=1"),
+        ("whisper-large-v3", {}, 1, r"no formula .* allowed: `fit\(h100, training=False\)`, by a"),
+        ("stablelm-2-12b", {}, 2, "qk_norm = separate: .* allowed: `tensor_parallel=1"),
+        ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1`$"),
+        ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4`$"),
         ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
         ("mamba-2.8b", {"weights": "awq"}, 1, "which matrices of selective-scan are converted"),
         ("t5-base", {"host_layers": 2}, 1, "host_layers = 2: known of decoders"),
@@ -748,16 +748,16 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("llama-3-8b", {"zero": 3, "data_parallel": 2}, 2, "zero = 3: not known in serving"),
         ("llama-3-8b", {"data_parallel": 2}, 1, "data_parallel = 2; .* times data_parallel$"),
         ("qwen-3-30b-a3b", {"data_parallel": 2, "expert_parallel": 2}, 4,
-         "--devices 4: tensor_parallel = 2, .* allowed: an expert_parallel of 1 or 4"),
+         "`devices=4`: tensor_parallel = 2, .* allowed: an expert_parallel of 1 or 4"),
         ("qwen-3-30b-a3b", {"data_parallel": 256, "expert_parallel": 256}, 256,
-         "n_expert = 128: 256 devices do not divide it; allowed: --set expert_parallel=128"),
+         "n_expert = 128: 256 devices do not divide it; allowed: `expert_parallel=128"),
         ("llama-3-8b", {"context_parallel": 2}, 8, r"1 keep the same heads .*\(n_kv_head = 8\)"),
         ("llama-3-8b", {"context_parallel": 3}, 4, "a context_parallel that divides"),
         ("gpt-oss-20b", {"context_parallel": 2}, 16, "vLLM divides no windows"),
         ("llama-3-8b", {"context_parallel": 2, "cache_layout": "cells"}, 16, "needs cache_layout"),
         # 768 hidden channels of an expert are six blocks: vLLM fails too (issue 25292 of its).
         ("qwen-3-30b-a3b", {"weights": "fp8-block"}, 4,
-         "gate: 192 of 768 .* a multiple of 128.*, or --set expert_parallel=4"),
+         "gate: 192 of 768 .* a multiple of 128.*, or `expert_parallel=4"),
         ("qwen-3-30b-a3b", {"weights": "gptq-4bit"}, 4, "down: 192 of 768 .* a multiple of 128"),
         ("llama-3-8b", {"host_layers": 32}, 1, "at most 31"),
         ("gemma-4-e2b", {"host_layers": 2}, 1, "host_layers = 2: known of decoders alone"),
@@ -779,7 +779,7 @@ def test_a_file_whose_format_has_no_formula_is_refused_with_the_reason(tmp_path)
     """It was refused as `adapter = none, weights = unknown`."""
     keys = LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 5}}
     (tmp_path / "config.json").write_text(json.dumps(keys))
-    with pytest.raises(InputError, match=r"gptq: no formula covers it.*allowed: --weights"):
+    with pytest.raises(InputError, match=r"gptq: no formula covers it.*allowed: `weights`"):
         mb.model(tmp_path).serve("h100")
 
 
@@ -820,7 +820,7 @@ def test_windows_that_no_formula_has_are_a_note(tmp_path):
 
 def test_a_draft_without_a_model_is_none():
     """It was refused as an unknown model."""
-    with pytest.raises(InputError, match=r"--draft ngram: .*neither weights nor a cache") as error:
+    with pytest.raises(InputError, match=r"`draft=ngram`: .*neither weights nor a cache") as error:
         mb.model("qwen-2.5-7b").serve("h100", {"length": 64}, draft="ngram")
     assert len(error.value.mistakes) == 1
 

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from modelbudget.api.command.option_words import with_options
 from modelbudget.api.command.options import (
     options_of,
     other_name,
@@ -131,5 +132,5 @@ def main() -> None:
 
 
 def _end(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(with_options(message), file=sys.stderr)
     sys.exit(WRONG_INPUT)

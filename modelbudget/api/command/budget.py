@@ -18,7 +18,8 @@ from modelbudget.api.command.budget_table import (
 )
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.notes_of_fit import other_than_cuda, served_by_engine
-from modelbudget.api.command.options import Output, repeated
+from modelbudget.api.command.option_words import repeated
+from modelbudget.api.command.options import Output
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.tables_of_fit import (
     class_in_room,

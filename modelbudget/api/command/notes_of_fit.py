@@ -5,7 +5,7 @@ from typing import Any
 
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.class_answers import run_of
-from modelbudget.api.command.options import repeated
+from modelbudget.api.command.option_words import repeated
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
 from modelbudget.architecture.constraint import first_mistake

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Annotated, Any, NamedTuple, get_args
 
@@ -32,34 +32,6 @@ def known_names(incomplete: str) -> list[str]:
     return [base.name for base in bases if base.name.startswith(incomplete)]
 
 
-def repeated(settings: Mapping[str, Any], **options: Any) -> str:
-    """Return the words that set the same fields, and options that have a value, in a command.
-
-    An engine has an implementation of its own.
-    """
-    named = {name: settings[name] for name in NAMED if name in settings}
-    if "serve" in options:
-        named.pop("implementation", None)
-    words = [
-        f" --{name} {quoted(value)}"
-        for name, value in (options | named).items()
-        if value and (name, value) != ("devices", 1)
-    ]
-    fields = ", ".join(
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in settings.items()
-        if name not in NAMED
-    )
-    return "".join(words) + (f" --set {quoted(fields)}" if fields else "")
-
-
-def quoted(text: Any) -> str:
-    """Return a word of a command, in quotes where it has a space."""
-    return f'"{text}"' if " " in str(text) else str(text)
-
-
-NAMED = ("batch", "length", "dtype", "implementation", "weights", "adapter", "optimizer")
-"""Fields that have an option of their name."""
 OF_QLORA = {
     ("weights", "nf4"): "bnb-4bit or bnb-4bit-double",
     ("adapter", "qlora"): "lora, with --weights bnb-4bit-double",

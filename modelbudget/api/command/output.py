@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from modelbudget.api.command.option_words import with_options
 from modelbudget.api.command.text_table import Table, lines
 from modelbudget.api.frames import JSON_VERSION
 from modelbudget.common.printable import printable, printable_json
@@ -82,7 +83,7 @@ def print_notes(lines: Iterable[str]) -> None:
 
     On a terminal they break between words, and not within an address.
     """
-    for text in map(printable, lines):
+    for text in map(with_options, map(printable, lines)):
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns
             text = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False,

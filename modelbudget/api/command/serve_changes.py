@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from modelbudget.api.command.notes_of_fit import GGUF, SERVED
-from modelbudget.api.command.options import repeated
+from modelbudget.api.command.option_words import repeated
 from modelbudget.api.serving import Serving
 from modelbudget.catalogue.quantised_copies import FILE_FORMAT
 from modelbudget.common.errors import InputError
