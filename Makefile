@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report chart-files check cheap-tests test record-test-times types style test-all test-random test-slurm lint lint-workflow advisories release bench history schema reference picture lock clean
+.PHONY: report chart-files check cheap-tests test run-tests record-test-times types style test-all test-random test-slurm lint lint-workflow advisories release bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
@@ -24,7 +24,11 @@ check: $(VENV)/.installed-tests
 cheap-tests:
 	$(BIN)/pytest --check -n 2
 
-test: lint
+# Style and types run next to the start of the tests, which is on one core.
+test: $(VENV)/.installed-tests
+	@$(MAKE) --no-print-directory --jobs 2 run-tests style types lint-workflow
+
+run-tests:
 	$(BIN)/pytest
 
 # Write the CPU seconds of all tests into tests/cpu_seconds.json, the budget of later runs in CI.
