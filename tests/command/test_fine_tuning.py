@@ -293,6 +293,16 @@ def test_what_trains_everything_is_counted_next_to_an_adapter():
     assert "Trained parameters" not in dict(of_totals(several[:1]).rows)
 
 
+def test_what_a_token_uses_of_experts_is_counted_next_to_all_parameters():
+    """By hand, of Mixtral: 2 of 8 experts of each layer, router, attention, norms, and tables."""
+    of_layer = 2 * 3 * 4096 * 14_336 + 8 * 4096 + 2 * 4096 * (4096 + 1024) + 2 * 4096
+    active = 32 * of_layer + 2 * 32_000 * 4096 + 4096
+    several = [mb.model(name).predictions(SHOWN) for name in ("mixtral-8x7b", "gpt-2-124m")]
+    rows = {name: cells for name, *cells in of_totals(several).rows}
+    assert rows["Active parameters, of a token"] == [f"12.9B ({active:,})", ""]
+    assert "Active parameters, of a token" not in dict(of_totals(several[1:]).rows)
+
+
 def test_totals_have_the_peak_of_each_phase():
     """Half a peak was in no other line: casts of all gradients, and foreach's temporary numbers.
 

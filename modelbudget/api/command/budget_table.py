@@ -14,6 +14,7 @@ from modelbudget.api.predictions import (
 )
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import division
+from modelbudget.architecture.terms import total
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
 from modelbudget.predict.by_program import trained_parameters
 from modelbudget.sweeps.fields_in_words import UNITS
@@ -112,14 +113,17 @@ def _total(predicted: Predictions, quantity: str) -> str:
 
 
 def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str, str]:
-    """Return what is shown below a total: the parameters that are trained, and peaks by phase.
+    """Return what is shown below a total: active and trained parameters, and peaks by phase.
 
     `has_frozen`: whether this model, or one next to it, trains a part of its parameters alone.
     """
-    has_gradients = "gradient_bytes" in predicted.breakdowns
-    if quantity == "parameters" and has_gradients and has_frozen:
-        n_trained = _n_trained(predicted)
-        return {"Trained parameters": _amount(n_trained, quantity)} if n_trained else {}
+    if quantity == "parameters":
+        has_trained = has_frozen and "gradient_bytes" in predicted.breakdowns
+        counts = {
+            "Active parameters, of a token": _n_active(predicted),
+            "Trained parameters": has_trained and _n_trained(predicted),
+        }
+        return {title: _amount(n, quantity) for title, n in counts.items() if n}
     if quantity == "peak_training_bytes" and quantity in predicted.breakdowns:
         steps = [(part.name, part.value) for part in predicted[quantity].components]
         peaks = {
@@ -129,6 +133,13 @@ def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str,
         if all(peaks.values()):
             return {title: _amount(peak, quantity) for title, peak in peaks.items()}
     return {}
+
+
+def _n_active(predicted: Predictions) -> int:
+    """Count what a token uses of a mixture of experts, its embedding included; 0 of others."""
+    a, _ = predicted.model.with_run(predicted.run)
+    of_token = getattr(a, "active_parameters", None)
+    return total(of_token(a)) if of_token and getattr(a, "n_expert", 0) else 0
 
 
 def _n_trained(predicted: Predictions) -> int:
