@@ -67,7 +67,6 @@ OF_OTHER_LAYOUTS = {
     "paged": {"attention_kernel"},
     "cells": {
         "cache_block", "cached_state_dtype", "cached_states", "rope_rows", "sampling_kernel",
-        "drafted_tokens",
     },
 }  # fmt: skip
 """Of these, those on which it does not depend in a layout of the cache."""

@@ -46,13 +46,17 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
         key = (1, d_index, False)  # in the cache's format (llama.cpp's llama-kv-cache-dsa.cpp)
         return [cache._replace(vectors=(*cache.vectors, key)) for cache in without]
     of_model = layer_caches_of(a, run, terms)
+    mixers = {*vars(a).get("mixers", "").split()}
+    if run.cache_layout == "cells" and mixers == {"sliding_attention"}:
+        # llama.cpp has windows next to full layers alone: none in Mistral 7B or StarCoder2
+        of_model = [cache._replace(window=0) for cache in of_model]
     states = [cache for cache in of_model if cache.state]
     if not states or run.cache_layout not in ENGINES:
         return of_model
     parts = {part for cache in states for part in cache.name.split(".")}
-    mixers = parts & {*vars(a).get("mixers", "").split()} or {a.name()}
+    with_states = parts & mixers or {a.name()}
     every = max(states, key=lambda cache: cache.n_layer)  # others have states of one layer alone
-    of_engine = every._replace(state=state_bytes(a.name(), mixers, vars(a), run))
+    of_engine = every._replace(state=state_bytes(a.name(), with_states, vars(a), run))
     return [*(cache for cache in of_model if not cache.state), of_engine]
 
 

@@ -14,9 +14,9 @@ from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of, target_tokens
-from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.predict.cache_bytes import layer_caches
+from modelbudget.predict.compute_buffer import compute_buffer_bytes
 from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     ALONE,
@@ -206,6 +206,7 @@ def served(
     room_left = max(usable - sum(term.n_bytes for term in terms), 0)
     smallest = sum(term.n_bytes if term.least is None else term.least for term in terms)
     most = max(usable - smallest, 0)
+    most_requests = _most_requests(room, lambda n, length: most, run.length)
     shared = room.shared_bytes(run.length)
     pages = room.pages if room.is_one_group or not draft else None
     return Served(
@@ -213,7 +214,7 @@ def served(
         pages.block_bytes if pages else None, pages.block_tokens if pages else None,
         room.blocks(room_left) if pages else None,
         pages.blocks_of(run.length, target_tokens(run)) if pages else None,
-        requests, room.requests(most), _longest(room, left_for, a))  # fmt: skip
+        requests, most_requests, _longest(room, left_for, a))  # fmt: skip
 
 
 def _weights(a: Architecture, run: RunConfig) -> list[Term]:
@@ -319,32 +320,13 @@ def _forward(a: Architecture, run: RunConfig) -> Term:
     return Term(name, max(most, of_samples), "bounded", note, max(least, of_samples))
 
 
-def compute_buffer(a: Any, run: RunConfig) -> Term:
-    """Return what llama.cpp reserves for the passes of n_ubatch tokens.
-
-    Either the logits of all sampled requests in float32 next to one state of each token or two, or
-    the mask next to what a layer computes: at the least in float16, of the cells of one request,
-    next to the halves of a gated MLP and two states; at the most also in float32, of the cells of
-    all `batch` requests, which share them (kv_unified, its server's default), next to their product
-    and five states. Without flash attention (`attention_kernel: math`) the scores of all heads and
-    the mask in float32 next to four states, or six where projections are packed. Versions before
-    June 2026 (pull requests 23764 and 23861) had the mask in float32, too, and reserved logits of
-    all n_ubatch tokens. Compared with sizes that it printed (tests/unit/test_serve.py).
-    """
-    name, size = f"compute buffer of {run.batched_tokens:,} tokens", 4 * run.batched_tokens
-    mixers = vars(a).get("mixers", a.name())
-    if not {*mixers.split()} <= {*PLAIN}:
-        return Term(name, 0, "bounded", f"{NOT_KNOWN}: llama.cpp's of {mixers}", 0)
-    logits = 4 * min(run.sampled_requests, run.batched_tokens) * a.n_vocab
-    state = size * a.d_model
-    experts = getattr(a, "n_expert_per_token", 0) * getattr(a, "d_expert", 0)
-    hidden = size * max(getattr(a, "d_ff", 0), experts)
-    mask, mask_of_all = size * run.length, size * run.length * run.batch
-    least = max(logits + state, mask // 2 + 2 * hidden + 2 * state)
-    most = max(logits + 2 * state, mask_of_all * 3 // 2 + 3 * hidden + 5 * state)
-    if run.attention_kernel == "math":
-        least = max(least, mask * (a.n_head + 1) + 4 * state)
-        most = max(most, mask_of_all * (a.n_head + 1) + 6 * state)
+def compute_buffer(a: Architecture, run: RunConfig) -> Term:
+    """Return what llama.cpp reserves for the passes of n_ubatch tokens."""
+    name = f"compute buffer of {run.batched_tokens:,} tokens"
+    try:
+        least, most = compute_buffer_bytes(a, run)
+    except ValueError as error:
+        return Term(name, 0, "bounded", f"{NOT_KNOWN}: {error}", 0)
     return Term(name, most, "bounded", "its logs", least)
 
 
@@ -364,9 +346,9 @@ class _Room:
         of_pages = both if self.is_one_group else of_model
         self.pages = pages_of(of_pages, run) if run.cache_layout == "paged" else None
 
-    def request_bytes(self, length: int) -> int:
-        """Return the bytes of one request, with those of its draft."""
-        of_request = self.run.model_copy(update={"batch": 1, "length": length})
+    def request_bytes(self, length: int, n: int = 1) -> int:
+        """Return the bytes of one request, or of `n`, with those of its draft."""
+        of_request = self.run.model_copy(update={"batch": n, "length": length})
         both = [cache_terms(caches, of_request) for caches in (self.caches, self.draft) if caches]
         return sum(term.total for terms in both for term in terms.values())
 
@@ -388,15 +370,13 @@ class _Room:
         assert self.pages
         return max(n_bytes // self.pages.block_bytes - 1, 0)
 
-    def requests(self, n_bytes: int, length: int | None = None) -> int:
-        """Return how many requests fit."""
-        length = self.run.length if length is None else length
+    def holds(self, n: int, n_bytes: int, length: int) -> bool:
+        """Return whether `n` requests of a length fit."""
         if self.pages:
             n_bytes = self.blocks(n_bytes) * self.pages.block_bytes
-        shared = self.shared_bytes(length)
-        bytes_of_request = self.request_bytes(length) - shared
-        left = n_bytes - shared
-        return max(left // bytes_of_request, 0) if bytes_of_request else 0
+            shared = self.shared_bytes(length)
+            return shared + n * (self.request_bytes(length) - shared) <= n_bytes
+        return self.request_bytes(length, n) <= n_bytes
 
 
 LeftFor = Callable[[int, int], int]
@@ -405,12 +385,11 @@ LeftFor = Callable[[int, int], int]
 
 def _most_requests(room: _Room, left_for: LeftFor, length: int) -> int:
     """Return how many requests of a length fit."""
-
-    def are_too_many(n: int) -> bool:
-        return room.requests(left_for(n, length), length) < n
-
-    most = room.requests(left_for(1, length), length)
-    return bisect_left(range(1, most + 1), True, key=are_too_many)
+    if not room.request_bytes(length):
+        return 0
+    return bisect_left(
+        range(1, ENDLESS), True, key=lambda n: not room.holds(n, left_for(n, length), length)
+    )
 
 
 def _longest(room: _Room, left_for: LeftFor, a: Any) -> int:
@@ -418,7 +397,7 @@ def _longest(room: _Room, left_for: LeftFor, a: Any) -> int:
     batch = room.run.batch
 
     def is_too_long(length: int) -> bool:
-        return room.requests(left_for(batch, length), length) < batch
+        return not room.holds(batch, left_for(batch, length), length)
 
     is_learned = getattr(a, "position", "") == "learned"
     lengths = range(1, (a.n_ctx if is_learned else ENDLESS) + 1)

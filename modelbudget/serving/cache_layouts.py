@@ -38,35 +38,40 @@ def cache_terms(caches: Sequence[LayerCache], run: RunConfig) -> Terms:
         )
     terms: Terms = {}
     for cache in caches:
-        n_bytes = run.batch * (_tokens_bytes(cache, run) + cache.state) + _counts(cache, run)
+        n_bytes = _tokens_bytes(cache, run) + _states_bytes(cache, run) + _counts(cache, run)
         terms = merged(terms, {cache.name: Term(n_bytes, cache.n_layer)})
     return terms
 
 
 def _tokens_bytes(cache: LayerCache, run: RunConfig) -> int:
-    """Return the bytes of the tokens that a layer keeps of one sequence."""
+    """Return the bytes of the tokens that a layer keeps of all sequences."""
     if not cache.vectors:
         return 0
-    n = run.length if cache.of_source else target_tokens(run)
-    if cache.window:
-        n = min(n, _window(cache, run))
     if run.cache_layout == "cells":
-        n = ceil_div(n, CELLS) * CELLS
+        return cells_of(cache, run) * cache.token_bytes(run)
+    n = run.length if cache.of_source else target_tokens(run)
+    if cache.window and run.cache_layout != "dynamic-prompt":
+        n = min(n, cache.window)  # of a prompt, transformers' layer keeps a view of all keys
     n_unquantised = min(run.cache_unquantised, n)
-    return (n - n_unquantised) * cache.token_bytes(run) + n_unquantised * cache.token_bytes(
-        run, "dtype"
-    )
+    quantised, plain = cache.token_bytes(run), cache.token_bytes(run, "dtype")
+    return run.batch * ((n - n_unquantised) * quantised + n_unquantised * plain)
 
 
-def _window(cache: LayerCache, run: RunConfig) -> int:
-    """Return the most tokens that a layer with a window has places for."""
-    match run.cache_layout:
-        case "dynamic-prompt":  # keys of the prompt, of which the layer keeps a view
-            return run.length
-        case "cells":  # those of the window, and the batch that is written before they are dropped
-            return cache.window + run.batched_tokens
-        case _:
-            return cache.window
+def cells_of(cache: LayerCache, run: RunConfig) -> int:
+    """Return the cells of a layer of llama.cpp, which all sequences share (`kv_unified`).
+
+    Of windows those of each sequence, and of one batch that is written before tokens are dropped.
+    """
+    n = run.batch * target_tokens(run)
+    if cache.window:
+        n = min(n, run.batch * cache.window + run.batched_tokens)
+    return ceil_div(n, CELLS) * CELLS
+
+
+def _states_bytes(cache: LayerCache, run: RunConfig) -> int:
+    """Return the bytes of the states of all sequences: llama.cpp keeps those of drafted tokens."""
+    n = 1 + run.drafted_tokens if run.cache_layout == "cells" else 1
+    return run.batch * n * cache.state
 
 
 def _counts(cache: LayerCache, run: RunConfig) -> int:
