@@ -28,7 +28,7 @@ Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
 
 
-class Change(NamedTuple):
+class ChangedValue(NamedTuple):
     """One component of one quantity whose value is not the locked one; None: there is none."""
 
     model: str
@@ -94,7 +94,7 @@ def lock(names: Sequence[str], settings: dict[str, Any], path: Path = LOCK) -> N
         raise InputError([f"{path}: {reason}"]) from None
 
 
-def check(path: Path = LOCK, module: str | None = None, totals: bool = False) -> list[Change]:
+def check(path: Path = LOCK, module: str | None = None, totals: bool = False) -> list[ChangedValue]:
     """Return what has changed since a budget was locked; of `totals`, only of whole models.
 
     A budget of a function's module runs its code, and only if `module` is its name, or the part of
@@ -128,10 +128,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Values]]:
         raise InputError([f"{path}: {reason}; make one: modelbudget lock MODEL"]) from None
 
 
-def changes(name: str, locked: Values, now: Values) -> list[Change]:
+def changes(name: str, locked: Values, now: Values) -> list[ChangedValue]:
     """Return every component whose value differs, in the order of quantities and components."""
     return [
-        Change(name, quantity, component, was, is_now)
+        ChangedValue(name, quantity, component, was, is_now)
         for quantity in sorted(locked.keys() | now.keys())
         for component in sorted(locked.get(quantity, {}).keys() | now.get(quantity, {}).keys())
         if (was := locked.get(quantity, {}).get(component))
@@ -139,7 +139,7 @@ def changes(name: str, locked: Values, now: Values) -> list[Change]:
     ]
 
 
-def of_totals(name: str, locked: Values, now: Values) -> list[Change]:
+def of_totals(name: str, locked: Values, now: Values) -> list[ChangedValue]:
     """Return the quantities whose value for the whole model differs."""
     totals = [
         {
@@ -151,7 +151,7 @@ def of_totals(name: str, locked: Values, now: Values) -> list[Change]:
     return changes(name, *totals)
 
 
-def table(differences: list[Change]) -> str:
+def table(differences: list[ChangedValue]) -> str:
     """Format changes as a table of GitHub's Markdown, with names of models if there are several."""
     several = len({change.model for change in differences}) > 1
     shown = [

@@ -56,7 +56,7 @@ def candidates() -> list[Candidate]:
     return read_strict(CONFIGS / "memory_changes.yaml", Candidates).changes
 
 
-class Change(NamedTuple):
+class MemoryChange(NamedTuple):
     """One change or several: what it sets, the peak of the run with it, and what that is less.
 
     `largest` are the largest batch and, of one sequence, the largest length with it.
@@ -77,7 +77,7 @@ def changes(
     chosen: Mapping[str, Any],
     device: Accelerator,
     room_with_margins: int,
-) -> tuple[list[Change], Change | None]:
+) -> tuple[list[MemoryChange], MemoryChange | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
     These are as many as it takes a training step to fit with margins, those first that alter
@@ -102,7 +102,7 @@ def changes(
             n_bytes = step.needed({**kept, **fields})
             if n_bytes is not None:
                 applicable.append(
-                    Change(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
+                    MemoryChange(candidate.text, fields, n_bytes, now - n_bytes, candidate.alters)
                 )
     helpful = sorted(
         (change for change in applicable if change.saves > 0), key=lambda change: change.needed
@@ -122,16 +122,16 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
 
 
 def _together(
-    step: Step, kept: Mapping[str, Any], applicable: list[Change], now: int,
+    step: Step, kept: Mapping[str, Any], applicable: list[MemoryChange], now: int,
     rooms: tuple[int, int],
-) -> Change | None:  # fmt: skip
+) -> MemoryChange | None:  # fmt: skip
     """Return the changes that help one after the other; None if one is enough at once.
 
     `rooms`: bytes without and with margins. In the end those are left out without which a run still
     fits with margins, or needs no more: what alters something first, then what helps least.
     """
-    of_changes, fields, least = dict[str, Change](), dict[str, Any](), now
-    waiting, unhelpful = sorted(applicable, key=_turn), list[Change]()
+    of_changes, fields, least = dict[str, MemoryChange](), dict[str, Any](), now
+    waiting, unhelpful = sorted(applicable, key=_turn), list[MemoryChange]()
     while waiting:
         change = waiting.pop(0)
         if least <= rooms[not change.alters]:
@@ -160,10 +160,10 @@ def _together(
             of_changes = {other.text: other for other in others}
     alters = any(change.alters for change in of_changes.values())
     largest = [step.largest({**kept, **fields}, room) for room in rooms]
-    return Change(", ".join(of_changes), fields, least, now - least, alters, *largest)
+    return MemoryChange(", ".join(of_changes), fields, least, now - least, alters, *largest)
 
 
-def _turn(change: Change) -> tuple[bool, int]:
+def _turn(change: MemoryChange) -> tuple[bool, int]:
     """Return a rank: what alters something is last, in the order of the file, LoRA before QLoRA."""
     return change.alters, 0 if change.alters else change.needed
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from modelbudget.api.arguments import checked
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.record import whole
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import Base
@@ -27,11 +28,11 @@ Settings = RunConfig | Mapping[str, Any] | None
 
 
 def fields_of(settings: Settings) -> dict[str, Any]:
-    """Return the fields that settings set, with short names of dtypes in full."""
+    """Return the fields that settings set, with Python's numbers and dtypes by their full names."""
     if isinstance(settings, RunConfig):
         return {name: getattr(settings, name) for name in settings.model_fields_set}
     return {
-        name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else value
+        name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else whole(value)
         for name, value in (settings or {}).items()
     }
 
@@ -53,6 +54,9 @@ class ChosenModel:
         if not isinstance(self.base, Base):
             name = show(self.base)
             raise InputError([f"Model(): base = {name}: must be a base; allowed: model({name})"])
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.chosen.items())))
 
     @property
     def name(self) -> str:

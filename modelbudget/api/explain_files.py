@@ -15,8 +15,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_values import as_json
 from modelbudget.huggingface.module_names import Paths, linear_layers
+from modelbudget.huggingface.value_meanings import as_json
 from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 MAX_JSON = 2**20

@@ -25,7 +25,7 @@ from modelbudget.sweeps.compared import not_compared_at
 from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
 
 if TYPE_CHECKING:
-    from modelbudget.api.changes import Change, Purpose
+    from modelbudget.api.changes import MemoryChange, Purpose
     from modelbudget.api.layouts_that_fit import Layouts
     from modelbudget.api.traced_batch import Peaks
     from modelbudget.predict.largest_that_fits import Solution
@@ -63,8 +63,8 @@ class Fit(Frames):
     sharing: dict[str, int]
     layouts: Layouts | None = None
     why: str | None = None
-    changes: tuple[Change, ...] = ()
-    together: Change | None = None
+    changes: tuple[MemoryChange, ...] = ()
+    together: MemoryChange | None = None
 
     @property
     def fits(self) -> bool:
@@ -308,7 +308,9 @@ class _Fitting:
             return False
         return True
 
-    def _changes(self, room: int, is_of_class: bool) -> tuple[Sequence[Change], Change | None]:
+    def _changes(
+        self, room: int, is_of_class: bool
+    ) -> tuple[Sequence[MemoryChange], MemoryChange | None]:
         """Return what needs less, each change alone, and several together.
 
         `is_of_class`: the class leads the answer; of runs that are never traced ours does.

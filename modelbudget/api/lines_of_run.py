@@ -185,7 +185,7 @@ def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> I
         if trained == "float16" and not run.master_weights:
             yield (
                 f"optimizer {default}: divides by zero where parameters are float16, in which its "
-                "epsilon of 1e-8 is 0; trainers' fp16 is --dtype float32 --set autocast=float16"
+                "epsilon of 1e-8 is 0; trainers' fp16 is `dtype=float32` `autocast=float16`"
             )
         return
     optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
-from modelbudget.api.changes import Change, Step, changes
+from modelbudget.api.changes import MemoryChange, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import class_of
@@ -84,8 +84,8 @@ class Trained(Frames):
     accelerator: Accelerator | None = None
     margins: Margins | None = None
     largest_batch: int | None = None
-    changes: tuple[Change, ...] = ()
-    together: Change | None = None
+    changes: tuple[MemoryChange, ...] = ()
+    together: MemoryChange | None = None
     purpose: Literal["training"] = "training"
 
     @cached_property

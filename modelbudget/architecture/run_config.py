@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError
 
 from modelbudget.architecture import optimizer_rules, optimizers
 from modelbudget.architecture.constraint import Check, Constraint
-from modelbudget.architecture.record import Count, Parts, Record, Size
+from modelbudget.architecture.record import Count, Parts, Record, Size, whole
 from modelbudget.architecture.run_adapter import Adapter
 from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.stored_formats import FORMATS
@@ -210,7 +210,7 @@ class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
                 call = f"RunConfig(): {show(values[0])} has no name"
                 raise InputError([f"{call}; allowed: batch=8, length=4096, …"])
             try:
-                super().__init__(**fields)
+                super().__init__(**{name: whole(value) for name, value in fields.items()})
             except ValidationError as error:
                 raise InputError(describe(error, RunConfig.model_fields)) from None
 

@@ -20,7 +20,7 @@ MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
 
 OF_STORED = ("parameter_bytes", "file_bytes")
-"""Quantities that the format of quantised weights changes."""
+"""Bytes of parameters in memory, and of tensors in a file: the format of weights changes both."""
 OF_CACHE = ("cache_bytes", "request_bytes")
 """Bytes of the cache: of `batch` sequences, and of one request."""
 OF_QUANTISED = (*OF_STORED, *OF_CACHE, "flops_forward", "flops_decode")

@@ -36,7 +36,7 @@ from modelbudget.operations.tape import Active, Base, Tensor, empty
 from modelbudget.operations.views import permute, view
 
 
-class Change:
+class WeightChange:
     """A change of a weight (…, d_out, d_in), while its part computes."""
 
     def __init__(self, weight: Tensor, down: Tensor, up: Tensor, rank):
@@ -74,7 +74,7 @@ class Change:
 
 
 @contextmanager
-def changed(*changes: Change | None) -> Iterator[None]:
+def changed(*changes: WeightChange | None) -> Iterator[None]:
     """Add changes to weights while a part computes, the outermost wrapper's first."""
     known = [change for change in changes if change is not None]
     for change in known:
@@ -142,7 +142,7 @@ class Adapters:
         layer = adapter_products.Layer(base, self.r, drop, self.shared)
         return getattr(adapter_products, self.method.forward)(layer, *tensors.values())
 
-    def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Change | None:
+    def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> WeightChange | None:
         """Declare what stacked experts, or their router, get; gate and up are one stack of both."""
         layer = Active.tape.layer or 0
         target = ROUTER if name == "router" else EXPERTS
@@ -165,7 +165,7 @@ class Adapters:
                 ("lora_A", (n_expert * rank, d_in)), ("lora_B", (d_out, n_expert * rank))
             )
         )  # fmt: skip
-        return Change(weight, down, up, rank)
+        return WeightChange(weight, down, up, rank)
 
     def finish(self, a: Fields) -> None:
         """Declare what all targets share, and what the model has once."""

@@ -11,7 +11,6 @@ from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.class_code import keys_in_code
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_values import NoFormulaError, NoSizeError
 from modelbudget.huggingface.keys_of_class import without_code
 from modelbudget.huggingface.read_config import (
     fields_of,
@@ -22,6 +21,7 @@ from modelbudget.huggingface.read_config import (
 )
 from modelbudget.huggingface.rope_rows import rope_rows
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
+from modelbudget.huggingface.value_meanings import NoFormulaError, NoSizeError
 
 OF_MODELOPT = "hf_quant_config.json"
 FLOAT, NOT_FINITE = "__float__", ("Infinity", "-Infinity", "NaN")

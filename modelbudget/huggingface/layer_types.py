@@ -12,7 +12,7 @@ from modelbudget.huggingface.classes import (
     Translation,
     shared_keys,
 )
-from modelbudget.huggingface.config_values import Mistakes, as_json, of_cases, of_size
+from modelbudget.huggingface.value_meanings import Mistakes, as_json, of_cases, of_size
 
 WITHOUT_ROPE = {"attention": "nope_attention"}
 HAS_ROPE = {"nope_attention": "attention"}

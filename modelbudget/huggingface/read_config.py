@@ -14,7 +14,8 @@ from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import CLASSES, Translation, shared_keys, translations
-from modelbudget.huggingface.config_values import (
+from modelbudget.huggingface.layer_types import dense_layers, layers_with_experts, pattern_of_layers
+from modelbudget.huggingface.value_meanings import (
     ABSENT,
     Mistakes,
     as_json,
@@ -24,7 +25,6 @@ from modelbudget.huggingface.config_values import (
     of_size,
     plain,
 )
-from modelbudget.huggingface.layer_types import dense_layers, layers_with_experts, pattern_of_layers
 
 BASIC_SIZES = {"n_vocab", "d_model", "n_layer"}
 

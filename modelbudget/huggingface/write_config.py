@@ -5,13 +5,13 @@ from typing import Any
 
 from modelbudget.common.expressions import expression_of
 from modelbudget.huggingface.classes import Translation, translations
-from modelbudget.huggingface.config_values import plain
 from modelbudget.huggingface.layer_types import (
     HAS_ROPE,
     mixers_of_types,
     rotates_all,
     types_of_layers,
 )
+from modelbudget.huggingface.value_meanings import plain
 
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Size of the padded vocabulary, which configs give."""

@@ -4,14 +4,13 @@ from collections.abc import Set
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import OF_CACHE, OF_QUANTISED
+from modelbudget.architecture.run_values import OF_CACHE, OF_QUANTISED, OF_STORED
 from modelbudget.architecture.stored_formats import FORMATS, converts_class, file_is_known
 from modelbudget.sweeps.quantity_names import (
     OF_ALLOCATOR,
     OF_CONVENTION,
     OF_INFERENCE,
     OF_PROCESS,
-    OF_STORED,
     OF_TRAINING,
 )
 
@@ -51,7 +50,7 @@ def _of_format(
             of_cache = f"{setting}: the format of the cache is not known"
             reasons |= dict.fromkeys(wanted & {*OF_CACHE}, of_cache)
     if why := _why_without_bytes(architecture, run):
-        of_weights = wanted & (OF_STORED | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
+        of_weights = wanted & ({*OF_STORED} | OF_INFERENCE - {*OF_CACHE, "flops_decode"})
         is_other = architecture is not None and not architecture.lists_matrices
         if run.vocabulary_dtype == "int8" or run.modules_to_save != "none" or is_other:
             of_weights |= wanted & (OF_TRAINING | OF_ALLOCATOR)

@@ -26,8 +26,6 @@ else:
         OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice, *BY_NAME
     ]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
-OF_STORED = OF_PARAMETERS - {"parameters"}
-"""Bytes of parameters in memory, and of the tensors in a file."""
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities of a training step."""
 OF_INFERENCE = frozenset(get_args(OfInference))

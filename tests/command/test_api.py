@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import sympy
@@ -238,6 +239,16 @@ def test_an_answer_says_that_a_recurrence_is_without_kernels(name, is_recurrent)
         notes = model.predictions([quantity], {"length": 64}).notes
         assert any("kernels that do without (mamba-ssm" in note for note in notes) == is_recurrent
     assert not any("recurrence" in note for note in model.predictions(["parameters"]).notes)
+
+
+def test_numbers_of_numpy_are_whole_numbers_and_a_model_is_a_key():
+    """Only here: each row of a frame of pandas was refused (`batch = np.int64(2)`)."""
+    two = np.int64(2)
+    shallow = mb.model("gpt-2-124m", n_layer=two)
+    assert {shallow: 1} == {mb.model("gpt-2-124m", n_layer=2): 1}
+    assert shallow.run({"batch": two}) == shallow.run(mb.RunConfig(batch=two))
+    with pytest.raises(mb.InputError, match="batch = true"):
+        mb.RunConfig(batch=True)
 
 
 def test_every_result_is_a_frame_and_shows_itself(tmp_path):

@@ -7,8 +7,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.named_models import Base
 from modelbudget.families.encoder_decoder import EncoderDecoder
-from modelbudget.huggingface.config_values import NoFormulaError
 from modelbudget.huggingface.read_config import fields_of
+from modelbudget.huggingface.value_meanings import NoFormulaError
 from modelbudget.sweeps.derive import named_architecture
 
 SIZES = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from modelbudget.api.budget_lock import Change, check, table
+from modelbudget.api.budget_lock import ChangedValue, check, table
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.printable import markdown
@@ -51,7 +51,7 @@ def test_a_budget_without_models_is_not_unchanged(tmp_path, content, about):
 
 def test_names_of_a_budget_are_escaped_in_its_table():
     hostile = "a|b\x1b[31m\n<img src=x> [x](http://y) @team `c`"
-    (*_, row) = table([Change("m", hostile, "total", 1, 2)]).splitlines()
+    (*_, row) = table([ChangedValue("m", hostile, "total", 1, 2)]).splitlines()
     assert "\x1b" not in row
     assert row.replace("\\|", "").count("|") == 6
     for character in "<>[]()`@":

@@ -22,9 +22,9 @@ from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded_check
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.config_values import NoFormulaError
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.read_config import fields_of
+from modelbudget.huggingface.value_meanings import NoFormulaError
 from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.count import count
 from modelbudget.measurement.measured_table import measured_table

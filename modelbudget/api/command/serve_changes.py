@@ -18,7 +18,7 @@ SMALLER_PASS = {"batched_tokens": 2048, "sampled_requests": 64}
 HOST_LAYERS = range(1, 1024)
 
 
-class Change(NamedTuple):
+class ServingChange(NamedTuple):
     """Settings, a number of devices, or the format of a file that llama.cpp serves."""
 
     settings: Mapping[str, Any] = {}
@@ -32,7 +32,7 @@ class Change(NamedTuple):
         return repeated(self.settings, devices=self.devices, file=file, format=self.gguf).strip()
 
 
-Serve = Callable[[Change], Serving]
+Serve = Callable[[ServingChange], Serving]
 """What serves the same model on the same accelerator, but for a change. Raises InputError."""
 
 
@@ -42,7 +42,7 @@ def what_helps(serving: Serving, serve: Serve) -> list[str]:
     Of each kind of change the least: the most bits, the fewest devices or layers on the host.
     """
 
-    def fits(change: Change) -> bool:
+    def fits(change: ServingChange) -> bool:
         with suppress(InputError):
             return serve(change).fits
         return False
@@ -52,43 +52,43 @@ def what_helps(serving: Serving, serve: Serve) -> list[str]:
     return [change.words for change in first if change]
 
 
-def _of_engine(serving: Serving) -> Iterator[Iterable[Change]]:
+def _of_engine(serving: Serving) -> Iterator[Iterable[ServingChange]]:
     """Yield the changes of each kind, the least first."""
     run, devices = serving.run, serving.devices
     if serving.accelerator.platform == "mps":
-        yield [Change(gguf=FILE_FORMAT)]
+        yield [ServingChange(gguf=FILE_FORMAT)]
         return
-    yield (Change({"utilisation": n}) for n in UTILISATION if n > run.utilisation)
-    yield [Change(SMALLER_PASS)]
+    yield (ServingChange({"utilisation": n}) for n in UTILISATION if n > run.utilisation)
+    yield [ServingChange(SMALLER_PASS)]
     if run.cache_dtype == "dtype":
-        yield [Change({"cache_dtype": "fp8"})]
+        yield [ServingChange({"cache_dtype": "fp8"})]
     if run.weights == "dtype":
-        yield (Change({"weights": name}) for name in SERVED)
+        yield (ServingChange({"weights": name}) for name in SERVED)
     if serving.replicas > 1:
-        yield [Change({"data_parallel": serving.replicas, "expert_parallel": devices})]
+        yield [ServingChange({"data_parallel": serving.replicas, "expert_parallel": devices})]
     more = [n * devices for n in TIMES_DEVICES]
     yield [
-        *(Change(devices=n) for n in more),
-        *(Change({"expert_parallel": n}, devices=n) for n in more),
+        *(ServingChange(devices=n) for n in more),
+        *(ServingChange({"expert_parallel": n}, devices=n) for n in more),
     ]
 
 
-def _of_file(serving: Serving, serve: Serve) -> Iterator[Iterable[Change]]:
+def _of_file(serving: Serving, serve: Serve) -> Iterator[Iterable[ServingChange]]:
     """Yield the changes of each kind of a file that llama.cpp serves, the least first."""
     if serving.run.cache_dtype == "dtype":
-        yield [Change({"cache_dtype": "q8_0"})]
+        yield [ServingChange({"cache_dtype": "q8_0"})]
     if serving.file in GGUF:
-        yield (Change(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
+        yield (ServingChange(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
 
     def has_room(n: int) -> bool:
         with suppress(InputError):
-            return serve(Change({"host_layers": n})).fits
+            return serve(ServingChange({"host_layers": n})).fits
         return True  # more layers than there are
 
-    yield [Change({"host_layers": 1 + bisect_left(HOST_LAYERS, True, key=has_room)})]
+    yield [ServingChange({"host_layers": 1 + bisect_left(HOST_LAYERS, True, key=has_room)})]
 
 
-def _shorter(serve: Serve) -> Iterator[Change]:
+def _shorter(serve: Serve) -> Iterator[ServingChange]:
     """Yield the largest length of one request, if there is any."""
-    if longest := serve(Change({"batch": 1})).of_device.largest_length:
-        yield Change({"length": longest})
+    if longest := serve(ServingChange({"batch": 1})).of_device.largest_length:
+        yield ServingChange({"length": longest})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from modelbudget.api.command.options import Output
-from modelbudget.api.command.serve_changes import Change, Serve, what_helps
+from modelbudget.api.command.serve_changes import Serve, ServingChange, what_helps
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.serving import Serving
 from modelbudget.catalogue.memory_margins import memory_margins
@@ -12,7 +12,7 @@ from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.engine_weights import SHARES
 from modelbudget.predict.serve import ENDLESS, NOT_KNOWN, Term
 
-OF_LLAMA_CPP = Change(gguf=FILE_FORMAT).words
+OF_LLAMA_CPP = ServingChange(gguf=FILE_FORMAT).words
 
 
 def show(serving: Serving, printed: Output, serve: Serve) -> None:

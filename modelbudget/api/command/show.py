@@ -12,7 +12,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import gguf_formats
 
 if TYPE_CHECKING:
-    from modelbudget.api.command.serve_changes import Change
+    from modelbudget.api.command.serve_changes import ServingChange
     from modelbudget.api.serving import Serving
 
 
@@ -136,14 +136,14 @@ def _serve(
     of_model = {field: value for field, value in settings.items() if field not in of_devices}
     model = model_with(name, of_model, {})
 
-    def served(change: "Change") -> "Serving":
+    def served(change: "ServingChange") -> "Serving":
         return model.serve(
             accelerator, {**settings, **change.settings}, change.devices or of_room.devices,
             of_room.reserve, of_room.accelerators, draft, change.gguf or of_file.format,
             of_file.imatrix,
         )  # fmt: skip
 
-    serve_table.show(served(serve_changes.Change()), printed, served)
+    serve_table.show(served(serve_changes.ServingChange()), printed, served)
 
 
 def _refuse_with(option: str, excluded: dict[str, Any]) -> None:

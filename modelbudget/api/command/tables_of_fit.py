@@ -15,7 +15,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.fields_in_words import in_words
 
 if TYPE_CHECKING:
-    from modelbudget.api.changes import Change
+    from modelbudget.api.changes import MemoryChange
     from modelbudget.api.fitting import Fit
     from modelbudget.api.layouts_that_fit import Layouts
     from modelbudget.api.predictions import Predictions
@@ -141,7 +141,7 @@ def of_changes(fit: Fit | Trained, of_class: int | None = None) -> Table:
                  before_names=("less",), texts=("--set",))  # fmt: skip
 
 
-def _change(change: Change, run: RunConfig) -> tuple[str, str, str, str]:
+def _change(change: MemoryChange, run: RunConfig) -> tuple[str, str, str, str]:
     """Return the cells of a change; without what the run has anyhow, and no other field changes."""
     follows = RunConfig.derivations()
     fields = ", ".join(

@@ -13,7 +13,7 @@ from modelbudget.architecture.stored_formats import OF_STORED_EXPERTS
 from modelbudget.architecture.terms import join
 from modelbudget.common.attributes import with_attributes
 from modelbudget.components import moe_step
-from modelbudget.components.adapter import Change, changed
+from modelbudget.components.adapter import WeightChange, changed
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
@@ -278,7 +278,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
     return make_part(name, make)
 
 
-def _change(name: str, weight, is_stored: bool = False) -> Change | None:
+def _change(name: str, weight, is_stored: bool = False) -> WeightChange | None:
     """Declare what an adapter adds to a weight of the part that is being made."""
     adapter = Active.tape.adapter
     return None if adapter is None else adapter.of_experts(name, weight, is_stored)
