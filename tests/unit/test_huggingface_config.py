@@ -707,16 +707,21 @@ GREEDY = XLNET | {"num_labels": 10**9}
 """The class makes a name for each label."""
 
 
-def test_a_config_that_fills_the_memory_is_refused_elsewhere(from_config):
+def test_a_config_that_fills_the_memory_is_refused_elsewhere(from_config, monkeypatch):
     """The process that reads it stays as it is, and the next file is checked as usual."""
+    assert bounded_check.BOUND == (1_073_741_824, "the check of a config.json")
+    scarce = Bound(2**27, bounded_check.BOUND[1])  # a gigabyte takes seconds to fill
+    helper = Helper(bounded_check._answer, bounded_check.TIMEOUT_S, scarce)
+    monkeypatch.setattr(bounded_check, "_helper", lambda _: helper)
     before = psutil.Process().memory_info().data
     with pytest.raises(InputError) as refusal:
         from_config(GREEDY)
     (line,) = refusal.value.mistakes
     assert "config.json: its config cannot be built" in line
-    assert "needs more than 1,073,741,824 bytes, the limit for the check of a config.json" in line
+    assert "needs more than 134,217,728 bytes, the limit for the check of a config.json" in line
     assert psutil.Process().memory_info().data - before < 2**25
     assert len(from_config(XLNET).points) == 1
+    helper.end()
 
 
 def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
