@@ -362,7 +362,8 @@ class _Step(Step):
         if self.engine_sleeps:
             yield Part("engine: generation", n_bytes, f"{most}; asleep in a step", True)
             return
-        yield Part("engine: weights", weights, f"a copy in {of_engine.dtype}", False)
+        form = of_engine.dtype if of_engine.weights == "dtype" else of_engine.weights
+        yield Part("engine: weights", weights, f"a copy in {form}", False)
         yield Part("engine: cache, activations", n_bytes - weights, most, False)
 
     def _reward(self, model: ChosenModel, run: RunConfig, of_texts: str) -> Iterator[Part]:

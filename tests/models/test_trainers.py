@@ -193,6 +193,11 @@ def test_grpo_has_a_reward_model_whose_head_is_one_row():
     step = parts(awake)["policy: its step"]
     assert awake.needed - asleep.needed == step  # the engine's share is the larger moment
     assert "policy: generation" not in parts(asleep)
+    quantised = mb.model("llama-3.2-1b").trainer(
+        "grpo", {"weights": "bnb-4bit", "adapter": "lora"}, accelerator="24GB", engine_share=0.5
+    )
+    (copy,) = (part for part in quantised.parts if part.name == "engine: weights")
+    assert (copy.n_bytes < weights / 2, copy.note) == (True, "a copy in bnb-4bit")
     shorter = parts(train(answer=64))["policy: its step"]
     assert step - shorter > 3 * 2 * 8 * (255 - 64) * 128_256  # logits, three times
 
