@@ -10,7 +10,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.class_code import keys_in_code
-from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.classes import shared_keys, translations
 from modelbudget.huggingface.keys_of_class import without_code
 from modelbudget.huggingface.read_config import (
     fields_of,
@@ -183,6 +183,9 @@ def _load(path: Path) -> dict[str, Any]:
     if "model_type" not in config and "_class_name" in config:
         named = f"{path}: _class_name = {show(config['_class_name'])}"
         raise InputError([f"{named}: of diffusers; allowed: a model that reads tokens"])
+    for key, model_type in shared_keys().without_model_type.items():
+        if key in config:
+            config.setdefault("model_type", model_type)
     if not isinstance(config.get("model_type"), str):
         named = show(config["model_type"]) if "model_type" in config else "missing"
         raise InputError([f"{path}: model_type: {named}; allowed: a name such as llama or gpt2"])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from modelbudget.huggingface.classes import shared_keys, translations
 from modelbudget.huggingface.read_config import known_class
 from modelbudget.huggingface.run_settings import Note
+from modelbudget.huggingface.value_meanings import look_up
 
 DTYPES = ("torch_dtype", "dtype")
 TIED = "tie_word_embeddings"
@@ -101,7 +102,8 @@ def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
     named = config["model_type"]
     new_type = known_as.get(named, named) if isinstance(named, str) else ""
     for case in shared_keys().known_where:
-        new_type = case.known_as if case.keys.items() <= config.items() else new_type
+        if all(look_up(config, key) == value for key, value in case.keys.items()):
+            new_type = case.known_as
     classes = [known_as.get(name, name) for name in config.get("architectures") or []]
     renamed = {"model_type": new_type, "architectures": classes}
     is_known = not classes or known_class(config | renamed)

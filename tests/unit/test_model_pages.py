@@ -171,6 +171,29 @@ def test_published_counts(tmp_path, page):
     assert not any("cap" in note.text or "dropout" in note.text for note in found.base.notes)
 
 
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        (
+            {"d_model": 768, "n_layer": 24, "ssm_cfg": {}, "pad_vocab_size_multiple": 8},
+            "mamba-130m",
+        ),
+        (
+            {"d_intermediate": 0, "attn_layer_idx": [], "attn_cfg": {}, "tie_embeddings": True,
+             "ssm_cfg": {"layer": "Mamba2"}, "pad_vocab_size_multiple": 16},
+            "mamba-2-2.7b",
+        ),
+    ],
+)  # fmt: skip
+def test_files_of_mamba_ssm_have_no_model_type(tmp_path, keys, name):
+    """huggingface.co/state-spaces/mamba-130m and mamba2-2.7b."""
+    whole = {"vocab_size": 50277, "rms_norm": True, "residual_in_fp32": True}
+    (tmp_path / "config.json").write_text(json.dumps(whole | {"fused_add_norm": True} | keys))
+    of_file, of_catalogue = model(str(tmp_path)), model(name)
+    for quantity in ("parameters", "cache_bytes"):
+        assert of_file.predict(quantity).total == of_catalogue.predict(quantity).total
+
+
 def test_the_larger_baichuan_has_alibi(tmp_path):
     sizes = {"hidden_size": 5120, "num_attention_heads": 40, "num_hidden_layers": 40}
     config = {"model_type": "baichuan", "intermediate_size": 13696, "model_max_length": 4096}
