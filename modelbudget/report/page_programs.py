@@ -15,7 +15,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.components import embedding
-from modelbudget.components.layer import all_parts, parts
+from modelbudget.components.layer import all_parts, component_name, parts
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.by_program import Quantities, quantities
 from modelbudget.quantities.inference_step import inference
@@ -231,9 +231,10 @@ def _caches(a: Architecture, run: RunConfig) -> Quantities:
 def _without_effect(a: Any, trace: Trace) -> set[str]:
     """Return the fields on which nothing but parameters depends, and those of absent parts.
 
-    Where all feed-forward parts are dense, so are the first ones.
+    A part has fields of that whose name it has: windows those of attention. Where all feed-forward
+    parts are dense, so are the first ones.
     """
-    present = parts(a)
+    present = {of for name in parts(a) for of in (name, component_name(name))}
     absent, there = (
         {
             n

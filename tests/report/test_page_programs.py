@@ -67,3 +67,13 @@ def test_a_peak_is_that_of_a_run_of_the_whole_model(catalogue, name, kernel):
         n_known += holds
         assert not holds or peak == expected(larger, run), (batch, length)
     assert n_known >= 2
+
+
+def test_a_regime_of_windows_alone_depends_on_the_fields_of_attention(catalogue):
+    """Its peak, which is right without sinks, was given with them."""
+    a = named_architecture(catalogue.bases["mistral-7b-v0.1"])
+    programs = Programs({tuple((n, getattr(a, n)) for n in Decoder.categorical()): (a,)})
+    run = RunConfig(dtype="bfloat16", attention_kernel="math", length=640)
+    assert beyond(programs, a, run) == (expected(a, run), 1)
+    _, holds = beyond(programs, a.model_copy(update={"sinks": True}), run)
+    assert holds == 0
