@@ -1,9 +1,8 @@
 import gc
 
-from modelbudget.workflow.job_setup import give_way, start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
-give_way()
 gc.disable()  # looking for cycles would take a tenth of the time; those of tapes are 200 MB
 
 from modelbudget.catalogue.named_models import Catalogue

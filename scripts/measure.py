@@ -1,6 +1,9 @@
+import os
+
 from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
+os.nice(10)  # its processes fill all cores: jobs with a single process, as the calculator, go first
 
 import json
 from itertools import islice

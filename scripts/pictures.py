@@ -1,7 +1,6 @@
-from modelbudget.workflow.job_setup import give_way, start_log
+from modelbudget.workflow.job_setup import start_log
 
 start_log(snakemake)
-give_way()
 
 from pathlib import Path
 

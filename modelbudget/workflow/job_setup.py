@@ -1,4 +1,4 @@
-"""Set-up of every job of the pipeline: log, checksums, priority."""
+"""Set-up of every job of the pipeline: log, checksums, garbage collection."""
 
 import atexit
 import gc
@@ -69,11 +69,6 @@ def _save_checksums(snakemake) -> None:
 def note_failure(sweep: str) -> None:
     """Note that a model of a sweep could not be measured or counted: the next run tries again."""
     failed_at(sweep).write_text(str(time.time_ns()), encoding="utf-8")
-
-
-def give_way() -> None:
-    """Lower this job's priority. Call this before slow imports such as torch."""
-    os.nice(5)
 
 
 def _log_failure(log: Path, terminal: int, error_class, error, trace) -> None:
