@@ -976,6 +976,8 @@ def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(com
     assert "KV cache" not in both.out
     assert "not known of shards" not in both.err
     assert "zero: 3; also: --inference" in command("llama-3-8b", "--devices", "2").err
+    asked = command("gpt-2-124m", "--fit", "h100", "--train", "--inference")
+    assert asked == command("gpt-2-124m", "--fit", "h100")  # it showed components alone
     two = ("gpt-2-124m", "--devices", "4", "--set", "data_parallel=2", "--train")
     assert "\n2 of 4 devices; --fit" in command(*two).err
     assert "by zero: 3, data_parallel: 2, on 2 of them" in command(*two, "--fit", "h100").out

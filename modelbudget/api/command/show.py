@@ -121,7 +121,7 @@ def run(
     if fit is None:
         _refuse_alone("accelerator", "fit", of_device)
     device = None if fit is None else ChosenDevice(fit, **of_room._asdict())
-    purposes = budget.Purposes(train, inference)
+    purposes = budget.Purposes(train and not inference, inference and not train)
     return budget.show(name, settings, purposes, of_room.devices, device, printed)
 
 
