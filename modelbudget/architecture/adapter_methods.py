@@ -130,10 +130,11 @@ def why_not_run_of_experts(r, stack, is_stored: bool) -> str | None:
     )  # fmt: skip
     if not setting:
         return None
-    return (
-        f"adapter: {r.adapter}: of stacked experts with {setting}; allowed: adapter_targets: names "
-        "of linear layers, such as 'query value'"
-    )
+    allowed = (
+        "a format that leaves them in the dtype (bnb-4bit), or weights_of: dense" if is_stored
+        else "adapter_targets: names of linear layers, such as 'query value'"
+    )  # fmt: skip
+    return f"adapter: {r.adapter}: of stacked experts with {setting}; allowed: {allowed}"
 
 
 def targets_stack(r, target: str) -> bool:

@@ -231,7 +231,7 @@ def test_adapters_of_stacked_experts_are_counted_and_the_sum_with_each_is_saved(
     [("mixtral-8x7b", {"adapter": "lora", "zero": 3, "data_parallel": 2, "adapter_dtype": "dtype"},
       "adapter: lora: of stacked experts with zero: 3; allowed: a"),
      ("mixtral-8x7b", {"adapter": "lora", "weights": "bnb-4bit", "weights_of": "all"},
-      "adapter: lora: of stacked experts with weights: bnb-4bit; allowed: a"),
+      "adapter: lora: of stacked experts with weights: bnb-4bit; allowed: a format"),
      ("mixtral-8x7b", {"adapter": "lora", "n_layer": 2, "pipeline_schedule": "gpipe",
       "pipeline_parallel": 2, "adapter_dropout": True},
       "adapter: lora: of stacked experts with adapter_dropout: true; allowed: a"),
