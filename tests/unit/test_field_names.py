@@ -41,7 +41,9 @@ def test_keys_that_mean_a_field_in_every_class_are_its_names():
      ("layers_to_transform", "trained_from_layer"), ("r", "adapter_rank"),
      ("train_micro_batch_size_per_gpu", "batch"), ("accumulate_grad_batches", "n_microbatch"),
      ("enable_activation_checkpointing", "recompute"), ("num_output_chunks", "loss_chunks"),
-     ("galore_rank", "optimizer_rank"), ("use_distributed_optimizer", "zero")],
+     ("galore_rank", "optimizer_rank"), ("pp", "pipeline_parallel"), ("ep", "expert_parallel"),
+     ("cp", "context_parallel"), ("dp_shard", "data_parallel"),
+     ("use_distributed_optimizer", "zero")],
 )  # fmt: skip
 def test_keys_of_trainers_are_names_of_settings(name, ours):
     """Typed after --set, each had no suggestion, or one of a model's field or of other letters."""
