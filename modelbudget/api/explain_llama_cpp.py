@@ -5,10 +5,10 @@ from __future__ import annotations
 from modelbudget.api.explained import Line
 from modelbudget.api.log_context import Reading
 from modelbudget.architecture.arithmetic import ceil_div
+from modelbudget.architecture.run_config import OF_CACHES
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import cache_formats, state_numbers
 
-LLAMA_TYPES = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
 SIZES_OF_STATE = {
     "d_inner": "ssm_d_inner", "d_state": "ssm_d_state", "n_group": "ssm_n_group",
     "d_convolution": "ssm_d_conv",
@@ -38,7 +38,7 @@ def llama_cache(reading: Reading) -> Line:
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
         word = reading.setting(type_name) or "f16"
-        known = cache_formats().get(LLAMA_TYPES.get(word, word))
+        known = cache_formats().get(OF_CACHES["names"].get(word, word))
         if known is None:
             return reading.asked("cache", f"a known type of the cache, not {word}")
         assert n_layer

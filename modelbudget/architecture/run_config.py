@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from modelbudget.architecture import optimizer_rules, optimizers
 from modelbudget.architecture.constraint import Check, Constraint
@@ -11,7 +11,7 @@ from modelbudget.architecture.run_adapter import Adapter
 from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import yaml_files
+from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import describe, show
 
@@ -24,11 +24,9 @@ IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementat
 """Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
 
 Implementation: Any = Literal[*IMPLEMENTATIONS]  # pyrefly: ignore[invalid-literal]
-CACHE_DTYPES = (
-    "dtype", "float32", "float16", "bfloat16", "fp8", "int8", "fp8-latent", "q8_0", "q5_1", "q5_0",
-    "q4_1", "q4_0", "iq4_nl", "int8-group", "int4-group", "int2-group", "unknown",
-)  # fmt: skip
-"""Formats of caches (`configs/cache_formats.yaml`)."""
+OF_CACHES = load_yaml(CONFIGS / "cache_formats.yaml")
+"""Formats of caches, and their names in engines."""
+CACHE_DTYPES = ("dtype", *OF_CACHES["formats"], "unknown")
 LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")
 """Ways to allocate a cache (`serving/cache_layouts.py`)."""
 
@@ -173,7 +171,10 @@ class HowComputed(Record):
 class ServedCache(Record):
     """Format and layout of the cache, and how an engine divides a device's memory."""
 
-    cache_dtype: Literal[CACHE_DTYPES] = "dtype"  # pyrefly: ignore[not-a-type]
+    cache_dtype: Annotated[
+        Literal[CACHE_DTYPES],  # pyrefly: ignore[not-a-type]
+        BeforeValidator(lambda name: OF_CACHES["names"].get(name, name)),
+    ] = "dtype"
     cache_layout: Literal[LAYOUTS] = "contiguous"  # pyrefly: ignore[not-a-type]
     cache_block: Count = 16
     cached_state_dtype: Literal["dtype", "float32"] = "dtype"

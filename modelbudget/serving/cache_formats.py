@@ -42,6 +42,7 @@ class CacheFormatsFile(Strict):
     """The file: formats by name, and the numbers of engines' recurrent states."""
 
     formats: dict[str, CacheFormat]
+    names: dict[str, str]
     states: dict[str, list[str]]
     not_in_llama: list[str]
     not_in_vllm: list[str]

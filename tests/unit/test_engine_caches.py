@@ -7,10 +7,10 @@ import pytest
 from helpers.project import ROOT
 
 import modelbudget as mb
-from modelbudget.architecture.run_config import CACHE_DTYPES, RunConfig
+from modelbudget.architecture.run_config import CACHE_DTYPES, OF_CACHES, RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.predict.cache_bytes import layer_caches
-from modelbudget.serving.cache_formats import cache_formats
+from modelbudget.serving.cache_formats import cache_formats, vector_bytes
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.layers_by_cache import LayerCache
 
@@ -249,6 +249,18 @@ def test_keys_of_an_indexer_are_in_fp8_next_to_latents(cache_dtype, of_latents):
 
 def test_every_word_is_in_the_file():
     assert {*CACHE_DTYPES} - {"dtype", "unknown"} == cache_formats().keys()
+    assert {*OF_CACHES["names"].values()} <= cache_formats().keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "n_bytes"),
+    [("fp8_e4m3", 128), ("int8_per_token_head", 132), ("fp8_per_token_head", 132),
+     ("int4_per_token_head", 68), ("nvfp4", 72), ("fp4_e2m1", 72), ("bf16", 256)],
+)  # fmt: skip
+def test_formats_have_the_names_of_engines_by_hand(name, n_bytes):
+    """Only here: they were refused, and read as fp8 in logs. A head of 128 channels."""
+    run = RunConfig(dtype="float32", cache_dtype=name)
+    assert vector_bytes(run.cache_dtype, run.dtype, 128) == n_bytes
 
 
 def test_a_request_is_one_sequence_of_the_batch():
