@@ -28,6 +28,9 @@ _MESSAGES = {
     "float_parsing": "must be a number",
 }
 
+FIRST_KEYS = 8
+"""How many keys of a file are named for one that is like none of them."""
+
 
 def describe(
     error: ValidationError,
@@ -55,7 +58,8 @@ def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:
     path = path.removeprefix(".")
     if error["type"] == "extra_forbidden":
         name = str(error["loc"][-1])
-        allowed = offered(name, dict.fromkeys(allowed_keys), rest) if allowed_keys else ""
+        n_first = FIRST_KEYS if len(error["loc"]) == 1 else 0
+        allowed = offered(name, dict.fromkeys(allowed_keys), rest, n_first) if allowed_keys else ""
         return f"{path}: unknown key{allowed}"
     if error["type"] == "missing":
         return f"{path}: {_MESSAGES['missing']}"

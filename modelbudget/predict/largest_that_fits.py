@@ -231,12 +231,15 @@ def cells(
 ) -> Iterator[Cell]:
     """Solve a sweep's `fit` for each of its points, purposes, fields and devices.
 
-    Purposes are those whose quantities the sweep measures. Of points that differ only in batch and
-    length, the one with most tokens is solved.
+    Purposes are those whose quantities the sweep measures. Of points that differ only in a batch or
+    a length that is solved for, the one with most tokens is solved.
     """
     distinct: dict[Model, Point] = {}
     for point in sorted(points, key=lambda point: tokens(point.run)):
-        distinct[at(point.model, "length", 1)] = point
+        model = point.model
+        for field in ("batch", "length"):
+            model = at(model, field, 1) if field in fields else model
+        distinct[model] = point
     purposes = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
     for point in sorted(distinct.values(), key=lambda point: point.point):
         for purpose in purposes:

@@ -402,3 +402,13 @@ def test_a_picture_does_not_depend_on_the_fonts_of_the_machine(tmp_path):
     svg, png = (tmp_path / f"picture.{kind}" for kind in ("svg", "png"))
     assert 'font-family="Liberation Sans"' in svg.read_text(encoding="utf-8")
     assert hashlib.sha256(png.read_bytes()).hexdigest()[:16] == "01ebd2c045bd4fe4"
+
+
+def test_the_title_of_an_axis_has_room_in_its_panel():
+    """A sentence below each of two panels made a chart wider than the page."""
+    rows = pl.DataFrame({"data_parallel": [1, 8] * 2, "length": [8, 8, 16, 16]})
+    rows = rows.with_columns(value=1.0, label=pl.lit("a"))
+    for facet in ("length", None):
+        chart = area_chart.amounts_along(rows, "peak_training_bytes", "data_parallel", facet=facet)
+        is_sentence = "data_parallel: devices that each" in json.dumps(chart.to_dict())
+        assert is_sentence == (facet is None)

@@ -218,11 +218,16 @@ def test_a_sweep_asks_each_model_once(sweep):
         "measure: {quantities: [parameter_bytes, cache_bytes]}\n"
     )
     device = Accelerator(name="a device", bytes=24 * GB, source="a test")
-    found = list(cells(*solvable(expanded), [device]))
+    points, quantities, fields = solvable(expanded)
+    of_each_length = list(cells(points, quantities, fields, [device]))
+    assert len(of_each_length) == 4  # a length that is not solved for asks for its own batch
+    both = cells(points, quantities, ["batch", "length"], [device])
+    found = [cell for cell in of_each_length if cell.point.run.length == 1024]
     assert [cell.point.label for cell in found] == [
         "length = 1024, n_kv_head = 8",
         "length = 1024, n_kv_head = 1",
     ]
+    assert {cell.point.label for cell in both} == {cell.point.label for cell in found}
     purpose = "weights_and_cache"
     right = {(purpose, found[0].largest): 24 * GB, (purpose, found[0].beyond): 24 * GB + 1}
     wrong = {(purpose, found[1].largest): 24 * GB + 1}
@@ -506,7 +511,7 @@ def test_where_nothing_is_traced_the_reasons_are_given(sweep, catalogue, tmp_pat
     assert set(table["confirmed"]) == {None}
     assert table["failure"].to_list() == [reason] * 5 * len(expanded.points)
     section = fits_section(result(tmp_path / "sweep.yaml", catalogue)._replace(fit=table))
-    shown = {"fits": section} | dict.fromkeys(("layouts", "solved", "example"))
+    shown = {"fits": section} | dict.fromkeys(("layouts", "solved"))
     html = environment().get_template("memory.html.j2").render(section={"id": "s", **shown})
     assert reason in html
 

@@ -77,8 +77,10 @@ def stack(rows: pl.DataFrame, axis: str, groups: list[str], panels: int) -> alt.
 
 
 def _title(field: str, panels: int) -> str:
-    """Return the title of a horizontal axis: of narrow panels the name alone."""
-    return field_title(field) if panels < theme.COLUMNS else field
+    """Return the title of a horizontal axis: the name alone where panels are narrower than more."""
+    title = field_title(field)
+    is_narrow = panels >= theme.COLUMNS or len(title) * theme.CHARACTER * panels > theme.WIDTH
+    return field if is_narrow else title
 
 
 def in_order(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
