@@ -164,10 +164,8 @@ def _config(name: str) -> Path | None:
     """Return the config.json that a path means, None if it is no path. Raises InputError."""
     path = Path(name)
     if os.path.isdir(path):  # False for a name that no file can have
-        path = path / "config.json"
-        for other, what in _NO_MODELS.items():
-            if not path.is_file() and path.with_name(other).is_file():
-                raise InputError([f"{path.with_name(other)}: {what}"])
+        others = (path / other for other in ("config.json", *_NO_MODELS))
+        path = next((other for other in others if other.is_file()), path / "config.json")
     elif name.endswith((HEADER, INDEX)):
         _must_be_file(path, "an existing file")
         path = path.with_name("config.json")
@@ -175,8 +173,14 @@ def _config(name: str) -> Path | None:
             raise InputError([f"{name}: needs the model's config.json: {path}: no such file"])
     elif _FOLDER.fullmatch(name):
         raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
+    elif path.suffix in (".yaml", ".yml") and os.path.isfile(path):
+        of_trainer = "a trainer's settings as options (docs/how-to/fine-tune.md)"
+        of_sweep = f"a sweep with `modelbudget sweep {name}`"
+        raise InputError([f"{name}: no model; allowed: {of_sweep}, {of_trainer}"])
     elif path.suffix != ".json":
         return None
+    if path.name in _NO_MODELS and path.is_file():
+        raise InputError([f"{path}: {_NO_MODELS[path.name]}"])
     _must_be_file(path, _WITH_CONFIG)
     return path
 

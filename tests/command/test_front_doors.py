@@ -177,6 +177,13 @@ def test_a_folder_of_something_else_is_named(command, tmp_path, name, content, l
     found = command(str(tmp_path))
     assert (found.code, found.out) == (2, "")
     assert found.err.startswith(f"{tmp_path / name}: {line}")
+    assert command(str(tmp_path / name)).err == found.err
+
+
+def test_a_trainers_file_is_no_model(command, tmp_path):
+    """It was no published model, with the number of those."""
+    (tmp_path / "qlora.yml").write_text("base_model: Qwen/Qwen3-14B\n")
+    assert "trainer's settings as options" in command(str(tmp_path / "qlora.yml")).err
 
 
 def test_what_is_not_known_of_a_model_is_said_once_and_not_in_words_of_sweeps(command):
