@@ -171,12 +171,12 @@ def _config(name: str) -> Path | None:
         path = path.with_name("config.json")
         if not path.is_file():
             raise InputError([f"{name}: needs the model's config.json: {path}: no such file"])
-    elif _FOLDER.fullmatch(name):
-        raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
     elif path.suffix in (".yaml", ".yml") and os.path.isfile(path):
         of_trainer = "a trainer's settings as options (docs/how-to/fine-tune.md)"
         of_sweep = f"a sweep with `modelbudget sweep {name}`"
         raise InputError([f"{name}: no model; allowed: {of_sweep}, {of_trainer}"])
+    elif _FOLDER.fullmatch(name):
+        raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
     elif path.suffix != ".json":
         return None
     if path.name in _NO_MODELS and path.is_file():
