@@ -122,6 +122,7 @@ def uses(here: Path) -> frozenset[Path]:
         files |= {*record_data.FILES}
     if here == LIBRARY / "architecture" / "run_config.py":
         files |= set(IMPLEMENTATIONS.glob("*.yaml"))
+        files |= {READ_BY_NAME["serving/cache_formats.py"]}
     if here == LIBRARY / "architecture" / "optimizers.py":
         files |= set((ROOT / "configs" / "optimizers").rglob("*.yaml"))
     if here == LIBRARY / "architecture" / "stored_formats.py":
