@@ -162,7 +162,7 @@ def test_a_given_field_is_kept_and_none_is_refused_with_a_reason(model):
     with pytest.raises(
         InputError, match="n_kv_head = 2: tensor_parallel = 4: peak_training_bytes is not known"
     ):
-        model.fit("h100-80gb", {"zero": 3, "tensor_parallel": 4, "data_parallel": 4}, devices=8)
+        model.fit("h100-80gb", {"zero": 3, "tensor_parallel": 4, "data_parallel": 4}, devices=16)
 
 
 @pytest.mark.parametrize(
