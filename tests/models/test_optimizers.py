@@ -99,7 +99,10 @@ def mixed():
 
 
 def steps():
-    """Each optimizer that is installed with each of its kernels; dtypes in turn."""
+    """Each optimizer that is installed with each of its kernels; dtypes in turn.
+
+    Names of cases have no number, which another optimizer would change.
+    """
     dtypes = ({}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "master_weights": True})
     cases = [
         (name, kernel)
@@ -107,7 +110,7 @@ def steps():
         for kernel in KERNELS
         if kernel == "single" or optimizer_named(name).has_kernel(kernel)
     ]
-    return [(*case, dtypes[i % 3]) for i, case in enumerate(cases)]
+    return [pytest.param(*case, dtypes[i % 3], id="-".join(case)) for i, case in enumerate(cases)]
 
 
 @pytest.mark.parametrize(("name", "kernel", "settings"), steps())
