@@ -8,9 +8,12 @@ from ctypes.util import find_library
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
 import yaml
 from helpers.forked_programs import python
 from helpers.project import ROOT
+
+from modelbudget.common.discover import Modules
 
 
 def imported_by(statement: str) -> set[str]:
@@ -156,3 +159,9 @@ def test_the_quiz_of_the_tree_names_files_that_exist():
     tasks = yaml.safe_load(Path(__file__).with_name("tree_quiz.yaml").read_text())
     assert len({task["task"] for task in tasks}) == len(tasks) >= 40
     assert not [task for task in tasks if not (ROOT / task["file"]).is_file()]
+
+
+def test_a_part_that_has_a_program_alone_is_named_by_the_file_that_is_missing():
+    """Only here: `measure` of a new mixer ended in `KeyError: 'new'`."""
+    with pytest.raises(FileNotFoundError, match=r"no file modelbudget/modules/mixers/new\.py"):
+        Modules([], "modelbudget.modules.mixers")["new"]

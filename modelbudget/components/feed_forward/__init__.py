@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from modelbudget.common.discover import modules_in
+from modelbudget.common.discover import Modules
 from modelbudget.components.contract import Part
 
 
 @cache
 def feed_forward() -> dict[str, Part]:
     """Every feed-forward part by its name."""
-    return modules_in(__path__, __name__)
+    return Modules(__path__, __name__)

@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from modelbudget.common.discover import modules_in
+from modelbudget.common.discover import Modules
 from modelbudget.components.contract import Part
 
 
 @cache
 def mixers() -> dict[str, Part]:
     """Every mixer by its name."""
-    return modules_in(__path__, __name__)
+    return Modules(__path__, __name__)

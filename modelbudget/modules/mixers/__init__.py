@@ -3,10 +3,10 @@
 from functools import cache
 from types import ModuleType
 
-from modelbudget.common.discover import modules_in
+from modelbudget.common.discover import Modules
 
 
 @cache
 def mixers() -> dict[str, ModuleType]:
     """Every mixer's file by its name."""
-    return modules_in(__path__, __name__)
+    return Modules(__path__, __name__)
