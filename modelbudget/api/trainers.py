@@ -219,7 +219,7 @@ class _Step(Step):
             family = model.base.family
             if not family.has_formula:
                 why = f"{class_of(model)} is only traced, and a trainer's passes are computed"
-            elif family.reads_all_at_once or not family.has_cache:
+            elif model.architecture.reads_all_at_once or not family.has_cache:
                 why = f"{family.name()} generates no text"
             else:
                 continue

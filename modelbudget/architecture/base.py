@@ -57,8 +57,13 @@ class Architecture(Record):
     other families are the linear layers of their programs."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
-    reads_all_at_once: ClassVar[bool] = False
-    """Whether its inference is one forward pass over all tokens, without a cache."""
+    caches_only_if: ClassVar[str] = ""
+    """The switch without which inference is one forward pass over all tokens, without a cache."""
+
+    @property
+    def reads_all_at_once(self) -> bool:
+        """Whether its inference is one forward pass over all tokens, without a cache."""
+        return bool(self.caches_only_if) and not getattr(self, self.caches_only_if)
 
     @staticmethod
     @abstractmethod

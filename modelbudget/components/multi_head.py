@@ -41,10 +41,11 @@ def parameters(a) -> dict:
     }
 
 
-def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
+def program(a: Fields, r: Run, rotary: bool = False, keeps=0, window=0):
     """States (batch, length, d_model) to the same shape; `source`: other states to attend.
 
-    Inference keeps keys and values of `keeps` tokens, those of a source from the first token on.
+    Inference keeps keys and values of `keeps` tokens, those of a source from the first token on; of
+    a `window` no more than its tokens.
     `mask` is added to the scores, (…, length, source length), or true where a query may look.
     """
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
@@ -55,15 +56,14 @@ def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
     output = make_linear("output", d_value, a.d_model, bias)
     attend = scaled_dot_product.program(r)
     widths = [(a.n_head, a.d_head), (a.n_head, a.d_value)]
-    cache = kv_cache.declare(r, widths, length=keeps) if keeps else None
+    cache = kv_cache.declare(r, widths, window, keeps) if keeps else None
 
     def forward(x, source=None, causal=False, mask=None):
         if cache is not None:
             return with_cache(cache, x, source, causal and x.shape[1] > 1, mask)
         source = x if source is None else source
         q, k, v = (by_head(y) for y in (query(x), key(source), value(source)))
-        if rotary:
-            q, k = rope.rotate(q, a.d_head), rope.rotate(k, a.d_head)
+        q, k = rotated(q, k)
         return result(q, k, v, mask, causal)
 
     def with_cache(cache, x, source, causal, mask):
@@ -73,11 +73,15 @@ def program(a: Fields, r: Run, rotary: bool = False, keeps=0):
         else:
             source = x if source is None else source
             k, v = by_head(key(source)), by_head(value(source))
+            q, k = rotated(q, k)
             k, v = cache.append(k, v)
         return result(q, k, v, mask, causal)
 
+    def rotated(q, k):
+        return (rope.rotate(q, a.d_head), rope.rotate(k, a.d_head)) if rotary else (q, k)
+
     def result(q, k, v, mask, causal):
-        x = attend(q, k, v, mask, causal)  # live to the end
+        x = attend(q, k, v, mask, causal and mask is None)  # live to the end
         return output(flatten(transpose(x, 1, 2), 2))
 
     def by_head(x):

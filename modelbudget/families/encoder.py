@@ -1,4 +1,7 @@
-"""Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
+"""Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record.
+
+So are decoders with the same layers.
+"""
 
 from typing import ClassVar, Literal
 
@@ -16,6 +19,7 @@ from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
+from modelbudget.components.position import causal_bias
 from modelbudget.operations.activation_checkpoint import checkpoint
 from modelbudget.operations.elementwise import add, compare, without_gradient
 from modelbudget.operations.linear_layer import make_linear
@@ -28,16 +32,19 @@ class Encoder(
 ):
     """A masked language model, or its states alone: every token attends all others.
 
-    The `transform` is between the last layer and the head: a square matrix, the activation
-    and a norm. `pooler` and `next_sentence` read the first token's state alone.
+    With `causal` it attends those before it, and layers keep a cache: ModernBERT's decoder. The
+    `transform` is between the last layer and the head: a square matrix, the activation and a norm.
+    `pooler` and `next_sentence` read the first token's state alone.
     """
 
-    reads_all_at_once: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
+    caches_only_if: ClassVar[str] = "causal"
     switches_of_run: ClassVar[tuple[str, ...]] = ("recompute", *OF_FROZEN)
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (multi_head.WHOLE_LAYERS,)
 
     n_layer: Depth
     n_distinct: Depth
+    causal: bool = False
     position: Literal["learned", "rotary"] = "learned"
     n_segment: Size = 0
     embedding_norm: bool = True
@@ -91,9 +98,7 @@ class Encoder(
         """
         width = embedding.width(a)
         embed = make_part("embedding", _embedding, a, r)
-        layers = make_layers(
-            a.n_distinct, lambda i: make_part("layer", _layer, a, r, a.first_norm or i > 0)
-        )
+        layers = make_layers(a.n_distinct, lambda i: make_part("layer", _layer, a, r, i))
         final_norm = norm.make("norm.final", a, r) if a.final_norm else lambda x: x
         if a.pooler:  # masked tokens are read without it
             make_linear("pooler", a.d_model, a.d_model, bias=True)
@@ -105,7 +110,7 @@ class Encoder(
 
         def stream(tokens):
             x = embed(tokens)
-            local = _local_mask(tokens.shape[1]) if a.window else None
+            local = _local_mask(a, x) if a.window else None
             passes = [layer for layer in layers for _ in range(a.n_layer // a.n_distinct)]
             for i, layer in enumerate(in_order(passes)):
                 x = layer(x, None if i % a.global_every == 0 else local)
@@ -144,11 +149,15 @@ def _embedding(a: Fields, r: Run):
     return with_attributes(forward, token=token.weight)
 
 
-def _layer(a: Fields, r: Run, has_attention_norm: bool):
+def _layer(a: Fields, r: Run, number):
     """States (batch, length, d_model) to states of the same shape."""
-    attention = make_part("attention", multi_head.program, a, r, a.position == "rotary")
+    keeps = r.length if a.causal else 0
+    window = a.window if number % a.global_every else 0
+    is_rotary = a.position == "rotary"
+    attention = make_part("attention", multi_head.program, a, r, is_rotary, keeps, window)
     of_mlp = make_part("mlp", mlp.program, a, r)
-    attention_norm = norm.make("norm.attention", a, r) if has_attention_norm else lambda x: x
+    has_norm = a.first_norm or number > 0
+    attention_norm = norm.make("norm.attention", a, r) if has_norm else lambda x: x
     mlp_norm = norm.make("norm.mlp", a, r)
 
     def forward(x, mask):
@@ -156,10 +165,10 @@ def _layer(a: Fields, r: Run, has_attention_norm: bool):
 
     def compute(x, mask):
         if a.norm_placement == "post":
-            x = attention_norm(add(x, attention(x, mask=mask)))
+            x = attention_norm(add(x, attention(x, None, a.causal, mask)))
             return mlp_norm(add(x, of_mlp(x)))
         y = attention_norm(x)  # live to the end
-        x = add(x, attention(y, mask=mask))
+        x = add(x, attention(y, None, a.causal, mask))
         return add(x, of_mlp(mlp_norm(x)))
 
     return forward
@@ -174,7 +183,13 @@ def _transform(a: Fields, r: Run):
     return lambda x: norm_(activation(dense(x)))
 
 
-def _local_mask(length) -> Tensor:
-    """Return where two tokens are at most half a window apart: (length, length)."""
+def _local_mask(a: Fields, x: Tensor) -> Tensor | None:
+    """Return where two tokens are at most half a window apart: (length, length).
+
+    Of causal layers what is added to scores, if a token is not in the window of another.
+    """
+    length = x.shape[1]
+    if a.causal:
+        return causal_bias(length, x.dtype, a.window) if a.window < length else None
     places = empty((length,), "int64")  # live to the end
     return compare(without_gradient(empty((length, length), "int64")))

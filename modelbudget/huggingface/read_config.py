@@ -52,13 +52,14 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     mistakes = Mistakes(_refused_keys(name, config), [], [])
     sizes = _keys_set(translation, config, mistakes)
     values = dict(translation.defaults) | sizes
-    fields = translation.fixed | translation.classes[name]
+    fields = dict(translation.fixed)
     for key, value in values.items():
         meaning = translation.meaning(key)
         if isinstance(meaning, str):
             fields |= of_size(meaning, key, value, mistakes)
         elif meaning is not None:
             fields |= of_cases(meaning, key, value, mistakes)
+    fields |= translation.classes[name]
     if translation.mixers:
         fields |= pattern_of_layers(translation, values, mistakes)
     if translation.experts_where:

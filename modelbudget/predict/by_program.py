@@ -234,7 +234,7 @@ def run_program(
 
             return pipelined_step(a, run)
         return _of_depth(lambda a: training_step(program, a, run, preference=preference), a, run)
-    if not (type(a).has_cache or (use == "inference" and type(a).reads_all_at_once)):
+    if not a.has_cache or (use == "caches" and a.reads_all_at_once):
         raise NoProgramError(f"{use} of {a.name()}")
     if use == "caches":
         return of_any_depth(lambda a: declared_caches(program, a, run), a, 1)

@@ -35,7 +35,8 @@ def _layer_caches(a: Architecture, run: RunConfig) -> list[LayerCache]:
         of_model = terms_by_program("cache_bytes", a, run)
         if of_model is None:
             keeps = "no formula covers the cache of these layers"
-            raise ValueError(keeps if a.has_cache else f"{a.name()} keeps no cache to serve from")
+            keeps_none = not a.has_cache or a.reads_all_at_once
+            raise ValueError(f"{a.name()} keeps no cache to serve from" if keeps_none else keeps)
         return of_model
 
     d_index = getattr(a, "d_index", 0)

@@ -62,7 +62,7 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
             cache.clear()
         before = tape.live
         tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
-        if type(a).reads_all_at_once:
+        if a.reads_all_at_once:
             tape.restart("forward")
             model(tokens)
             finish(result, tape, "forward")

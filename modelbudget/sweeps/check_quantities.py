@@ -80,7 +80,7 @@ def quantity_constraints(
         )
         return [Constraint("False", never)]
     constraints = [*always, *run_constraints(family)]
-    of_cache = OF_INFERENCE - ({"peak_inference_bytes"} if family.reads_all_at_once else set())
+    of_cache = OF_INFERENCE - ({"peak_inference_bytes"} if family.caches_only_if else set())
     if of_cache & set(wanted):
         constraints += constraints_of_cache(family)
     return [*constraints, *_constraints("step", family, wanted)]
@@ -98,9 +98,9 @@ def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> 
 def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
     """Return the constraints under which a model can decode with a cache."""
     none = "no cache is known for that"
-    if family.reads_all_at_once:
+    if switch := family.caches_only_if:
         once = f"{_KEY}{family.name()} keeps no cache: its inference is one pass over all tokens"
-        return [Constraint("False", once)]
+        return [Constraint(switch, once)]
     if not family.has_cache:
         return [Constraint("False", f"{_KEY}{family.name()} keeps no cache; {none}")]
     if not {"position", "mixers"} <= family.model_fields.keys():

@@ -57,6 +57,8 @@ def _encoder(f, draw):
     else:
         f["first_norm"] = True
         f["n_layer"] = f["n_distinct"] * draw(st.integers(1, 3))
+    if f["causal"]:
+        f["n_layer"] = f["n_distinct"]
     f["lm_head"] = True  # without it there is no training
     f["transform"] |= f["d_emb"] > 0
     if f["activation"] == "xielu" and f["transform"]:

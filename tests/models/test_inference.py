@@ -1,5 +1,6 @@
 """Caches and peaks of inference: formulas against filled caches whose decoding is right."""
 
+import json
 import subprocess
 import sys
 
@@ -25,6 +26,7 @@ from transformers import (
     T5Config,
 )
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families.decoder import Decoder
@@ -290,6 +292,52 @@ def test_published_encoders_read_all_tokens_in_one_pass(catalogue, name, length,
         assert predicted_inference(a, run, quantity) == values, quantity
     assert ("head" in measured["flops_forward"]) == lm_head
     assert list(measured["peak_inference_bytes"]) == ["forward"]
+
+
+CAUSAL = {
+    name: TINY_MODELS[name].model_copy(update={"causal": True})
+    for name in ("RoBERTa", "ModernBERT")
+}
+"""With learned positions; with RoPE and windows."""
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_layers_of_an_encoder_token_by_token(name):
+    model = build(CAUSAL[name], "cpu", "float64").eval()
+    torch.manual_seed(0)
+    initialise(model)
+    tokens = torch.randint(11, (2, 9))
+    with torch.no_grad():
+        at_once = model(tokens)
+    with caching(model, 2, 9):
+        steps = [model(tokens[:, :3]), *map(model, tokens[:, 3:].split(1, 1))]
+    torch.testing.assert_close(torch.cat(steps, 1), at_once)
+
+
+@pytest.mark.parametrize("length", [2, 9])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_layers_of_an_encoder_keep_a_cache(name, length):
+    a, run = CAUSAL[name], RunConfig(batch=2, length=length)
+    measured = measured_inference(a, run)
+    for quantity in measured.keys() - {"request_bytes"}:
+        assert predicted_inference(a, run, quantity) == measured[quantity], quantity
+    n_token = sum(min(a.window if i % a.global_every else length, length) for i in range(4))
+    assert sum(measured["cache_bytes"].values()) == 4 * 2 * 2 * 8 * n_token
+
+
+def test_the_decoder_of_modernbert_has_a_cache(tmp_path):
+    """By hand as its class: all tokens of 2 layers, and 2 of 4 of each of the others."""
+    keys = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2,
+            "intermediate_size": 12, "local_attention": 4, "pad_token_id": 0}  # fmt: skip
+    named = {"model_type": "modernbert-decoder", "architectures": ["ModernBertDecoderForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(keys | named))
+    run = {"length": 4, "dtype": "float32"}
+    ours, of_class = (
+        mb.model(tmp_path).predict("cache_bytes", run | {"implementation": name}).total
+        for name in ("modelbudget", "transformers")
+    )
+    assert ours == 4 * 2 * 8 * (2 * 4 + 2 * 2)
+    assert of_class > ours  # before it has a next token, layers with a window have the whole prompt
 
 
 def test_published_encoder_decoders_keep_keys_of_source_and_target(catalogue):

@@ -212,7 +212,7 @@ COMPUTED = {
     "vocab_size_per_layer_input": st.integers(1, 9), "global_head_dim": st.sampled_from([4, 8]),
     "num_global_key_value_heads": st.sampled_from([None, 1, 2]),
     **dict.fromkeys(("mamba_d_ssm", "mamba_headdim"), st.none()), "rotary_dim": st.just(4),
-    "attn_layer_period": st.just(6),
+    "attn_layer_period": st.just(6), "local_attention": st.sampled_from([None, 4, 5]),
     "attn_layer_offset": st.just(4), "mamba_dt_rank": st.integers(1, 3),
     "linear_num_key_heads": st.sampled_from([None, 2]),
     "linear_num_value_heads": st.sampled_from([None, 4]),

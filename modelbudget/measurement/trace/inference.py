@@ -35,7 +35,9 @@ OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 
 def reads_all_at_once(model: nn.Module) -> bool:
     """Whether the inference of a model is one forward pass over all tokens, without a cache."""
-    return isinstance(model, EncoderModel) or generates_no_text(model)
+    if isinstance(model, EncoderModel):
+        return not model.causal
+    return generates_no_text(model)
 
 
 def infer(
