@@ -183,6 +183,20 @@ def test_rows_without_a_closed_formula_are_those_of_programs(tmp_path, catalogue
     assert comparable(found) == comparable(rows)
 
 
+def test_widths_of_experts_next_to_a_mixer_without_a_formula(tmp_path, catalogue):
+    """Bounds of a condition of the experts, times the 0 of the mixer: the sweep ended there."""
+    sweep = {
+        "base": "qwen3-next-80b-a3b",
+        "fixed": {"n_layer": 4},
+        "grid": {"d_model": [64, 96]},
+        "measure": {"quantities": ["peak_training_bytes"]},
+    }
+    rows = pl.concat(frames(predicted(read(written(tmp_path, sweep, "none"), catalogue)), 1))
+    points = expanded(read(written(tmp_path, sweep, "meta"), catalogue)).points
+    expected = [in_integers(point, ["peak_training_bytes"]) for point in points]
+    assert comparable(rows.iter_rows(named=True)) == comparable(expected)
+
+
 def assert_same_refusals(refused: list[str], lines: list[str]) -> None:
     """Line by line. What leaves 64 bits has a line for each point there, and here one for all of
     a base, where nothing else is wrong with it.

@@ -6,7 +6,7 @@ integers, intermediate results included.
 
 from types import SimpleNamespace
 
-from modelbudget.architecture.arithmetic import largest_of, positive
+from modelbudget.architecture.arithmetic import is_nothing, largest_of, positive
 from modelbudget.architecture.record import MAX_COUNT
 
 
@@ -60,6 +60,8 @@ class Interval:
         return -self + other
 
     def __mul__(self, other):
+        if is_nothing(other):
+            return 0
         products = [x * y for x in _ends(self) for y in _ends(other)]
         return Interval(min(products), max(products), self, other)
 
