@@ -164,9 +164,11 @@ def index_of_device(r, *sizes):
 
     In the middle of each dimension: half of the devices, rounded down, come before it.
     """
+    if r.data_rank == "first":
+        return 0
     index = 0
     for n in sizes:
-        index = index * n + {"first": 0, "middle": n // 2, "last": n - 1}[r.data_rank]
+        index = index * n + (n // 2 if r.data_rank == "middle" else n - 1)
     return index
 
 

@@ -34,7 +34,7 @@ Quantities = Mapping[str, Mapping[str, Any]]
 """By quantity and component: numbers, sizes, and for peaks tuples, of which the largest counts."""
 DividedField = tuple[str, Form]
 """A field, and its form with the factors of which it is a multiple."""
-SIZES_OF_RUN = ("batch", "length", "target_length")
+SIZES_OF_RUN = ("batch", "length", "target_length", "data_parallel")
 """Numeric fields of a run that are symbols; all others are numbers."""
 
 

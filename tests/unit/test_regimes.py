@@ -93,6 +93,26 @@ def test_lengths_of_targets_are_rows_of_a_regime(quantity):
         assert by_row[i] == of_model(quantity, terms_by_program(quantity, a, one))
 
 
+@pytest.mark.parametrize("data_rank", ["first", "last"])
+def test_numbers_of_devices_are_rows_of_a_regime(data_rank):
+    """Devices that have shards: each number of them was a regime, and a run with symbols."""
+    a = named_architecture(CATALOGUE["llama-3-8b"])
+    run = RunConfig(length=64, data_parallel=3, zero=3, data_rank=data_rank)
+    rows = {"data_parallel": pl.Series(range(3, 33))}
+    regimes = list(
+        by_regime.rows_by_program(
+            Decoder, "peak_training_bytes", {**dict(a), **dict(run), **rows}, 30
+        )
+    )
+    assert max(len(numbers) for numbers, _ in regimes) > by_regime.FEW
+    for numbers, terms in regimes[:1]:
+        values = polars_columns.series(of_model("peak_training_bytes", terms), len(numbers))
+        for row in (0, len(numbers) - 1):
+            devices = {"data_parallel": rows["data_parallel"][int(numbers[row])]}
+            expected = terms_by_program("peak_training_bytes", a, run.model_copy(update=devices))
+            assert values[row] == of_model("peak_training_bytes", expected)
+
+
 @pytest.mark.parametrize(("name", "kernel", "holds"), [("llama-3-8b", "flash", 1),
                                                        ("gpt-2-124m", "math", 0)])  # fmt: skip
 def test_one_sequence_is_a_regime_of_its_own_only_where_it_copies_otherwise(name, kernel, holds):
