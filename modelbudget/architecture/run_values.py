@@ -131,6 +131,11 @@ def own_tokens(r):
     return changed(r, sizes)
 
 
+def whole_length(r):
+    """Return the tokens of a sequence on all devices; `r`: the run of a device's own tokens."""
+    return getattr(r, "whole_length", r.length)
+
+
 def replicas(r):
     """Count the devices that have the same parameters, and add their gradients up.
 

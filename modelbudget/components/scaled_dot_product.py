@@ -8,7 +8,13 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div, positive
-from modelbudget.architecture.run_values import bytes_of, context_rank, exact_bytes, tokens
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    context_rank,
+    exact_bytes,
+    exchanges_context,
+    tokens,
+)
 from modelbudget.devices import exchanged_heads, ring_blocks
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
 from modelbudget.operations import attention_kernels as kernels
@@ -88,11 +94,11 @@ def saved_once_computed(h, r):
 def copied_result(h, r):
     """Return the bytes of the result that the output projection saves.
 
-    It reads a copy, unless the result is contiguous per token. Checkpointed attention saves no
-    result, so that the projection does.
+    It reads a copy, unless the result is contiguous per token, and what devices have exchanged.
+    Checkpointed attention saves no result, so that the projection does.
     """
     fused = r.attention_kernel in ("flash", "efficient")
-    kept_by_core = int(fused and r.recompute != "selective")
+    kept_by_core = int(fused and r.recompute != "selective") * (1 - exchanges_context(r))
     return (1 - kept_by_core * (1 - result_apart(h, r))) * bytes_of_width(r, h.n_head * h.d_value)
 
 
@@ -102,7 +108,7 @@ def result_apart(h, r):
     FlashAttention's result has the layout of its queries; memory-efficient attention writes per
     token. One sequence of heads of one channel has the same layout either way.
     """
-    by_head = int(r.attention_kernel == "math" or (r.attention_kernel == "flash" and h.rope))
+    by_head = int(r.attention_kernel == "math") + int(r.attention_kernel == "flash") * h.rope
     return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
 
 
@@ -159,7 +165,9 @@ def kept_inputs(h, r) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     if r.attention_kernel == "math":
         return 0, 0, _bytes(h, r).values_given
-    return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
+    given = 1 - exchanges_context(r)
+    few = given * (1 - _repeated(h, r))
+    return given, few, few
 
 
 def mask_of_window(r, hides):

@@ -64,7 +64,6 @@ from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields, is_absent, own_layers
 from modelbudget.components.parallel import (
-    context_parallel,
     expert_parallel,
     pipeline_stage,
     tensor_parallel,
@@ -158,7 +157,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             known = int(quantity in OF_ONE_DEVICE)
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
         if divides_context(r):
-            known = OF_ONE_DEVICE if context_parallel.sends_heads(r) else OF_TENSORS
+            known = OF_ONE_DEVICE if r.context_exchange == "all_to_all" else OF_TENSORS
             holds = holds * (1 - exchanges_context(r) * (1 - int(quantity in known)))
         if is_pipelined(r) and not is_of_stages(quantity, a, r):
             return 0

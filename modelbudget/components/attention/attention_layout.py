@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import INDEX
+from modelbudget.architecture.run_values import INDEX, exchanges_context
 from modelbudget.components import norm, rope, scaled_dot_product
 
 
@@ -32,8 +32,8 @@ def own_tables(a: Fields, r: Run) -> int:
 
 
 def heads(a: Fields, r: Run) -> scaled_dot_product.Heads:
-    """Return the inputs of scaled dot-product attention, of three projections."""
-    by_head = has_rope(a) * own_tables(a, r)
+    """Return the inputs of attention, of three projections; exchanged ones are per token."""
+    by_head = has_rope(a) * own_tables(a, r) * (1 - exchanges_context(r))
     return scaled_dot_product.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, by_head)
 
 

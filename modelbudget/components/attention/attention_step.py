@@ -9,6 +9,7 @@ from modelbudget.architecture.run_values import (
     computed_again,
     exact_bytes,
     tokens,
+    whole_length,
 )
 from modelbudget.components import norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_layout import (
@@ -83,7 +84,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """
     by_distance, sinusoids = _saved_by_distance(a, r)
     query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    result, gated = context_parallel.copied_result(heads(a, r), r), a.attention_gate
+    result, gated = scaled_dot_product.copied_result(heads(a, r), r), a.attention_gate
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(r, d_rotary(a))
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
@@ -91,7 +92,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         "key_norm": saved_by_head_norm(a, r, a.n_kv_head),
         "": tables + gated * (query + result) + by_distance,
         "position": sinusoids,
-        "core": context_parallel.saved(heads(a, r), r),
+        "core": scaled_dot_product.saved(heads(a, r), r),
         "output": result + gated * (query - result),
     }
 
@@ -143,7 +144,7 @@ def flops(a: Fields, r: Run, products=scaled_dot_product.FORWARD_PRODUCTS) -> Va
         "key": 2 * n * a.d_model * d_key,
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,
-        "core": context_parallel.flops(r, products, d_query),
+        "core": products * n * whole_length(r) * d_query,
         **_flops_of_distances(a, r),
     }
 
@@ -176,8 +177,8 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     saved_bytes = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    copied = context_parallel.result_apart(heads(a, r), r) * query
-    of_query, of_key, of_value = context_parallel.kept_inputs(heads(a, r), r)
+    copied = scaled_dot_product.result_apart(heads(a, r), r) * query
+    of_query, of_key, of_value = scaled_dot_product.kept_inputs(heads(a, r), r)
     # Of queries, keys and values, those of which attention saves copies.
     freed = (1 - of_query) * query + (1 - of_key + 1 - of_value) * key
     mask = scaled_dot_product.mask_of_window(r, hides)
@@ -232,7 +233,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     read = size * tokens(r) * a.d_model
     saved_input = read, again * (1 - place.is_first)
     of_states = accumulate(states)
-    result, accumulates = context_parallel.copied_result(heads(a, r), r), place.accumulates
+    result, accumulates = scaled_dot_product.copied_result(heads(a, r), r), place.accumulates
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
