@@ -208,6 +208,11 @@ def test_an_eight_bit_step_is_refused_and_the_passes_are_not():
         "2.04 bytes a parameter that is trained; the temporary tensors of its step were not traced"
         in line
     )
+    part = {"zero": 1, "data_parallel": 2, "master_weights": True, "gradient_casts": "accumulated"}
+    for name, is_of_matrices in (("muon", True), ("lion", False)):
+        run = part | {"optimizer": name, "dtype": "bfloat16"}
+        notes = model.predictions(["gradient_bytes", "optimizer_bytes"], run).notes
+        assert is_of_matrices == any("in which it has no matrices" in note for note in notes)
     n = found["gradient_bytes"].total // 2
     assert found["optimizer_bytes"].total == pytest.approx(2 * n * (1 + 4 / 256), rel=0.01)
 
