@@ -40,6 +40,8 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     23861) had the mask in float32, too, and reserved logits of all tokens. Raises ValueError for
     layers whose graphs were not read.
     """
+    if getattr(a, "n_stream", 1) > 1:
+        raise ValueError(f"llama.cpp's of {a.n_stream} streams")
     caches = layer_caches(a, run)
     alone = run.model_copy(update={"batch": 1})
     by_window = {cache.window: cache for cache in caches if cache.vectors}.values()
@@ -47,9 +49,12 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     most = [cells_of(cache, run) for cache in by_window]
     masks, scores = Bounds(sum(least) // 2, sum(most) // 2), Bounds(0, 0)
     if run.attention_kernel == "math":
+        n_head = getattr(a, "n_head", 0)
         masks = Bounds(sum(least), sum(most))
-        scores = Bounds(a.n_head * max(least, default=0), a.n_head * max(most, default=0))
+        scores = Bounds(n_head * max(least, default=0), n_head * max(most, default=0))
     parts = [*_mixers(a, scores, _states(caches, run)), *_mlps(a)]
+    of_all_layers = getattr(a, "d_per_layer", 0) * a.n_layer  # Gemma 4's inputs of each layer
+    masks = masks.plus(of_all_layers, 2 * of_all_layers)
     layer = masks.plus(*map(max, zip(*parts, strict=True)))
     logits = FLOAT32 * min(run.sampled_requests, run.batched_tokens) * a.n_vocab
     state = FLOAT32 * run.batched_tokens
@@ -67,8 +72,9 @@ def _mixers(a: Any, scores: Bounds, states: int) -> Iterator[Bounds]:
             width = max(a.d_head, getattr(a, "d_full_head", 0))
             query, keys = a.n_head * width, a.n_kv_head * width
             gate = query if getattr(a, "attention_gate", False) else 0
-            queries, rotated = 2 * query + gate, d if a.position == "rotary" else 0
-            yield scores.plus(queries + d + rotated, queries + gate + 2 * keys + 7 * d)
+            queries = 2 * query + gate
+            least = queries + (2 * d if getattr(a, "position", "rotary") == "rotary" else d)
+            yield scores.plus(least, queries + gate + 2 * keys + 7 * d)
         elif name == "mla" and a.n_index_head:
             raise ValueError("llama.cpp's of mla with an indexer")
         elif name == "mla":

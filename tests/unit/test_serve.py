@@ -717,6 +717,18 @@ def test_every_kind_of_model_is_served_or_refused():
     assert served == SERVED | {"zamba2"}
 
 
+def test_every_kind_of_model_is_served_by_llama_cpp_or_refused():
+    """Only here: fields that its compute buffer reads and a family lacks (n_head, position)."""
+    kinds = {(b.family, b.fields.get("position")): b.name for b in all_models(CATALOGUE)}
+    served = set()
+    for (family, _), name in kinds.items():
+        with suppress(InputError):
+            settings = {"length": 128, "cache_layout": "cells", "attention_kernel": "math"}
+            assert mb.model(name).serve("h200", settings).of_device.requests
+            served.add(family.name())
+    assert served >= {"decoder", "per-layer-input", "selective-scan", "rwkv7"}
+
+
 def test_weights_are_what_vllm_logs():
     """Loading took 14.9888 GB of Llama 3.1 8B in bfloat16: vllm-project/vllm issue 10517."""
     found = terms(mb.model("llama-3.1-8b").serve("h100", {"length": 128}))
