@@ -59,8 +59,12 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     place, keys = _text_part(config)
     sizes = {field: place.get(key) for field, key in keys.items()}
     tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
-    if tied is None:
-        tied = getattr(_config_class(config)(), "tie_word_embeddings", True)
+    if tied is None or (place is config and sizes["n_ctx"] is None):
+        of_class = _config_class(config)()
+        tied = getattr(of_class, "tie_word_embeddings", True) if tied is None else tied
+        n_ctx = getattr(of_class, keys["n_ctx"], None)
+        if sizes["n_ctx"] is None and isinstance(n_ctx, int) and n_ctx > 0:  # XLNet has -1
+            sizes["n_ctx"] = n_ctx
     counted = {field: size for field, size in sizes.items() if isinstance(size, int)}
     return {"kind": class_name, "config": json.dumps(config), "tied": bool(tied), **counted}
 
@@ -176,7 +180,7 @@ def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         config_class = config_class.sub_configs.get("text_config", config_class)
         config = config["text_config"]
     spelled = getattr(config_class, "attribute_map", {})
-    names = SPELLINGS | ({"n_ctx": OF_TARGET} if OF_TARGET in config else {})
+    names = SPELLINGS | ({"n_ctx": OF_TARGET} if hasattr(config_class, OF_TARGET) else {})
     return config, {field: spelled.get(name, name) for field, name in names.items()}
 
 

@@ -219,3 +219,14 @@ def test_a_reader_sees_the_reason_without_the_name_of_the_error(tmp_path):
     assert table["refusal"].to_list() == ["no cache"]
     kept = traced_table("T5Model", ["cache_bytes"], Failure("RuntimeError: no cache"))
     assert kept["refusal"].to_list() == ["RuntimeError: no cache"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "length"),
+    [({"model_type": "umt5"}, 1024), ({"model_type": "rembert"}, 512),
+     ({"model_type": "rembert", "max_position_embeddings": 64}, 64)],
+)  # fmt: skip
+def test_the_length_where_a_file_names_no_longest_one(tmp_path, keys, length):
+    """That of the class if it has learned positions; it was one token."""
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    assert mb.model(tmp_path).with_run()[1].length == length
