@@ -638,6 +638,17 @@ def test_each_option_that_is_offered_makes_a_request_fit(command, words, kinds):
         assert "no request fits" not in served.err
 
 
+def test_what_fits_is_in_each_format(command):
+    """CSV had components alone, whatever --fit was asked."""
+    words = ("gpt-2-124m", "--fit", "h100")
+    of_json = json.loads(command(*words, "--json").out)["fit"]
+    rows = [*csv.DictReader(io.StringIO(command(*words, "--csv").out))]
+    solved = {(row["purpose"], row["field"]): int(row["largest"]) for row in rows}
+    expected = {(of["purpose"], name): n for of in of_json for name, n in of["largest"].items()}
+    assert solved == expected
+    assert {row["grade"] for row in rows} == {"fits"}
+
+
 def test_the_requests_that_fit_are_in_each_format(command):
     """Only here: CSV lacked their number, and JSON what helps where none fits."""
     words = ("llama-3.1-8b", "--serve", "rtx-4090", "--length", "200000")

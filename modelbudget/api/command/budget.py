@@ -76,7 +76,7 @@ def show(
     if printed.json:
         output.print_json(_as_json(predicted, fits if device else None, stored))
     elif printed.csv:
-        output.print_csv(predicted.rows())
+        output.print_csv([row for fit in fits for row in fit.rows()] or predicted.rows())
     elif not predicted.breakdowns:
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
