@@ -173,7 +173,7 @@ class ServedCache(Record):
 
     cache_dtype: Annotated[
         Literal[CACHE_DTYPES],  # pyrefly: ignore[not-a-type]
-        BeforeValidator(lambda name: OF_CACHES["names"].get(name, name)),
+        BeforeValidator(lambda name: OF_CACHES["names"].get(str(name), name)),
     ] = "dtype"
     cache_layout: Literal[LAYOUTS] = "contiguous"  # pyrefly: ignore[not-a-type]
     cache_block: Count = 16
