@@ -395,7 +395,8 @@ def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
 def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_project):
     project = make_project()
     text = (
-        "base: gpt-2-124m\nfixed: {n_layer: 1}\ngrid: {length: [64, 128, 256, 512]}\nfit: [batch]\n"
+        "base: gpt-2-124m\nfixed: {n_layer: 1, length: 512}\n"
+        "grid: {batch: [1, 2, 4, 8]}\nfit: [batch]\n"
         "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     )
     project.write_sweep("small.yaml", text)
