@@ -201,14 +201,15 @@ def _sums(changes: Sequence[Change]) -> tuple[np.ndarray, list[Monomial]]:
     """Return the sums of the first changes, of none at first, and the products of symbols."""
     results, key = Symbols.active.results, ("sums", id(changes), len(changes))
     if key not in results:
-        distinct = {id(n_bytes): terms_of(n_bytes) for n_bytes, _ in changes}
+        listed = tuple(changes)  # Python may free tensors meanwhile, which lists more
+        distinct = {id(n_bytes): terms_of(n_bytes) for n_bytes, _ in listed}
         numbers = {key: number for number, key in enumerate(distinct, 1)}
         places = _places(names for terms in distinct.values() for names in terms)
         of_sizes = _filled([{}, *distinct.values()], places)
-        if float(np.abs(of_sizes).max(initial=0)) * len(changes) >= LARGEST_INT64:
+        if float(np.abs(of_sizes).max(initial=0)) * len(listed) >= LARGEST_INT64:
             of_sizes = of_sizes.astype(object)
-        rows = of_sizes[[0, *(numbers[id(n_bytes)] for n_bytes, _ in changes)]]
-        signs = np.array([1, *(sign for _, sign in changes)])
+        rows = of_sizes[[0, *(numbers[id(n_bytes)] for n_bytes, _ in listed)]]
+        signs = np.array([1, *(sign for _, sign in listed)])
         sums = (rows * signs[:, None]).cumsum(axis=0), list(places)
         results[key] = changes, sums  # as long as these are there, no other list has their id
     return results[key][1]

@@ -23,6 +23,7 @@ from modelbudget.predict import by_regime
 from modelbudget.predict.by_program import quantities, terms_by_program
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import model_of
+from modelbudget.symbolic_programs import moments
 from modelbudget.symbolic_programs.regime import traced
 from modelbudget.symbolic_programs.symbolic_sizes import Symbols, symbol
 
@@ -244,3 +245,21 @@ def test_only_moments_that_may_be_the_largest_are_kept():
     x, y = symbol("x", 3), symbol("y", 5)
     assert [size.terms for size in highest(x * y, x, y, x + y, 3).kept] == [(x * y).terms]
     assert len(highest(x * x, y * y, x).kept) == 2
+
+
+def test_what_is_freed_while_live_bytes_are_added_up_is_not_among_them(monkeypatch):
+    """Python may collect a tensor of the same tape at any time, which is rare in a test."""
+    Symbols.active = Symbols()
+    x = symbol("x", 3)
+    changes = [(2 * x, 1), (x, 1), (x, -1)]
+    places = moments._places
+
+    def freeing(monomials):
+        changes.append((2 * x, -1))
+        changes.append((5 * x, 1))
+        return places(monomials)
+
+    monkeypatch.setattr(moments, "_places", freeing)
+    sums, monomials = moments._sums(changes)
+    assert monomials == list(x.terms)
+    assert sums.tolist() == [[0], [2], [3], [2]]
