@@ -146,7 +146,8 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
     for device in known:
         plain = _plain(device.name)
         short = plain.removeprefix("rtx").removeprefix("tpu")
-        if asked in (plain, short, f"{plain}{device.bytes // GB}gb"):
+        memory = f"{device.bytes // GB}gb"
+        if asked in (plain, short, plain + memory, short + memory):
             return device
     mac = MAC.fullmatch(asked)
     first = "apple" if mac else asked

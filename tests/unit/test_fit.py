@@ -280,6 +280,7 @@ def test_shipped_names_mean_the_bytes_of_their_driver():
     assert named_or_sized("a100-40gb", KNOWN).name == named_or_sized("a100", KNOWN).name == "A100"
     assert named_or_sized("a100-80gb", KNOWN).name == "A100 80GB"
     assert named_or_sized("NVIDIA GeForce RTX 3060", KNOWN).name == "RTX 3060"
+    assert named_or_sized("3060 12GB", KNOWN).name == "RTX 3060"
     with pytest.raises(ValueError, match="did you mean h100-80gb"):
         named_or_sized("H100 SXM", KNOWN)
 
