@@ -45,7 +45,7 @@ class AxisSummary:
             ]
             groups = [OF_GROUP + group for group in self.groups]
             self._slices[axis].append(
-                rows.filter(at_middle).select(axis, *self.quantities, *groups)
+                rows.filter(*at_middle).select(axis, *self.quantities, *groups)
             )
 
     def totals(self) -> pl.DataFrame:

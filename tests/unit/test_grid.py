@@ -310,6 +310,13 @@ def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch)
             assert found["share"].to_list() == share.drop_nulls().to_list()
 
 
+def test_the_slice_along_the_only_axis_has_all_rows():
+    """It ended a sweep of a formula along one axis."""
+    along = AxisSummary({"n_layer": [1, 2, 3]}, ["parameters"], [])
+    along.add(pl.DataFrame({"n_layer": [1, 2, 3], "parameters": [10, 20, 30]}))
+    assert along.totals()["slice"].to_list() == [10, 20, 30]
+
+
 def test_charts_are_of_predictions(many):
     along = AxisSummary(many.sweep.axes(), many.sweep.measure.quantities, groups_of(many))
     for part in frames(many, 1):
