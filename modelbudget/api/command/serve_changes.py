@@ -47,7 +47,8 @@ def what_helps(serving: Serving, serve: Serve) -> list[str]:
             return serve(change).fits
         return False
 
-    kinds = _of_file(serving, serve) if serving.file else _of_engine(serving)
+    is_llama = serving.run.cache_layout == "cells"
+    kinds = _of_llama_cpp(serving, serve) if is_llama else _of_engine(serving)
     first = (next(filter(fits, changes), None) for changes in (*kinds, _shorter(serve)))
     return [change.words for change in first if change]
 
@@ -73,11 +74,13 @@ def _of_engine(serving: Serving) -> Iterator[Iterable[ServingChange]]:
     ]
 
 
-def _of_file(serving: Serving, serve: Serve) -> Iterator[Iterable[ServingChange]]:
-    """Yield the changes of each kind of a file that llama.cpp serves, the least first."""
+def _of_llama_cpp(serving: Serving, serve: Serve) -> Iterator[Iterable[ServingChange]]:
+    """Yield the changes of each kind of what llama.cpp serves, the least first."""
     if serving.run.cache_dtype == "dtype":
         yield [ServingChange({"cache_dtype": "q8_0"})]
-    if serving.file in GGUF:
+    if not serving.file:
+        yield (ServingChange(gguf=name) for name in GGUF)
+    elif serving.file in GGUF:
         yield (ServingChange(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
 
     def has_room(n: int) -> bool:
