@@ -32,13 +32,13 @@ class Bounds(NamedTuple):
 def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     """Return the least and the most bytes of passes of `batched_tokens`.
 
-    Either the logits of all sampled requests next to one state of each token or two, or the masks
-    of the cells that tokens attend to next to the tensors of a layer. At the least cells are those
-    of one request, at the most of all `batch`, which share them (`--kv-unified`, the server's
-    default). Masks are in float16 with flash attention, or else (`attention_kernel: math`) in
-    float32 next to the scores of all heads. Versions before June 2026 (pull requests 23764 and
-    23861) had the mask in float32, too, and reserved logits of all tokens. Raises ValueError for
-    layers whose graphs were not read.
+    Either the logits of all slots (`sampled_requests`, at the most also `batch`) next to one state
+    of each token or two, or the masks of the cells that tokens attend to next to the tensors of a
+    layer. At the least cells are those of one request, at the most of all `batch`, which share them
+    (`--kv-unified`, the server's default). Masks are in float16 with flash attention, or else
+    (`attention_kernel: math`) in float32 next to the scores of all heads. Versions before June 2026
+    (pull requests 23764 and 23861) had the mask in float32, too, and reserved logits of all tokens.
+    Raises ValueError for layers whose graphs were not read.
     """
     if getattr(a, "n_stream", 1) > 1:
         raise ValueError(f"llama.cpp's of {a.n_stream} streams")
@@ -56,11 +56,12 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     of_all_layers = getattr(a, "d_per_layer", 0) * a.n_layer  # Gemma 4's inputs of each layer
     masks = masks.plus(of_all_layers, 2 * of_all_layers)
     layer = masks.plus(*map(max, zip(*parts, strict=True)))
-    logits = FLOAT32 * min(run.sampled_requests, run.batched_tokens) * a.n_vocab
+    slots = run.sampled_requests, max(run.sampled_requests, run.batch)
+    logits = [FLOAT32 * min(n, run.batched_tokens) * a.n_vocab for n in slots]
     state = FLOAT32 * run.batched_tokens
     return (
-        max(logits + state * a.d_model, state * layer.least),
-        max(logits + 2 * state * a.d_model, state * layer.most),
+        max(logits[0] + state * a.d_model, state * layer.least),
+        max(logits[1] + 2 * state * a.d_model, state * layer.most),
     )
 
 
@@ -99,7 +100,7 @@ def _mixers(a: Any, scores: Bounds, states: int) -> Iterator[Bounds]:
 
 def _states(caches: list[LayerCache], run: RunConfig) -> int:
     """Return the numbers of all requests' states of a layer, for each batched token."""
-    largest = max(cache.state for cache in caches)
+    largest = max((cache.state for cache in caches), default=0)
     return ceil_div(run.batch * (1 + run.drafted_tokens) * largest, FLOAT32 * run.batched_tokens)
 
 

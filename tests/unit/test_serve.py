@@ -362,6 +362,17 @@ def test_llama_cpp_masks_the_cells_of_all_requests_by_hand():
     assert not grown.requests
 
 
+def test_llama_cpp_has_logits_of_each_slot_by_hand():
+    """Only here: requests at once need as many slots, of which there were four.
+
+    Qwen 3 0.6B, 256 tokens each: of 512 tokens the logits of as many slots, and two states.
+    """
+    served = mb.model("qwen-3-0.6b").serve("24GB", {"length": 256}, gguf="Q8_0", reserve=0)
+    (term,) = (term for term in served.of_device.terms if term.name.startswith("compute"))
+    assert served.requests > 512
+    assert term.n_bytes == 512 * 4 * (151_936 + 2 * 1024)
+
+
 def test_compute_buffers_of_other_layers_are_not_guessed():
     a, run = mb.model("deepseek-v3.2").architecture, RunConfig(cache_layout="cells")
     assert compute_buffer(a, run).note == f"{NOT_KNOWN}: llama.cpp's of mla with an indexer"
