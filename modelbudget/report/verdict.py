@@ -120,6 +120,8 @@ def tally(verdicts: list[Verdict]) -> str:
 
 def line(verdicts: list[Verdict]) -> str:
     """Return the verdict in one line, for a terminal."""
+    if not verdicts:
+        return "nothing was measured: all is predicted"
     near = sum(verdict.near for verdict in verdicts)
     wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
     unlike_class = [verdict.source for verdict in verdicts if not verdict.is_of_class]

@@ -259,6 +259,7 @@ def test_a_disagreement_is_red_at_the_top_and_in_the_exit_code(one, catalogue, t
         path.write_text(json.dumps(verdict_file(found)))
         assert exit_code(path) == code
     assert exit_code(tmp_path / "none.json") == UNKNOWN
+    assert line([]) == "nothing was measured: all is predicted"  # device: none had "0 of 0"
 
 
 def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):
