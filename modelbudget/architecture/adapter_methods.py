@@ -108,8 +108,8 @@ def why_not_of_experts(r) -> str | None:
     if r.adapter not in ("dora", "lora_fa"):
         return None
     return (
-        f"adapter: {r.adapter}: not of stacked experts; allowed: adapter_targets: names of linear "
-        "layers, such as 'query value'"
+        f"adapter: {r.adapter}: not of stacked experts; allowed: adapter_targets: all-but-experts, "
+        "or names of linear layers, such as 'query value'"
     )
 
 
@@ -132,7 +132,7 @@ def why_not_run_of_experts(r, stack, is_stored: bool) -> str | None:
         return None
     allowed = (
         "a format that leaves them in the dtype (bnb-4bit), or weights_of: dense" if is_stored
-        else "adapter_targets: names of linear layers, such as 'query value'"
+        else "adapter_targets: all-but-experts, or names of linear layers, such as 'query value'"
     )  # fmt: skip
     return f"adapter: {r.adapter}: of stacked experts with {setting}; allowed: {allowed}"
 
