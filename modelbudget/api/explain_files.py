@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from modelbudget.api.adapted_layers import adapted
 from modelbudget.api.explained import Explained, Line, judged, model_of
-from modelbudget.api.model import Model, model
-from modelbudget.architecture.run_adapter import ALL_LINEAR, NAMES_OF_LLAMA
+from modelbudget.api.model import model
 from modelbudget.common.bounded_json import load_json
 from modelbudget.common.errors import InputError
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
-from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.module_names import Paths, linear_layers
 from modelbudget.huggingface.value_meanings import as_json
-from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 MAX_JSON = 2**20
-STACKS = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
-"""Parameters of a layer with experts → matrices of d_expert in each expert; none in the router."""
 
 
 def of_weights(path: Path, name: str | None) -> Explained:
@@ -67,92 +61,33 @@ def _sizes(path: Path) -> list[Line]:
     return [judged("file", size, terms, f"{size:,} bytes")]
 
 
-class Adapted(NamedTuple):
-    """What a LoRA adapter is around: rank, and inputs and outputs together, of each layer."""
-
-    names: list[str]
-    layers: list[tuple[int, int]]
-
-    @property
-    def parameters(self) -> int:
-        """Those of the adapter: rank times the channels of each layer."""
-        return sum(rank * channels for rank, channels in self.layers)
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def adapted(base_model: Model, targets: list[str], config: Mapping[str, Any]) -> Adapted:
-    """Return what an adapter is around: layers of the class, or ours if it has no known names.
-
-    `targets`: names of ours or of PEFT's, which may name the module of a layer; `config` has the
-    rank, `r`. Raises InputError if the model has no such layers.
-    """
-    of_peft = {ours: name for name, ours in NAMES_OF_LLAMA.items()}
-    if layers := channels_of(base_model, [of_peft.get(name, name) for name in targets], config):
-        return Adapted([target.rpartition(".")[2] for target in targets], layers)
-    last = {target: target.rpartition(".")[2] for target in targets}
-    ours = {target: NAMES_OF_LLAMA.get(name, name) for target, name in last.items()}
-    names = [*dict.fromkeys(ours.values())]
-    n_layers = Counter(name for target, name in ours.items() if "." in target)
-    channels = adapted_channels(base_model.architecture, names, n_layers)
-    if not channels:
-        no_such = f"adapter_targets = {' '.join(names)}: no such layers"
-        raise InputError([f"{base_model.name}: {no_such}"])
-    return Adapted(names, [(config["r"], channels)])
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(number) is int for number in value)
 
 
-def channels_of(
-    base_model: Model, targets: list[str], config: Mapping[str, Any]
-) -> list[tuple[int, int]] | None:
-    """Return rank, and inputs and outputs, of each layer of the class that an adapter is around.
-
-    PEFT adapts the stack of a layer's experts with the rank times their number, and names it, the
-    router and other ranks in `target_parameters` and `rank_pattern`. None if the class's names are
-    not known.
-    """
-    a: Any = base_model.architecture
-    translation = translations().get(base_model.base.transformers or "")
-    layers = linear_layers(translation.model_type, vars(a)) if translation else {}
-    named = [name for name, paths in layers.items() if _is_adapted(name, paths, targets)]
-    chosen = [(config["r"], channels) for channels in _channels(a, layers, named)]
-    n_moe = sum(name.endswith(".experts.0.up_proj") for name in layers)
-    for target in config.get("target_parameters") or ():
-        of_target = _of_experts(a, target, config) if n_moe else None
-        if of_target is None:
-            return None
-        chosen += n_moe * [of_target]
-    return chosen or None
-
-
-def _is_adapted(name: str, paths: Paths, targets: list[str]) -> bool:
-    if ".experts." in name or paths == ("head",):
-        return False
-    ends = [f".{target.removeprefix('model.')}" for target in targets]
-    return targets == [ALL_LINEAR] or f".{name}".endswith(tuple(ends))
-
-
-def _channels(a: Any, layers: dict[str, Paths], named: list[str]) -> Iterator[int]:
-    """Yield inputs and outputs together of each named layer of the class."""
-    of_ours = {m.path: m for m, _ in matrices_of(a)}
-    in_one: dict[tuple, list[str]] = {}  # layers of the class that are one matrix of ours
-    for name, paths in layers.items():
-        in_one.setdefault((name.rpartition(".")[0], paths), []).append(name)
-    for name in named:
-        paths = layers[name]
-        parts = in_one[name.rpartition(".")[0], paths]
-        packed = of_ours[paths[0]].widths if len(parts) > 1 else ()
-        d_out = packed[parts.index(name)] if packed else sum(of_ours[path].d_out for path in paths)
-        yield of_ours[paths[0]].d_in + d_out
-
-
-def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return rank and channels of a stack of experts, or of their router; None if it is neither."""
-    n_up = STACKS.get(target.removeprefix("mlp.").removeprefix("experts."))
-    if n_up is None:
-        return None
-    ranks = config.get("rank_pattern") or {}
-    rank = next((n for text, n in ranks.items() if text.endswith(target)), config["r"])
-    if n_up == 0:
-        return rank, a.d_model + a.n_expert
-    return rank * a.n_expert, a.d_model + n_up * a.d_expert
+OF_LORA: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "use_dora": (lambda value: isinstance(value, bool), "true or false"),
+    "lora_bias": (lambda value: isinstance(value, bool), "true or false"),
+    "exclude_modules": (lambda value: isinstance(value, str) or _are_names(value), "names"),
+    "modules_to_save": (_are_names, "names of modules"),
+    "target_parameters": (_are_names, "names of parameters"),
+    "layers_to_transform": (
+        lambda value: type(value) is int or _are_numbers(value), "numbers of layers",
+    ),
+    "rank_pattern": (
+        lambda value: isinstance(value, dict) and _are_numbers([*value.values()]), "ranks by name",
+    ),
+    "trainable_token_indices": (
+        lambda value: _are_numbers(value)
+        or (isinstance(value, dict) and all(map(_are_numbers, value.values()))),
+        "numbers of tokens",
+    ),
+}  # fmt: skip
+"""Optional key → whether a value is one, and what is allowed."""
 
 
 def _of_lora(path: Path) -> dict[str, Any]:
@@ -162,9 +97,12 @@ def _of_lora(path: Path) -> dict[str, Any]:
     names = targets if isinstance(targets, list) and targets else [targets]
     allowed = {
         "peft_type": (config.get("peft_type") == "LORA", "LORA"),
-        "use_dora": (not config.get("use_dora"), "false"),
         "r": (type(rank) is int and rank > 0, "a whole number from 1"),
         "target_modules": (all(isinstance(name, str) for name in names), "names of layers"),
+    }
+    allowed |= {
+        key: (config.get(key) is None or is_right(config[key]), text)
+        for key, (is_right, text) in OF_LORA.items()
     }
     wrong = [
         f"{path}: {key} = {as_json(config.get(key))}: allowed: {text}"
@@ -186,20 +124,24 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
     tensors = checkpoint_files.header(file)
     n = sum(tensor.elements for tensor in tensors)
     base_model = model_of(name, base if isinstance(base, str) else None, chosen)
-    asked, ranks = [], {rank}
+    asked, ranks, n_other = [], {rank}, 0
     if base_model is None:
         asked.append(f"`model=NAME`: the base model, {base}")
         first = Line("parameters", f"{n:,}", "", "asked")
     else:
         around = adapted(base_model, [targets] if isinstance(targets, str) else targets, config)
-        ranks = {of_rank for of_rank, _ in around.layers}
+        ranks = {layer.rank for layer in around.layers}
         expected, names = around.parameters, ", ".join(sorted({*around.names}))
         verdict = "exact" if n == expected else "unexplained"
-        of = f"{rank} (d_in + d_out) of {names}: {expected:,}"
+        n_other = sum(around.others.values())
+        others = "".join(f" + {number:,} {what}" for what, number in around.others.items())
+        of = f"{rank} (d_in + d_out) of {names}{others}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
-    of_rank = sum(tensor.elements for tensor in tensors if ranks & {*tensor.shape})
+    matrices = [tensor for tensor in tensors if ".lora_" in tensor.name]
+    of_rank = sum(tensor.elements for tensor in matrices if ranks & {*tensor.shape})
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
-                  "exact" if of_rank == n else "unexplained", 0, n - of_rank)  # fmt: skip
+                  "exact" if of_rank + n_other == n else "unexplained", 0,
+                  abs(n - n_other - of_rank))  # fmt: skip
     label = base_model.label if base_model else "no model"
     title = f"LoRA of rank {rank} over {label}"
     return Explained(folder, title, (first, second, *_sizes(file)), tuple(asked))

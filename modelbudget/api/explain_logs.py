@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.explain_files import adapted
+from modelbudget.api.adapted_layers import adapted
 from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
 from modelbudget.api.explained import Explained, Line, gib
 from modelbudget.api.log_context import LogContext, Reading

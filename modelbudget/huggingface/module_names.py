@@ -218,7 +218,7 @@ def _choice(method: str, text: str, n_name: int) -> Choice | None:
             return Choice(text, lambda name: fnmatchcase(name, text))
         case "compressed-tensors" if pattern == text:
             return Choice(text, lambda name: name == text)
-    if not _is_simple(pattern, n_name):
+    if not is_simple(pattern, n_name):
         return None
     if method in ("gptq", "modelopt", "compressed-tensors"):
         begin = re.compile(pattern).match
@@ -227,7 +227,7 @@ def _choice(method: str, text: str, n_name: int) -> Choice | None:
     return Choice(text, lambda name: bool(begin(name)) or name.endswith(text))
 
 
-def _is_simple(pattern: str, n_name: int) -> bool:
+def is_simple(pattern: str, n_name: int) -> bool:
     """Whether a pattern takes a short time for so many names, and is one."""
     repeated = MAX_REPEATED - (n_name > MANY_NAMES)
     if len(pattern) > 200 or pattern.count("*") + pattern.count("+") > repeated:

@@ -421,7 +421,9 @@ def test_a_file_without_parameters_or_bits_is_read(tmp_path, lines):
     ("key", "value", "allowed"),
     [
         ("peft_type", "IA3", "LORA"),
-        ("use_dora", True, "false"),
+        ("use_dora", "yes", "true or false"),
+        ("rank_pattern", {"q_proj": "8"}, "ranks by name"),
+        ("trainable_token_indices", {"embed_tokens": 3}, "numbers of tokens"),
         ("r", "16", "a whole number from 1"),
         ("r", -1, "a whole number from 1"),
         ("target_modules", None, "names of layers"),
@@ -482,6 +484,51 @@ def test_an_adapter_that_peft_writes_and_prints(tmp_path, capsys):
     whole = explain(tmp_path / "base")
     assert {one.verdict for one in whole.lines} == {"exact"}, whole.lines
     assert whole.share == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"use_dora": True, "rank_pattern": {"q_proj": 7}},
+        {"use_rslora": True, "layers_to_transform": [1], "lora_bias": True},
+        {"target_modules": r".*layers\.0\..*(q_proj|v_proj)"},
+        {"target_modules": "all-linear", "exclude_modules": ["down_proj"]},
+        {"target_modules": "all-linear", "exclude_modules": r".*layers\.0\..*"},
+        {"target_modules": ["q_proj", "lm_head"]},
+        {"target_modules": ["q_proj", "lm_head"], "trainable_token_indices": [1, 2, 5]},
+        {"modules_to_save": ["embed_tokens", "lm_head"],
+         "rank_pattern": {r"^model\.layers\.0\.self_attn\.q_proj": 7}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_keys_that_change_what_an_adapter_is_around(keys, tmp_path):
+    """A file that PEFT saves has as many numbers; all but the last key of each left a rest."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(tmp_path)
+    lora = LoraConfig(**{"r": 3, "target_modules": ["q_proj", "v_proj"]} | keys)
+    get_peft_model(LlamaForCausalLM(config), lora).save_pretrained(tmp_path / "adapter")
+    found = explain(tmp_path / "adapter", str(tmp_path / "config.json"))
+    assert [line.verdict for line in found.lines] == ["exact"] * 3, found.lines
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_keys_about_names_need_a_class_whose_names_are_known(tmp_path):
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    base = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=32))
+    lora = LoraConfig(r=3, target_modules=["c_attn"], use_dora=True)
+    torch.manual_seed(0)
+    get_peft_model(base, lora).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="use_dora = true: names of its layers are not known"):
+        explain(tmp_path, "gpt-2-124m")
 
 
 SMALL = {
