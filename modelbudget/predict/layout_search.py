@@ -25,12 +25,13 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
-from modelbudget.predict import by_regime
+from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_columns import totals
 from modelbudget.predict.grid_rows import Chunk
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.derive import derived, settled
+from modelbudget.sweeps.points_table import model_of
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
@@ -59,7 +60,7 @@ SIMPLEST = (
 """The order of layouts that compute equally much again: first those that divide least."""
 
 FEW_RUNS, MOST_RUNS = 16, 128
-"""Runs of programs in a search, of stages without a closed formula: 0.03 to 0.1 s each.
+"""Runs of programs in a search, of stages without a closed formula: 0.01 to 0.05 s each.
 
 The few in any case, others where a layout may need less than the least known.
 """
@@ -93,7 +94,9 @@ class Group(NamedTuple):
         (peak,) = totals(self.grid, self.chunk, self.fields, [PEAK])
         wanted = peak.is_null() & (self.fields["pipeline_parallel"] == 1)
         if wanted.any():
-            peak = self.by_program(peak, wanted.arg_true())
+            pairs = enumerate(zip(peak, wanted, strict=True))
+            peaks = [self.peak(i) if is_wanted else n for i, (n, is_wanted) in pairs]
+            peak = pl.Series(peaks, dtype=pl.Int64)
         return pl.DataFrame({"bytes": peak}).select(
             *(_column(name, self.fields[name]) for name in names), "bytes"
         )
@@ -129,14 +132,12 @@ class Group(NamedTuple):
             peak = peak - gradients * (fields[STAGES] - 1) // fields[STAGES]
         return pl.DataFrame([least.alias("held"), peak.alias("peak")]).max_horizontal()
 
-    def by_program(self, peak: pl.Series, numbers: pl.Series) -> pl.Series:
-        """Fill rows, a few at a time, which is faster than symbols here."""
-        for start in range(0, len(numbers), by_regime.FEW):
-            few = numbers[start : start + by_regime.FEW]
-            mask = pl.int_range(len(peak), eager=True).is_in(few.to_list())
-            of_few = by_regime.totals(self.grid.base.family, PEAK, self.fields, mask)
-            peak = peak.fill_null(of_few)
-        return peak
+    def peak(self, row: int) -> int | None:
+        """Return the bytes of one layout: a few are faster one by one than with symbols."""
+        fields = {n: v[row] if isinstance(v, pl.Series) else v for n, v in self.fields.items()}
+        family = self.grid.base.family
+        terms, holds = formula(family, PEAK, *model_of(family, fields))
+        return of_model(PEAK, terms) if holds else None
 
 
 def _column(name: str, value: int | str | pl.Series) -> pl.Expr:
@@ -216,11 +217,10 @@ def _with_stages(of_groups: Sequence[Group], parts: list[pl.DataFrame]) -> list[
         if is_known[place] or (n_run >= FEW_RUNS and share[place] >= 1):
             break
         i, row = unknown[place].pop().values()
-        peak = of_groups[i].by_program(parts[i]["bytes"], pl.Series([row]))
-        parts[i] = parts[i].with_columns(peak.alias("bytes"))
-        if peak[row] is None:  # no program either
+        parts[i][row, "bytes"] = peak = of_groups[i].peak(row)
+        if peak is None:  # no program either
             unknown[place] = []
-        least[place] = max(least[place], peak[row] or np.inf)
+        least[place] = max(least[place], peak or np.inf)
         is_known[place] = not unknown[place]
     return parts
 
