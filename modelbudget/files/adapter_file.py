@@ -42,7 +42,10 @@ def adapter_file_bytes(class_name: str | None, a: Architecture, run: RunConfig) 
         raise InputError([f"adapter = {run.adapter} of {class_name}: the names in its file are not "
                           f"known; allowed: adapters of {', '.join(CLASSES)}"])  # fmt: skip
     method = method_of(run.adapter)
-    if method.shared or run.adapter == "dora" or run.modules_to_save != "none":
+    if run.modules_to_save != "none":
+        of_whole = f"modules_to_save = {run.modules_to_save}: their names in the file are not known"
+        raise InputError([f"{of_whole}; allowed: none"])
+    if method.shared or run.adapter == "dora":
         raise InputError([f"adapter = {run.adapter}: what PEFT adds to its file is not known"])
     shapes, n_before = {}, Counter[str]()
     with running_on(tape_of(run)) as tape:

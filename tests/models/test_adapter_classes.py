@@ -283,6 +283,9 @@ def test_a_file_whose_names_are_not_known_is_refused():
         mb.model("llama-3.2-3b").adapter_file({"adapter": "lokr", "adapter_block": 7})
     with pytest.raises(mb.InputError, match="GPT2LMHeadModel: the names in its file are not known"):
         mb.model("gpt-2-124m").adapter_file({"adapter": "lora"})
+    saved = {"adapter": "lora", "modules_to_save": "lm_head"}
+    with pytest.raises(mb.InputError, match=r"modules_to_save = head: .* allowed: none"):
+        mb.model("llama-3.2-1b").adapter_file(saved)
     with pytest.raises(mb.InputError, match="adapter = none: has no file; allowed: lora"):
         mb.model("llama-3.2-3b").adapter_file({})
 
