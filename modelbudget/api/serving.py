@@ -207,6 +207,8 @@ def serve(
     others = [Term("reserve", margin.bytes, "read", margin.source)]
     if model.base.left_out and not is_file:
         others.insert(0, _left_out(model.base.left_out, run))
+    if tensors and run.host_layers and device.platform != "mps":
+        others.insert(0, _matrix_of_host(tensors, run))
     try:
         of_file = None if tensors is None else _of_gguf(tensors, run, device.platform == "mps")
         of_draft = _draft(draft, architecture, run)
@@ -357,7 +359,7 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     """
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
-    on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
+    on_host = _names_on_host(run)
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     of_tokens = sum(t.n_bytes for t in tensors if has_head and t.name == TOKENS)
     n_bytes = sum(t.n_bytes for t in tensors if not t.name.startswith(on_host)) - of_tokens
@@ -365,6 +367,21 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)
+
+
+def _names_on_host(run: RunConfig) -> tuple[str, ...]:
+    """Return how names of the tensors of layers on the host begin."""
+    return tuple(f"blk.{i}." for i in range(run.host_layers))
+
+
+def _matrix_of_host(tensors: Sequence[Tensor], run: RunConfig) -> Term:
+    """Return what a pass of 32 tokens or more copies of the host's layers, a matrix at a time.
+
+    llama.cpp's ggml-backend.cpp (splits of a graph) and the `offload_op` of its backends.
+    """
+    names = _names_on_host(run)
+    largest = max(tensor.n_bytes for tensor in tensors if tensor.name.startswith(names))
+    return Term("a matrix of the host", largest, "bounded", "copied for a pass", 0)
 
 
 def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConfig) -> None:

@@ -258,6 +258,7 @@ def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
     of_layer = 4 * (64 + 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)
     others = 4 * (64 + 8) + 300 * 64 // 32 * 34  # final norm, RoPE's table, head
     assert terms(found)["weights"] == 2 * of_layer + others
+    assert terms(found)["a matrix of the host"] == 4 * 96 * 64  # a pass copies it to the device
     assert found.of_device.request_bytes == 512 * 2 * 2 * 32 * 2
 
 
