@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.architecture.record import MAX_COUNT
-from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.run_values import MESH, bytes_of
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.memory_margins import Margins, memory_margins
 from modelbudget.common.byte_sizes import EXAMPLES, size
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel, Settings
 
 
-OF_MESH = (
-    "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
-)  # fmt: skip
-"""Sizes of a mesh, whose product is the number of its devices."""
 WITH_SHARDS = {"data_parallel", "context_parallel", "expert_parallel"}
-"""Of these, those among whose devices `zero` divides parameters and states."""
+"""Sizes of a mesh among whose devices `zero` divides parameters and states."""
 
 
 class ChosenDevice(NamedTuple):
@@ -83,7 +79,7 @@ def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str
     if devices == 1:
         return {}
     left = "data_parallel" if training else "tensor_parallel"
-    of_mesh = {name: chosen.get(name) for name in OF_MESH}
+    of_mesh = {name: chosen.get(name) for name in MESH}
     sizes = {name: n for name, n in of_mesh.items() if type(n) is int and n > 1}
     n_left, left_over = divmod(devices, prod(sizes.values()))
     if left_over:
@@ -98,7 +94,7 @@ def sharing(devices: int, training: bool, chosen: Mapping[str, Any]) -> dict[str
 
 def n_sharing(shared: Mapping[str, int]) -> int:
     """Return how many devices share a model by such settings."""
-    return prod(size for name, size in shared.items() if name in OF_MESH)
+    return prod(size for name, size in shared.items() if name in MESH)
 
 
 def settings_on(

@@ -196,7 +196,7 @@ def lines_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> I
         line += f"{n_bytes / n_trained:.3g} bytes a parameter that is trained"
     else:
         line += f"{n_bytes:,} bytes"
-    if has_part_of_states(run) and optimizer.reads_dimensions:
+    if has_part_of_states(run) and optimizer.is_of_matrices:
         line += "; zero 1 makes one row of all parameters, in which it has no matrices"
     is_known = optimizer.has_kernel(kernel_of(run))
     if not is_known and any(is_peak(quantity) for quantity in breakdowns):

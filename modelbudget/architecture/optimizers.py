@@ -201,13 +201,9 @@ class OptimizerData(Strict):
         return every and all(state.numbers in OF_NUMBERS for state in first.states)
 
     @property
-    def reads_dimensions(self) -> bool:
-        """Whether a state depends on what a tensor is, not on its number of parameters alone."""
-        return any(
-            part.of.dimensions or part.of.least_dimensions or part.of.names
-            or any(state.numbers not in (*OF_NUMBERS, "blocks") for state in part.states)
-            for part in self.parts
-        )  # fmt: skip
+    def is_of_matrices(self) -> bool:
+        """Whether it has parts that are of tensors of some dimensions or names alone."""
+        return any(p.of.dimensions or p.of.least_dimensions or p.of.names for p in self.parts)
 
     def choices(self, t: Sizes) -> Iterator[tuple["OptimizerData", OptimizerPart, Any]]:
         """Yield the parts that a tensor may have, with 1 where it has it, else 0.

@@ -28,6 +28,10 @@ OF_QUANTISED = (*OF_STORED, *OF_CACHE, "flops_forward", "flops_decode")
 temporary tensors depend on adapters and kernels.
 """
 
+MESH = (
+    "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
+)  # fmt: skip
+"""Sizes of a mesh, whose product is the number of devices."""
 OF_AUTOCAST = (
     *OF_STORED,
     "gradient_bytes",

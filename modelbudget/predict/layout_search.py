@@ -21,6 +21,7 @@ import polars as pl
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import MESH
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
@@ -36,10 +37,6 @@ from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
 PEAK = "peak_training_bytes"
-MESH = (
-    "data_parallel", "tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel",
-)  # fmt: skip
-"""Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 BY_OPERATION = "selective_op"
 """Checkpointing that has a program alone, which takes longer: searched only where it is chosen."""
