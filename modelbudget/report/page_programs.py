@@ -26,6 +26,8 @@ from modelbudget.symbolic_programs.symbolic_sizes import Form
 
 LENGTH, BATCHES = 1024, (2, 1)
 """Runs of the examples: of several sequences and of one, and texts longer than a window."""
+MANY = 4
+"""Sequences in training, or times the length of one, whose gradients an embedding sorts."""
 OF_EXPERTS = (
     lambda a: {"d_shared": 0 if a.d_shared else a.d_expert},
     lambda a: {"n_dense_layer": int(not a.n_dense_layer)},
@@ -107,7 +109,7 @@ class Programs:
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
         n_changed *= trace is not training_peak
         for a in chain(examples, *map(_changed, examples[:n_changed])):
-            for length, batch in product(_lengths(a), BATCHES):
+            for length, batch in _runs(a, trace):
                 run = _run(tuple((settings | {"batch": batch, "length": length}).items()))
                 numbers = dict(a) | dict(run) | _padded(a)
                 # Each field that extends a regime was tried alone: with another it is tried too.
@@ -186,6 +188,16 @@ def _changed(a: Any) -> Iterator[Architecture]:
     for change in {"attention": CHANGES, "mla": OF_EXPERTS}.get(a.mixers, ()):
         with suppress(ValidationError):
             yield type(a).model_validate(dict(a) | change(a))
+
+
+def _runs(a: Any, trace: Trace) -> Iterator[tuple[int, int]]:
+    """Yield length and batch of the examples."""
+    lengths = [*_lengths(a)]
+    yield from product(lengths, BATCHES)
+    if trace is training_peak:
+        yield lengths[0], MANY
+        if a.position != "learned":
+            yield MANY * lengths[0], 1
 
 
 def _lengths(a: Any) -> Iterator[int]:

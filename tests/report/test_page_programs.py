@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.by_program import terms_by_program
-from modelbudget.report.page_programs import OF_PARAMETERS, Programs, beyond_caches
+from modelbudget.report.page_programs import OF_PARAMETERS, Programs, beyond_caches, training_peak
 from modelbudget.sweeps.derive import named_architecture
 
 MODELS = {
@@ -77,3 +78,17 @@ def test_a_regime_of_windows_alone_depends_on_the_fields_of_attention(catalogue)
     assert beyond(programs, a, run) == (expected(a, run), 1)
     _, holds = beyond(programs, a.model_copy(update={"sinks": True}), run)
     assert holds == 0
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 8192), (4, 2048)])
+def test_training_of_a_class_is_known_with_many_tokens(catalogue, batch, length):
+    """It was not with more than an embedding sums unsorted: 3,072."""
+    a, name = named_architecture(catalogue.bases["olmo-2-7b"]), "Olmo2ForCausalLM"
+    of_class = implementations()[TRANSFORMERS].of_class(name)
+    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "foreach": True}
+    run = RunConfig(**{**settings, **of_class, "batch": batch, "length": length})
+    numbers = {name: int(v) if isinstance(v, bool) else v for name, v in dict(a).items()}
+    a_and_run = SimpleNamespace(**numbers), SimpleNamespace(**dict(run))
+    sizes, holds = Programs({name: (a,)}).largest(training_peak, *a_and_run, name)
+    peaks = terms_by_program("peak_training_bytes", a, run)
+    assert (sizes["model"], holds) == (max(term.total for term in peaks.values()), 1)
