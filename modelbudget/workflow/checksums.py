@@ -77,7 +77,7 @@ def save(results: Iterable[str | Path], params: Mapping[str, Any], read: Iterabl
 
     `read`: the data files that the job read and that are none of its inputs.
     """
-    data = {str(path): _of_data(str(path)) for path in sorted(read)}
+    data = {str(path): of_data(str(path)) for path in sorted(read)}
     for path in map(Path, results):
         if path.exists():
             record = Made(_content(path), params["state"], _of_params(params), data)
@@ -102,7 +102,7 @@ def _is_unchanged(path: Path) -> bool:
 
 def _changed_data(record: Made) -> list[str]:
     """Return the present digests of the data files that were read and have changed."""
-    return [_of_data(name) for name, digest in record.data.items() if _of_data(name) != digest]
+    return [of_data(name) for name, digest in record.data.items() if of_data(name) != digest]
 
 
 def _saved(path: Path) -> Made | None:
@@ -118,8 +118,8 @@ def _place(path: Path) -> Path:
 
 
 @cache
-def _of_data(name: str) -> str:
-    """Return the digest of a data file; empty if it cannot be read."""
+def of_data(name: str) -> str:
+    """Return the digest of a data file when this process first asks; empty if it cannot be read."""
     try:
         return _digest(Path(name).read_bytes())
     except OSError:

@@ -33,7 +33,6 @@ def start_log(snakemake) -> None:
     gc.freeze()
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
-    FILES_READ.clear()
     atexit.register(_save_checksums, snakemake)
     terminal = os.dup(2)
     log = Path(snakemake.log[0])

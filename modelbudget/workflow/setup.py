@@ -13,11 +13,13 @@ from typing import Any, cast
 
 from snakemake.logging import logger
 
-from modelbudget.common.code_digests import code
+from modelbudget.common.code_digests import code, digest
 from modelbudget.common.errors import InputError
+from modelbudget.common.files import FILES_READ
 from modelbudget.common.paths import ORPHANS, RESULTS, python_path
-from modelbudget.workflow import preflight, records, targets
+from modelbudget.workflow import checksums, preflight, records, targets
 from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request, sweep_files
+from modelbudget.workflow.forked_jobs import fork_jobs
 from modelbudget.workflow.interrupt import end_jobs_when_interrupted
 from modelbudget.workflow.terminal.handler import attach
 
@@ -34,6 +36,9 @@ class Run:
         self.workflow = workflow
         # Another workflow that uses this one as a module keeps its own output on the terminal.
         self.is_alone = workflow.is_main_process and workflow.modifier.is_main_snakefile()
+        if self.is_alone and workflow.nodes is None and not workflow.output_settings.dryrun:
+            _note_digests()
+            fork_jobs()
         self.terminal = attach(workflow) if self.is_alone else None
         try:
             self._choose(config)
@@ -105,6 +110,18 @@ class Run:
             _refuse(error)
 
 
+def _note_digests() -> None:
+    """Note the digests of code and data of the library that are loaded now, and so in forked jobs.
+
+    A file that changes meanwhile then has the digest of what jobs work with.
+    """
+    loaded = [file for name, module in sys.modules.items() if name.startswith("modelbudget.")
+              and (file := module.__file__)]  # fmt: skip
+    digest(map(Path, loaded))
+    for path in FILES_READ:
+        checksums.of_data(os.path.relpath(path))
+
+
 def _import_no_frames() -> None:
     """Let Snakemake import no package of frames, which takes it half a second.
 
@@ -142,3 +159,4 @@ def import_from(folder: str) -> None:
     """
     os.environ["PYTHONPATH"] = python_path(folder)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False

@@ -4,7 +4,7 @@ It forks the processes that run the tests, too (`forked_workers.py`).
 The server imports packages, and what the command needs of this checkout. Other runs begin without
 that, since they may have a copy of the project.
 What vl-convert makes for the page is made once (`converted_once.py`).
-With TESTS=all, jobs and commands are started as a user's.
+Jobs are forked as a user's.
 """
 
 import atexit
@@ -16,15 +16,14 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 from helpers.converted_once import convert_once
-from helpers.forked_jobs import forked_jobs
-from helpers.tiers import ALL
 
+gc.set_threshold(1_000_000)  # the other imports, and what is forked, leave little to collect
 ROOT = Path(__file__).parents[2]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -118,9 +117,8 @@ def _snakemake(folder: str, path: list[str], scratch: Path, addresses: int) -> N
 
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
     convert_once()
-    with nullcontext() if ALL else forked_jobs(scratch, path):
-        sys.path[:] = [folder, *path]
-        main()
+    sys.path[:] = [folder, *path]
+    main()
 
 
 def _code(folder: str, path: list[str], scratch: Path) -> None:

@@ -16,8 +16,8 @@ from types import ModuleType
 
 import pytest
 
-from helpers.forked_jobs import client_of_server, in_place_of, serve
 from helpers.forked_programs import started
+from modelbudget.workflow.forked_jobs import client_of_server, in_place_of, serve
 
 
 @pytest.hookimpl(optionalhook=True)
