@@ -4,7 +4,7 @@ It forks the processes that run the tests, too (`forked_workers.py`).
 The server imports packages, and what the command needs of this checkout. Other runs begin without
 that, since they may have a copy of the project.
 What vl-convert makes for the page is made once (`converted_once.py`).
-Jobs are forked as a user's.
+With TESTS=all, commands are started as a user's. Jobs always are: the library forks them.
 """
 
 import atexit
