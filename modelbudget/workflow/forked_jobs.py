@@ -62,7 +62,7 @@ def fork_jobs() -> None:
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=0)
     with suppress(OSError), client_of_server(folder, SCRIPTS) as (client, requests):
         if os.access(client, os.X_OK) and shlex.quote(client) == client:
-            server = _FORK.Process(target=serve, args=(requests, _job, IMPORTED))
+            server = _FORK.Process(target=serve, args=(requests, run_job, IMPORTED))
             server.start()
             Finalize(None, server.terminate, exitpriority=0)  # it is joined afterwards
             sys.executable = client
@@ -109,8 +109,9 @@ def serve(
             fork, client = forks.pop(ended)
             os.close(ended)
             fork.join()
-            with suppress(BrokenPipeError):  # the client was killed
+            with suppress(OSError):  # the client was killed
                 client.sendall(str(fork.exitcode % 256).encode())
+                client.shutdown(socket.SHUT_RDWR)  # jobs that were forked later have it open
             client.close()
 
 
@@ -135,7 +136,7 @@ def in_place_of(client: socket.socket) -> Iterator[list[str]]:
         atexit._run_exitfuncs()
 
 
-def _job(client: socket.socket) -> None:
+def run_job(client: socket.socket) -> None:
     """Run a script as `python SCRIPT` does."""
     with in_place_of(client) as (script, *_):
         sys.path.insert(0, str(Path(script).parent))

@@ -1,9 +1,16 @@
 """Runs of Snakemake fork their jobs; here is what happens where that is impossible."""
 
+import multiprocessing
 import subprocess
 import sys
 
-from modelbudget.workflow.forked_jobs import SCRIPTS, client_of_server, fork_jobs
+from modelbudget.workflow.forked_jobs import (
+    SCRIPTS,
+    client_of_server,
+    fork_jobs,
+    run_job,
+    serve,
+)
 
 
 def test_a_client_without_its_server_starts_the_interpreter(tmp_path):
@@ -24,3 +31,26 @@ def test_no_client_stands_where_snakemake_could_not_start_it(tmp_path, monkeypat
     python = sys.executable
     fork_jobs()
     assert sys.executable == python
+
+
+def test_a_job_ends_while_one_that_was_forked_later_runs(tmp_path):
+    script = tmp_path / SCRIPTS.strip("/") / "job.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import os; os.write(1, b'begun\\n'); os.read(0, 1)")
+    folder = tmp_path / "client"
+    folder.mkdir()
+    with client_of_server(folder, SCRIPTS) as (client, requests):
+        server = multiprocessing.get_context("fork").Process(target=serve, args=(requests, run_job))
+        server.start()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    jobs = [subprocess.Popen([client, str(script)], **pipes) for _ in range(2)]
+    try:
+        assert [job.stdout.readline() for job in jobs] == [b"begun\n"] * 2
+        jobs[0].stdin.close()
+        assert jobs[0].wait(10) == 0
+        assert jobs[1].poll() is None
+    finally:
+        jobs[1].communicate()
+        jobs[0].stdout.close()
+        server.terminate()
+        server.join()
