@@ -52,15 +52,16 @@ sys.exit(int(server.makefile().read()))
 def fork_jobs() -> None:
     """Fork the jobs of this process, which have what it has imported of the library.
 
-    Call this before threads are started. Does nothing where such calls are missing, as on macOS,
-    where no temporary file may be executed, or where its path needs quotes, which Snakemake leaves
-    out.
+    Call this before threads are started. Does nothing where such calls are missing, as on macOS
+    and Linux before 5.3, where no temporary file may be executed, or where its path needs quotes,
+    which Snakemake leaves out.
     """
     if sys.platform != "linux":
         return
     folder = Path(tempfile.mkdtemp(prefix="modelbudget-"))
     Finalize(None, shutil.rmtree, (folder, True), exitpriority=0)
     with suppress(OSError), client_of_server(folder, SCRIPTS) as (client, requests):
+        os.close(os.pidfd_open(os.getpid()))
         if os.access(client, os.X_OK) and shlex.quote(client) == client:
             server = _FORK.Process(target=serve, args=(requests, run_job, IMPORTED))
             server.start()

@@ -1,6 +1,8 @@
 """Runs of Snakemake fork their jobs; here is what happens where that is impossible."""
 
+import errno
 import multiprocessing
+import os
 import subprocess
 import sys
 
@@ -28,6 +30,17 @@ def test_no_client_stands_where_snakemake_could_not_start_it(tmp_path, monkeypat
     """Snakemake does not quote the path of the interpreter."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary files"))
     (tmp_path / "temporary files").mkdir()
+    python = sys.executable
+    fork_jobs()
+    assert sys.executable == python
+
+
+def test_no_client_stands_where_linux_cannot_wait_for_a_process(tmp_path, monkeypatch):
+    def pidfd_open(process: int) -> int:
+        raise OSError(errno.ENOSYS, "not in Linux before 5.3")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
     python = sys.executable
     fork_jobs()
     assert sys.executable == python
