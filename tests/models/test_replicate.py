@@ -46,7 +46,7 @@ def layers(n: int = 3):
 
 def test_a_mixer_without_a_module_is_not_left_out():
     """A new part whose module was missing was compared as a layer without it."""
-    with pytest.raises(KeyError, match="unwritten"):
+    with pytest.raises(FileNotFoundError, match=r"modules/mixers/unwritten\.py"):
         Layer(small(1), "unwritten", "mlp")
 
 
