@@ -75,7 +75,6 @@ def collect_garbage():
     gc.enable()
     gc.collect()
     gc.freeze()  # what later collections need not visit
-    collapse()
 
 
 @pytest.fixture(scope="session")
