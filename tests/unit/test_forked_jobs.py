@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from modelbudget.workflow.forked_jobs import (
     SCRIPTS,
@@ -15,13 +16,17 @@ from modelbudget.workflow.forked_jobs import (
 )
 
 
-def test_a_client_without_its_server_starts_the_interpreter(tmp_path):
-    script = tmp_path / SCRIPTS.strip("/") / "job.py"
+def script_of_job(folder: Path, text: str) -> Path:
+    """Write a script into a folder as Snakemake has them."""
+    script = folder / SCRIPTS.strip("/") / "job.py"
     script.parent.mkdir(parents=True)
-    script.write_text("import sys; sys.exit(7)")
-    folder = tmp_path / "client"
-    folder.mkdir()
-    with client_of_server(folder, SCRIPTS) as (client, _):
+    script.write_text(text)
+    return script
+
+
+def test_a_client_without_its_server_starts_the_interpreter(tmp_path):
+    script = script_of_job(tmp_path / "scripts", "import sys; sys.exit(7)")
+    with client_of_server(tmp_path, SCRIPTS) as (client, _):
         pass
     assert subprocess.run([client, str(script)], check=False).returncode == 7
 
@@ -47,12 +52,9 @@ def test_no_client_stands_where_linux_cannot_wait_for_a_process(tmp_path, monkey
 
 
 def test_a_job_ends_while_one_that_was_forked_later_runs(tmp_path):
-    script = tmp_path / SCRIPTS.strip("/") / "job.py"
-    script.parent.mkdir(parents=True)
-    script.write_text("import os; os.write(1, b'begun\\n'); os.read(0, 1)")
-    folder = tmp_path / "client"
-    folder.mkdir()
-    with client_of_server(folder, SCRIPTS) as (client, requests):
+    waiting = "import os; os.write(1, b'begun\\n'); os.read(0, 1)"
+    script = script_of_job(tmp_path / "scripts", waiting)
+    with client_of_server(tmp_path, SCRIPTS) as (client, requests):
         server = multiprocessing.get_context("fork").Process(target=serve, args=(requests, run_job))
         server.start()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
