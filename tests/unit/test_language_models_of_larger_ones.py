@@ -45,15 +45,20 @@ def read_file(tmp_path):
     return write_and_read
 
 
+def config_of(kind: str, tied: bool, tied_in_text: bool) -> dict:
+    """Return the config.json of a class around a small language model."""
+    model_type, of_text, more = WRAPPED[kind]
+    sizes = {key: value for key, value in (TEXT | more).items() if value is not None}
+    return {
+        "model_type": model_type, "architectures": [kind], "tie_word_embeddings": tied,
+        "text_config": {"model_type": of_text, "tie_word_embeddings": tied_in_text} | sizes,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
-    model_type, of_text, more = WRAPPED[kind]
-    sizes = {key: value for key, value in (TEXT | more).items() if value is not None}
-    config = {
-        "model_type": model_type, "architectures": [kind], "tie_word_embeddings": tied,
-        "text_config": {"model_type": of_text, "tie_word_embeddings": tied} | sizes,
-    }  # fmt: skip
+    config = config_of(kind, tied, tied)
     found = read_file(config)
     assert found.notes[0].text.startswith(f"{kind}: only its language model, ")
     with torch.device("meta"), uninitialised():
@@ -67,12 +72,7 @@ def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
 @pytest.mark.parametrize("kind", [*WRAPPED])
 def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind):
     """huggingface.co/llava-hf/llava-onevision-qwen2-0.5b-ov-hf: tied only in its text_config."""
-    model_type, of_text, more = WRAPPED[kind]
-    sizes = {key: value for key, value in (TEXT | more).items() if value is not None}
-    config = {
-        "model_type": model_type, "architectures": [kind], "tie_word_embeddings": False,
-        "text_config": {"model_type": of_text, "tie_word_embeddings": True} | sizes,
-    }  # fmt: skip
+    config = config_of(kind, False, True)
     is_tied = read_file(config).fields["tied"]
     with torch.device("meta"), uninitialised():
         whole = construct(kind, config_object(kind, config))
