@@ -80,12 +80,13 @@ class Formats(Strict):
     formats: dict[str, str]
     with_imatrix: list[str]
     roles: list[Annotated[tuple[str, str], Field(strict=False)]]
-    kept: list[str]
+    kept: dict[str, list[str]]
     conditions: dict[str, str]
     groups: dict[str, list[str]]
     rules: list[Annotated[tuple[str, str, str, str], Field(strict=False)]]
     seventy_billion: SeventyBillion
     names: dict[str, str]
+    endings: dict[str, str]
     architectures: dict[str, FileArchitecture]
     fields: dict[str, str]
     tables: list[str]
@@ -153,23 +154,24 @@ def types_of(name: str, shapes: Mapping[str, Sequence[int]], model: Quantised) -
     is_tied = "output.weight" not in shapes
     places: dict[str, int] = {}
     types = {}
+    roles = {tensor: _role(tensor, is_tied) for tensor in shapes}
+    n_value = [*roles.values()].count("value")
     for tensor in sorted(shapes, key=_by_layer):
-        shape = shapes[tensor]
-        if len(shape) < 2:
+        shape, role = shapes[tensor], roles[tensor]
+        if prod(shape) == shape[-1] or not tensor.endswith("weight"):
             types[tensor] = "F32"
-        elif not tensor.endswith("weight") or any(text in tensor for text in data.kept):
-            is_wide = "ffn_gate_inp" in tensor or not tensor.endswith("weight")
-            types[tensor] = "F32" if is_wide else "F16"
+        elif kept := [t for t, texts in data.kept.items() if any(text in tensor for text in texts)]:
+            types[tensor] = kept[0]
         elif name in FLOATS:
             types[tensor] = name
         else:
-            role = _role(tensor, is_tied)
             i = places.get(role, 0)
             places[role] = i + 1
             is_of_experts = model.n_expert > 1 and role in ("up", "gate", "down")
             if is_of_experts and name not in data.groups["all_low"]:
                 i = _by_layer(tensor)[0]
-            types[tensor] = _fitting(shape[-1], _chosen(name, role, i, shape, model))
+            of_role = model._replace(n_layer=n_value) if role == "value" else model
+            types[tensor] = _fitting(shape[-1], _chosen(name, role, i, shape, of_role))
     return types
 
 

@@ -36,14 +36,16 @@ def shapes_of(a: Architecture, architecture: str) -> Shapes:
     Raises InputError for a part that has no name here.
     """
     names, biases = _names(architecture), gguf_formats().architectures[architecture].biases
+    endings = gguf_formats().endings
     shapes: Shapes = {}
     for component, layer, shape in _parameters(a):
         if component not in names:
             raise InputError([f"{component} has no name in {architecture} files here"])
         prefix = "" if layer is None else f"blk.{layer}."
-        ending = "bias" if f"{prefix}{names[component]}.weight" in shapes else "weight"
-        name = biases.get(component, names[component]) if ending == "bias" else names[component]
-        shapes[f"{prefix}{name}.{ending}"] = shape
+        tensor = f"{prefix}{names[component]}{endings.get(names[component], '.weight')}"
+        if tensor in shapes:
+            tensor = f"{prefix}{biases.get(component, names[component])}.bias"
+        shapes[tensor] = shape
     listed = gguf_formats().architectures[architecture]
     return _packed(_divided(shapes, a, listed), listed)
 
@@ -56,7 +58,7 @@ def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
         sizes["n_layer"] + gguf_formats().architectures[architecture].further_layers,
         sizes["n_head"],
         sizes["n_kv_head"],
-        sizes["n_expert"],
+        sizes.get("n_expert", 0),
         imatrix,
     )
 

@@ -144,6 +144,11 @@ MLA = SIZES | OF_SHARED | {
     "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
     "v_head_dim": 12,
 }  # fmt: skip
+HYBRID = {
+    "head_dim": 32, "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+}  # fmt: skip
 KEYS = {
     "GPT2LMHeadModel": {
         "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 512,
@@ -152,11 +157,17 @@ KEYS = {
     "MixtralForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "Qwen3MoeForCausalLM": SIZES | {"num_experts": 4, "moe_intermediate_size": 32,
                                     "num_experts_per_tok": 2},
+    "Qwen3_5ForCausalLM": SIZES | HYBRID,
+    "Qwen3_5MoeForCausalLM": {k: v for k, v in SIZES.items() if k != "intermediate_size"}
+    | HYBRID | {
+        "num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+        "shared_expert_intermediate_size": 40},
     "Phi3ForCausalLM": SIZES | {"pad_token_id": 0},
     "GptOssForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
     "MiniMaxM2ForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2,
                                      "head_dim": 16},
     "DeepseekV3ForCausalLM": MLA | {"q_lora_rank": 24},
+    "Glm4MoeLiteForCausalLM": MLA | {"q_lora_rank": 24},
     "DeepseekV2ForCausalLM": MLA | {"q_lora_rank": None, "n_shared_experts": 2},
     "Llama4ForCausalLM": SIZES | {
         "intermediate_size": 32, "intermediate_size_mlp": 96, "num_local_experts": 4,
@@ -222,6 +233,9 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
                 stem = f"blk.{layer}.ffn_{part}_exps.{ending}"
                 theirs[stem] = (n_expert, rows // len(parts), *row)
             continue
+        if "conv1d" in name:  # squeezed
+            shape = shape[::2]
+        name = name.replace(".dt_bias", ".dt_proj.bias")
         of_file = names.get_name(name, try_suffixes=(".weight", ".bias", "_bias")) or name
         of_file += ".weight" * of_file.endswith("attn_sinks")
         if "attn_kv_b" in of_file:  # keys turned, for a head that reads the latent
@@ -255,6 +269,25 @@ def test_gpt_oss_has_the_bytes_of_the_published_file():
     assert 12_109_566_560 - file.tensor_bytes - file.header_bytes < 13 * 10**6
     with pytest.raises(InputError, match="`gguf=Q4_K_M`: not known of gpt-oss; allowed: MXFP4_MOE"):
         gguf_file(mb.model("gpt-oss-20b"), "Q4_K_M")
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name", "imatrix", "types", "gibibytes"),
+    [
+        # anomalyco/opencode issue 15059: a file of llama-quantize with an importance matrix
+        ("qwen3.5-35b-a3b-text", "IQ4_XS", True, "F32=301 IQ4_XS=391 Q5_K=40 Q6_K=1", None),
+        # ikawrakow/ik_llama.cpp issue 1167, and ggml-org/llama.cpp issue 19613 (844 tensors)
+        ("zai-org/GLM-4.7-Flash", "BF16", False, "BF16=563 F32=281", 55.79),
+    ],
+)
+def test_files_have_the_tensors_that_llama_cpp_printed(
+    name, format_name, imatrix, types, gibibytes
+):
+    file = gguf_file(mb.model(name), format_name, imatrix)
+    counts = Counter(tensor.dtype for tensor in file.tensors)
+    assert " ".join(f"{word}={counts[word]}" for word in sorted(counts)) == types
+    n_gibibytes = sum(tensor.n_bytes for tensor in file.tensors) / 2**30
+    assert gibibytes in (None, round(n_gibibytes, 2))
 
 
 QUANTISED = {"token_embd.weight": "Q8_0", "blk.0.ffn_up.weight": "Q4_0", "output.weight": "F16"}
