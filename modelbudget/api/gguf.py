@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from modelbudget.api.checkpoint_tensors import Checkpoint, Part, describe
 from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames
-from modelbudget.api.predictions import predictions
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import gguf_formats, types_of
 from modelbudget.files.gguf_header import header_bytes, read_header
-from modelbudget.files.gguf_model import stored_components
 from modelbudget.files.gguf_tensors import (
     architecture_of_class,
-    component_of,
-    joined,
+    is_without_parameters,
     quantised,
-    shapes_of,
+    tensors_of,
 )
 from modelbudget.huggingface.checkpoint_files import Tensor
 
@@ -28,7 +27,7 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class GgufFile(Frames):
-    """A file that llama.cpp's quantiser writes: type and bytes of each tensor.
+    """A file that llama.cpp's quantiser writes: component, type and bytes of each tensor.
 
     `header_bytes`: counts and descriptions of tensors. The metadata between them, mostly the
     tokenizer, is not known.
@@ -60,11 +59,11 @@ class GgufFile(Frames):
                 "format": self.format,
                 "tensor": tensor.name,
                 "shape": list(tensor.shape),
-                "component": component_of(tensor.name, self.architecture, self.components),
+                "component": component,
                 "type": tensor.dtype,
                 "bytes": tensor.n_bytes,
             }
-            for tensor in self.tensors
+            for component, tensor in zip(self.components, self.tensors, strict=True)
         ]
 
 
@@ -81,33 +80,38 @@ def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
         line = f"`gguf={known}`: not known of {architecture}; allowed: {', '.join(allowed)}"
         raise InputError([line])
     a = model.architecture
-    shapes = shapes_of(a, architecture)
+    named = tensors_of(a, architecture)
+    shapes = {name: tensor.shape for name, tensor in named.items()}
     types = types_of(known, shapes, quantised(a, architecture, imatrix))
     tensors = tuple(
         Tensor(tensor, types[tensor], shape, gguf_formats().types[types[tensor]].n_bytes(shape))
         for tensor, shape in shapes.items()
     )
-    predicted = predictions(model, ["parameters"])["parameters"]
-    components = tuple(part.name for part in predicted.components if part.value)
+    components = tuple(tensor.component for tensor in named.values())
     return GgufFile(model.label, known, architecture, components, tensors, header_bytes(shapes))
 
 
 def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
-    """Hold the tensors of a file against the formula, by component. Raises InputError."""
+    """Hold the tensors of a file against those of the model, by component. Raises InputError."""
     header = read_header(path)
-    architecture = header.metadata["general.architecture"]
-    predicted = predictions(model, ["parameters"])["parameters"]
-    numbers = {part.name: part.value for part in predicted.components if part.value}
-    stored = stored_components(header, numbers)
-    expected = joined(numbers, architecture)
-    parts = [
-        Part(name, "parameters", expected[name], stored.numbers[name],
-             describe(stored.tensors.get(name, ())))
-        for name in dict.fromkeys((*expected, *stored.tensors))
-    ]  # fmt: skip
-    parts += [
-        Part(part.name, "parameters", 0, part.elements, describe([part])) for part in stored.unknown
-    ]
-    types = dict(Counter(part.dtype for part in header.tensors))
-    n_bytes = sum(part.n_bytes for part in header.tensors)
-    return Checkpoint(model.label, path, tuple(parts), types, len(stored.tables), n_bytes=n_bytes)
+    a: Any = model.architecture
+    named = tensors_of(a, header.metadata["general.architecture"])
+    predicted: Counter[str] = Counter()
+    for component, shape in named.values():
+        predicted[component] += prod(shape)
+    stored: dict[str, list[Tensor]] = {name: [] for name in predicted}
+    left_out = 0
+    for tensor in header.tensors:
+        if tensor.name not in named and is_without_parameters(tensor.name, a.n_layer):
+            left_out += 1
+            continue
+        name = named[tensor.name].component if tensor.name in named else tensor.name
+        stored.setdefault(name, []).append(tensor)
+    parts = tuple(
+        Part(name, "parameters", predicted[name], sum(tensor.elements for tensor in of_part),
+             describe(of_part))
+        for name, of_part in stored.items()
+    )  # fmt: skip
+    types = dict(Counter(tensor.dtype for tensor in header.tensors))
+    n_bytes = sum(tensor.n_bytes for tensor in header.tensors)
+    return Checkpoint(model.label, path, parts, types, left_out, n_bytes=n_bytes)

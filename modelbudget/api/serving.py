@@ -23,6 +23,7 @@ from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_header import read_header
+from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
@@ -345,10 +346,15 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
 
 
 def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[Tensor] | None:
-    """Return the tensors of a .gguf file: of the one that is the model, or that it would become."""
+    """Return the tensors of a .gguf file: of the one that is the model, or that it would become.
+
+    Without those of layers for further tokens, which llama.cpp loads for drafts alone (`load_mtp`).
+    """
     if model.weights is None or not model.weights.name.endswith(GGUF):
         return file.tensors if file else None
-    return read_header(model.weights).tensors
+    a: Any = model.architecture
+    tensors = read_header(model.weights).tensors
+    return [tensor for tensor in tensors if (layer_of(tensor.name) or 0) < a.n_layer]
 
 
 def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term:

@@ -89,6 +89,7 @@ class Formats(Strict):
     endings: dict[str, str]
     architectures: dict[str, FileArchitecture]
     fields: dict[str, str]
+    sizes: dict[str, Annotated[tuple[str, int], Field(strict=False)]]
     tables: list[str]
 
     @cached_property

@@ -1,39 +1,25 @@
 """The model of a GGUF file: its architecture from the metadata, and its tensors by component."""
 
-from collections import Counter
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from modelbudget.catalogue.named_models import Base, base_of_config
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
 from modelbudget.files.gguf_header import GgufHeader, read_header
-from modelbudget.files.gguf_tensors import component_of
-from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.read_config import keys_by_field
 
 ARCHITECTURE, NAME = "general.architecture", "general.name"
-EXPERTS = "n_expert"
+EXPERTS, SELECTION = "n_expert", "exp_probs_b"
 OF_EXPERTS = {"d_ff": "d_expert"}
 """Field → what the number is of a class (Mixtral) whose layers have experts alone."""
 
+WIDTHS = {"d_head", "kv_lora_rank"}
+"""Fields of heads whose width is not that of the states divided among them."""
 OF_HEADS = ("attention.key_length", "attention.head_count", "embedding_length")
-
-
-class StoredComponents(NamedTuple):
-    """Numbers of the tensors of a file by component; `tables` are tensors without parameters.
-
-    `unknown`: tensors that are of no component.
-    """
-
-    numbers: Counter[str]
-    tensors: dict[str, list[Tensor]]
-    tables: list[Tensor]
-    unknown: list[Tensor]
 
 
 def gguf_base(path: Path) -> Base:
@@ -45,22 +31,6 @@ def gguf_base(path: Path) -> Base:
     label = label if isinstance(label, str) and label.isprintable() and label else path.stem
     configured = read_keys(path, _config(header, architecture, class_name))
     return base_of_config(path, label, configured._replace(config=None))  # no class computes it
-
-
-def stored_components(header: GgufHeader, components: Collection[str]) -> StoredComponents:
-    """Return the numbers of a file's tensors by component of its model."""
-    architecture = _architecture(header)
-    stored = StoredComponents(Counter(), {}, [], [])
-    for tensor in header.tensors:
-        component = component_of(tensor.name, architecture, components)
-        if component is not None:
-            stored.numbers[component] += tensor.elements
-            stored.tensors.setdefault(component, []).append(tensor)
-        elif tensor.name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables:
-            stored.tables.append(tensor)
-        else:
-            stored.unknown.append(tensor)
-    return stored
 
 
 def _architecture(header: GgufHeader) -> str:
@@ -80,11 +50,18 @@ def _architecture(header: GgufHeader) -> str:
 
 
 def _class(header: GgufHeader, architecture: str) -> str:
-    """Return the class of the model: among those of an architecture, the one that has experts."""
-    classes = gguf_formats().architectures[architecture].classes
+    """Return the class of the model: among those of an architecture, the one with its parts.
+
+    Parts are experts, and a bias by which they are chosen.
+    """
     has_experts = header.metadata.get(f"{architecture}.expert_count", 0) not in (0, None)
-    with_experts = [name for name in classes if EXPERTS in keys_by_field(name)]
-    return with_experts[0] if has_experts and with_experts else classes[0]
+    has_bias = any(SELECTION in tensor.name for tensor in header.tensors)
+
+    def n_alike(name: str) -> int:
+        is_biased = "router_bias" in translations()[name].fixed
+        return 2 * ((EXPERTS in keys_by_field(name)) == has_experts) + (is_biased == has_bias)
+
+    return max(gguf_formats().architectures[architecture].classes, key=n_alike)
 
 
 def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str, Any]:
@@ -93,16 +70,24 @@ def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str,
     keys = keys_by_field(class_name)
     config: dict[str, Any] = {"architectures": [class_name], "model_type": translation.model_type}
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    metadata = {
+        key.removeprefix(f"{architecture}."): value for key, value in header.metadata.items()
+    }
     for name, field in gguf_formats().fields.items():
-        value = header.metadata.get(f"{architecture}.{name}")
+        value = metadata.get(name)
         field = field if field in keys else OF_EXPERTS.get(field, field)
-        if value is not None and field in keys:
-            config[keys[field]] = value
-    if embedding := shapes.get("token_embd.weight"):
-        config[keys["n_vocab"]] = embedding[0]
-    width, *sizes = (header.metadata.get(f"{architecture}.{name}") for name in OF_HEADS)
+        key = keys.get(field, field)
+        if value is not None and key in translation.defaults:
+            config[key] = value
+    for field, (tensor, axis) in gguf_formats().sizes.items():
+        if field in keys and len(shape := shapes.get(tensor, ())) > axis:
+            config[keys[field]] = shape[axis]
+    match metadata.get("block_count"), metadata.get("nextn_predict_layers"):
+        case [int(n_layer), int(further)]:
+            config[keys["n_layer"]] = n_layer - further
+    width, *sizes = map(metadata.get, OF_HEADS)
     match sizes:
-        case [int(n_head), int(d_model)] if "d_head" not in keys and isinstance(width, int):
+        case [int(n_head), int(d_model)] if keys.keys().isdisjoint(WIDTHS) and type(width) is int:
             if width * n_head != d_model:
                 read = f"{header.path}: {architecture}.{OF_HEADS[0]} = {width}"
                 raise InputError([f"{read}: {class_name} has {d_model} channels of {n_head} heads"])
@@ -111,6 +96,8 @@ def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str,
         "tie_word_embeddings": "output.weight" not in shapes,
         "attention_bias": has_bias,
         "use_bias": has_bias,
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in shapes,
+        "q_lora_rank": metadata.get("attention.q_lora_rank"),
         "mlp_bias": "blk.0.ffn_up.bias" in shapes,
     }
     return config | {key: value for key, value in options.items() if key in translation.defaults}

@@ -1,8 +1,8 @@
 """Tensors of a model by their names in GGUF, from the program of a decoder, and back."""
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -11,8 +11,17 @@ from modelbudget.files.gguf_formats import FileArchitecture, Quantised, gguf_for
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape, running_on
 
-Shapes = dict[str, tuple[int, ...]]
 _OF_LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
+
+
+class NamedTensor(NamedTuple):
+    """A tensor (…, rows, row), and the component that it is, the first of those that it packs."""
+
+    component: str
+    shape: tuple[int, ...]
+
+
+Tensors = dict[str, NamedTensor]
 
 
 def architecture_of_class(class_name: str | None) -> str:
@@ -30,24 +39,36 @@ def architecture_of_class(class_name: str | None) -> str:
     )
 
 
-def shapes_of(a: Architecture, architecture: str) -> Shapes:
-    """Return the shape of each tensor of a model, (…, rows, row), by its name in a file.
+def tensors_of(a: Architecture, architecture: str) -> Tensors:
+    """Return the tensors of a model by their names in a file.
 
     Raises InputError for a part that has no name here.
     """
-    names, biases = _names(architecture), gguf_formats().architectures[architecture].biases
-    endings = gguf_formats().endings
-    shapes: Shapes = {}
+    data = gguf_formats()
+    listed = data.architectures[architecture]
+    names = data.names | listed.names
+    tensors: Tensors = {}
     for component, layer, shape in _parameters(a):
         if component not in names:
             raise InputError([f"{component} has no name in {architecture} files here"])
         prefix = "" if layer is None else f"blk.{layer}."
-        tensor = f"{prefix}{names[component]}{endings.get(names[component], '.weight')}"
-        if tensor in shapes:
-            tensor = f"{prefix}{biases.get(component, names[component])}.bias"
-        shapes[tensor] = shape
-    listed = gguf_formats().architectures[architecture]
-    return _packed(_divided(shapes, a, listed), listed)
+        tensor = f"{prefix}{names[component]}{data.endings.get(names[component], '.weight')}"
+        if tensor in tensors:
+            tensor = f"{prefix}{listed.biases.get(component, names[component])}.bias"
+        tensors[tensor] = NamedTensor(component, shape)
+    return _packed(_divided(tensors, a, listed), listed)
+
+
+def layer_of(name: str) -> int | None:
+    """Return the layer of a tensor of a file."""
+    of_layer = _OF_LAYER.match(name)
+    return int(of_layer[1]) if of_layer else None
+
+
+def is_without_parameters(name: str, n_layer: int) -> bool:
+    """Return whether a tensor of a file is a table of RoPE, or of a layer beyond the model's."""
+    is_table = name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables
+    return is_table or (layer_of(name) or 0) >= n_layer
 
 
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
@@ -61,43 +82,6 @@ def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
         sizes.get("n_expert", 0),
         imatrix,
     )
-
-
-def component_of(name: str, architecture: str, components: Collection[str]) -> str | None:
-    """Return which of a model's components a tensor of a file is; None if it is none of them.
-
-    Packed matrices are named by the first of their components, which `joined` gives.
-    """
-    stem = name.removesuffix(".weight").removesuffix(".bias")
-    if of_layer := _OF_LAYER.fullmatch(stem):
-        stem = of_layer[2]
-    listed = gguf_formats().architectures[architecture]
-    stem = listed.packed.get(stem, [stem])[0]
-    stem = next((whole for whole, parts in listed.divided.items() if stem in parts), stem)
-    names = (*_names(architecture).items(), *listed.biases.items())
-    of_name = (component for component, name in names if name == stem)
-    return next((component for component in of_name if component in components), None)
-
-
-def joined(components: Mapping[str, int], architecture: str) -> Counter[str]:
-    """Add up the numbers of components that files of an architecture hold as one matrix."""
-    names = _names(architecture)
-    by_name = {names[component]: component for component in components if component in names}
-    first = {
-        by_name[part]: by_name[parts[0]]
-        for parts in gguf_formats().architectures[architecture].packed.values()
-        for part in parts
-        if part in by_name
-    }
-    sums: Counter[str] = Counter()
-    for component, number in components.items():
-        sums[first.get(component, component)] += number
-    return sums
-
-
-def _names(architecture: str) -> dict[str, str]:
-    data = gguf_formats()
-    return data.names | data.architectures[architecture].names
 
 
 def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, ...]]]:
@@ -117,31 +101,32 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
         del model
 
 
-def _divided(shapes: Shapes, a: Architecture, architecture: FileArchitecture) -> Shapes:
+def _divided(tensors: Tensors, a: Architecture, architecture: FileArchitecture) -> Tensors:
     """Put several tensors in the place of a matrix that a file holds so."""
-    divided: Shapes = {}
-    for name, shape in shapes.items():
+    divided: Tensors = {}
+    for name, tensor in tensors.items():
         of_layer = _OF_LAYER.fullmatch(name.removesuffix(".weight"))
         stem = of_layer[2] if of_layer else ""
         parts = architecture.divided.get(stem, {})
         for part, fields in parts.items():
             sizes = tuple(vars(a)[field] for field in fields)
-            divided[name.replace(f"{stem}.", f"{part}.")] = sizes
+            divided[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)
         if not parts:
-            divided[name] = shape
+            divided[name] = tensor
     return divided
 
 
-def _packed(shapes: Shapes, architecture: FileArchitecture) -> Shapes:
+def _packed(tensors: Tensors, architecture: FileArchitecture) -> Tensors:
     """Join the matrices that a file holds as one, in the place of the first."""
     places = {part: name for name, parts in architecture.packed.items() for part in parts}
-    packed: Shapes = {}
-    for name, shape in shapes.items():
+    packed: Tensors = {}
+    for name, tensor in tensors.items():
         of_layer = re.fullmatch(r"(blk\.\d+\.)(\w+)(\.\w+)", name)
         if of_layer is None or of_layer[2] not in places:
-            packed[name] = shape
+            packed[name] = tensor
             continue
         joined_name = of_layer[1] + places[of_layer[2]] + of_layer[3]
-        rows, *row = packed.get(joined_name, (0, *shape[1:]))
-        packed[joined_name] = (rows + shape[0], *row)
+        first = packed.get(joined_name, tensor._replace(shape=(0, *tensor.shape[1:])))
+        rows, *row = first.shape
+        packed[joined_name] = first._replace(shape=(rows + tensor.shape[0], *row))
     return packed

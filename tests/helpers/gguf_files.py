@@ -40,11 +40,15 @@ def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[st
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("Small Llama")
     writer.add_embedding_length(keys["hidden_size"])
-    writer.add_block_count(keys["num_hidden_layers"])
+    n_further = keys.get("num_nextn_predict_layers", 0)
+    writer.add_block_count(keys["num_hidden_layers"] + n_further)
+    if n_further:
+        writer.add_nextn_predict_layers(n_further)
     writer.add_feed_forward_length(keys["intermediate_size"])
     writer.add_head_count(keys["num_attention_heads"])
     if "num_key_value_heads" in keys:
-        writer.add_head_count_kv(keys["num_key_value_heads"])
+        n_kv_head = 1 if "kv_lora_rank" in keys else keys["num_key_value_heads"]
+        writer.add_head_count_kv(n_kv_head)
     if "head_dim" in keys:
         writer.add_key_length(keys["head_dim"])
     if n_expert := keys.get("num_local_experts") or keys.get("num_experts"):
@@ -52,6 +56,30 @@ def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[st
         writer.add_expert_used_count(keys["num_experts_per_tok"])
     if "moe_intermediate_size" in keys:
         writer.add_expert_feed_forward_length(keys["moe_intermediate_size"])
+    if "linear_num_key_heads" in keys:  # conversion/qwen.py
+        writer.add_ssm_conv_kernel(keys.get("linear_conv_kernel_dim", 4))
+        writer.add_ssm_state_size(keys["linear_key_head_dim"])
+        writer.add_ssm_group_count(keys["linear_num_key_heads"])
+        writer.add_ssm_time_step_rank(keys["linear_num_value_heads"])
+        inner = keys["linear_value_head_dim"] * keys["linear_num_value_heads"]
+        writer.add_ssm_inner_size(inner)
+        writer.add_full_attention_interval(4)
+    if "shared_expert_intermediate_size" in keys:
+        writer.add_expert_shared_feed_forward_length(keys["shared_expert_intermediate_size"])
+    if "n_shared_experts" in keys:
+        writer.add_expert_count(keys["n_routed_experts"])
+        writer.add_expert_shared_count(keys["n_shared_experts"])
+        writer.add_expert_used_count(keys["num_experts_per_tok"])
+        writer.add_leading_dense_block_count(keys["first_k_dense_replace"])
+    if "kv_lora_rank" in keys:  # conversion/deepseek.py: one head that reads the latent
+        if keys["q_lora_rank"] is not None:
+            writer.add_q_lora_rank(keys["q_lora_rank"])
+        writer.add_kv_lora_rank(keys["kv_lora_rank"])
+        writer.add_key_length(keys["kv_lora_rank"] + keys["qk_rope_head_dim"])
+        writer.add_value_length(keys["kv_lora_rank"])
+        writer.add_key_length_mla(keys["qk_nope_head_dim"] + keys["qk_rope_head_dim"])
+        writer.add_value_length_mla(keys["v_head_dim"])
+        writer.add_rope_dimension_count(keys["qk_rope_head_dim"])
     writer.add_context_length(512)
     writer.add_token_list([f"token {i}" for i in range(6000)])
     for name, shape in shapes.items():

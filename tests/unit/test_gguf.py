@@ -20,7 +20,7 @@ from modelbudget.api.gguf import gguf_file
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import Quantised, gguf_formats, types_of
 from modelbudget.files.gguf_header import read_header
-from modelbudget.files.gguf_tensors import architecture_of_class, quantised, shapes_of
+from modelbudget.files.gguf_tensors import architecture_of_class, quantised, tensors_of
 from modelbudget.huggingface.offline import transformers
 from modelbudget.modules.initialise import uninitialised
 
@@ -47,7 +47,7 @@ DRY_RUNS = rows_of("gguf_dry_runs.csv")
 def test_every_tensor_of_published_models_has_the_type_that_llama_cpp_gives_it(name):
     model = mb.model(name)
     kind = architecture_of_class(model.base.transformers)
-    shapes = shapes_of(model.architecture, kind)
+    shapes = {n: t.shape for n, t in tensors_of(model.architecture, kind).items()}
     for row in DRY_RUNS[name]:
         sizes = quantised(model.architecture, kind, row["imatrix"] == "1")
         types = types_of(row["format"], shapes, sizes)
@@ -145,9 +145,8 @@ MLA = SIZES | OF_SHARED | {
     "v_head_dim": 12,
 }  # fmt: skip
 HYBRID = {
-    "head_dim": 32, "layer_types": ["linear_attention", "full_attention"],
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
-    "linear_value_head_dim": 12,
+    "head_dim": 32, "num_hidden_layers": 4, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
 }  # fmt: skip
 KEYS = {
     "GPT2LMHeadModel": {
@@ -157,6 +156,12 @@ KEYS = {
     "MixtralForCausalLM": SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "Qwen3MoeForCausalLM": SIZES | {"num_experts": 4, "moe_intermediate_size": 32,
                                     "num_experts_per_tok": 2},
+    "Gemma4ForCausalLM": SIZES | {
+        "num_global_key_value_heads": 1, "attention_k_eq_v": True, "head_dim": 16,
+        "global_head_dim": 32, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+    "Qwen3NextForCausalLM": SIZES | HYBRID | {
+        "num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+        "shared_expert_intermediate_size": 40},
     "Qwen3_5ForCausalLM": SIZES | HYBRID,
     "Qwen3_5MoeForCausalLM": {k: v for k, v in SIZES.items() if k != "intermediate_size"}
     | HYBRID | {
@@ -214,7 +219,7 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
     with torch.device("meta"), uninitialised():
         module = of_class(config)
     arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(arch, 2)
+    names = gguf.get_tensor_name_map(arch, 4)
     theirs = {}
     selections = [(n, b) for n, b in module.named_buffers() if n.endswith("correction_bias")]
     for name, parameter in (*module.named_parameters(), *selections):
@@ -233,6 +238,12 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
                 stem = f"blk.{layer}.ffn_{part}_exps.{ending}"
                 theirs[stem] = (n_expert, rows // len(parts), *row)
             continue
+        if "in_proj_qkvz" in name:  # divided
+            values = keys["linear_num_value_heads"] * keys["linear_value_head_dim"]
+            layer = f"blk.{name.split('.')[2]}."
+            theirs[f"{layer}attn_gate.weight"] = (values, shape[1])
+            theirs[f"{layer}attn_qkv.weight"] = (shape[0] - values, shape[1])
+            continue
         if "conv1d" in name:  # squeezed
             shape = shape[::2]
         name = name.replace(".dt_bias", ".dt_proj.bias")
@@ -244,13 +255,14 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
             theirs[of_file.replace("kv_b", "v_b")] = (n_head, keys["v_head_dim"], latent)
             continue
         theirs[of_file.replace("exp_probs_b_bias", "exp_probs_b.bias")] = shape
-    assert shapes_of(mb.model(path).architecture, architecture) == theirs
+    named = tensors_of(mb.model(path).architecture, architecture)
+    assert {name: tensor.shape for name, tensor in named.items()} == theirs
     if not gguf_formats().architectures[architecture].is_read:
         return
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"intermediate_size": keys.get("n_inner", 4 * 64)} | keys
     model = mb.model(written_as(architecture, tmp_path / "small.gguf", sizes, theirs, {}))
-    assert model.checkpoint().agrees
+    assert model.checkpoint().differences == ()
     assert model.parameters().total == sum(map(prod, theirs.values()))
 
 
@@ -314,6 +326,18 @@ def test_a_file_is_a_model_with_the_parameters_of_its_config(tied, tmp_path):
     assert header.data_start == gguf.GGUFReader(path).data_offset
 
 
+def test_a_layer_for_further_tokens_is_neither_counted_nor_loaded(tmp_path):
+    """Converters of llama.cpp write it after the others (_Qwen35MtpMixin in conversion/qwen.py)."""
+    further = {f"blk.3.{part}.weight": (64, 64) for part in ("attn_q", "nextn.eh_proj")}
+    keys = KEYS_OF_FILE | {"num_nextn_predict_layers": 1}
+    path = written(tmp_path / "further.gguf", keys, {}, further)
+    same = written(tmp_path / "same.gguf", KEYS_OF_FILE, {})
+    stored = mb.model(path).checkpoint()
+    assert (stored.differences, stored.left_out) == ((), 3)
+    served = [mb.model(one).serve("rtx-4090", {"length": 64}) for one in (path, same)]
+    assert served[0].of_device.terms[0] == served[1].of_device.terms[0]
+
+
 def test_what_a_file_has_in_addition_or_lacks_is_a_difference(tmp_path):
     changed = {"blk.1.ffn_up.weight": (95, 64), "blk.2.attn_k.weight": None, "extra.weight": (32,)}
     path = written(tmp_path / "small.gguf", KEYS_OF_FILE, {}, changed)
@@ -358,9 +382,8 @@ def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
 
 
 def test_an_architecture_whose_files_are_not_read_is_named(tmp_path):
-    """Metadata of DeepSeek's files has heads that llama.cpp computes, not those of the class."""
-    path = written_as("deepseek2", tmp_path / "a.gguf", SIZES, shapes_of_file(tied=False), {})
-    with pytest.raises(InputError, match=r"deepseek2: such files are not read here") as refused:
+    path = written_as("llama4", tmp_path / "a.gguf", SIZES, shapes_of_file(tied=False), {})
+    with pytest.raises(InputError, match=r"llama4: such files are not read here") as refused:
         mb.model(path)
     assert len(refused.value.mistakes) == 1
 
