@@ -92,16 +92,11 @@ def class_of(model: ChosenModel) -> str | None:
     return model.base.transformers
 
 
-def names_class(model: ChosenModel) -> bool:
-    """Whether the model is a class of `transformers`: by its config.json, or without a formula."""
-    is_of_file = model.base.model is None and model.base.config is not None
-    return is_of_file or model.base.family.name() == WITHOUT_FORMULA
-
-
 def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
-    """Whether an answer is about the class: a setting or a file names it."""
-    of_file = TRANSFORMERS if names_class(model) else OURS
-    return chosen.get("implementation", of_file) == TRANSFORMERS
+    """Whether an answer is about the class: a setting or a file names it, or it has no formula."""
+    is_of_file = model.base.model is None and model.base.config is not None
+    is_class = is_of_file or model.base.family.name() == WITHOUT_FORMULA
+    return chosen.get("implementation", TRANSFORMERS if is_class else OURS) == TRANSFORMERS
 
 
 def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], names: Collection[str]) -> str | None:

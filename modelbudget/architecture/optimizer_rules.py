@@ -14,24 +14,21 @@ WHOLE: dict[str, tuple] = {
 """Settings with which an optimizer steps whole parameter tensors, or one row of all of them."""
 
 
-def fused_is_known(values: Mapping[str, Any]) -> str | None:
-    """Name an optimizer whose fused kernel is not known: read from its file, when it is used."""
-    name = values["optimizer"]
-    if not values["fused"] or optimizers.optimizer_named(name).has_kernel("fused"):
-        return None
-    return (
-        f"fused = true: optimizer = {name}: no fused kernel of it was traced; allowed: "
-        "optimizer: adamw, or fused: false"
-    )
+def kernel_is_known(values: Mapping[str, Any]) -> str | None:
+    """Refuse a fused kernel, or one inside of the backward pass, whose temporary tensors are not.
 
-
-def step_in_backward_is_known(values: Mapping[str, Any]) -> str | None:
-    """Refuse a step inside of the backward pass whose temporary tensors are not known."""
+    Read from the file of the optimizer, when it is used.
+    """
     name = values["optimizer"]
     kernel = "fused" if values["fused"] else "foreach" if values["foreach"] else "single"
-    optimizer = optimizers.optimizer_named(name)
-    if not values["optimizer_in_backward"] or optimizer.has_kernel(kernel):
+    needs_kernel = values["fused"] or values["optimizer_in_backward"]
+    if not needs_kernel or optimizers.optimizer_named(name).has_kernel(kernel):
         return None
+    if values["fused"]:
+        return (
+            f"fused = true: optimizer = {name}: no fused kernel of it was traced; allowed: "
+            "optimizer: adamw, or fused: false"
+        )
     return (
         f"optimizer_in_backward = true: optimizer = {name}: the temporary tensors of its step were "
         "not traced; allowed: an optimizer of torch"

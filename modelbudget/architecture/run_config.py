@@ -100,10 +100,9 @@ class Step(Record):
             for word, stored in WITH_BLOCKS.items()
             if stored.blocks
         ),
-        optimizer_rules.fused_is_known,
+        optimizer_rules.kernel_is_known,
         optimizer_rules.sizes_are_whole,
         optimizer_rules.parts_are_stepped,
-        optimizer_rules.step_in_backward_is_known,
     )
 
 

@@ -158,16 +158,6 @@ def rank(r):
     return index_of_device(r, r.data_parallel, r.context_parallel, r.expert_parallel)
 
 
-def index_among_experts(r):
-    """Return the index of that device among those with the same routed experts."""
-    return index_of_device(r, r.data_parallel, r.context_parallel)
-
-
-def context_rank(r):
-    """Return the index of that device among those that divide the tokens of a sequence."""
-    return index_of_device(r, r.context_parallel)
-
-
 def index_of_device(r, *sizes):
     """Return the index, in a mesh, of the first device, the last, or that in the middle.
 
@@ -261,8 +251,3 @@ def has_buckets(r) -> int:
 def computed_again(r) -> int:
     """1 where whole layers are computed again."""
     return int(r.recompute == "full")
-
-
-def drops_outputs(r):
-    """1 where what each part of a layer adds has dropout."""
-    return r.dropout * int(r.dropout_in != "attention")

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.run_values import (
     bytes_of,
-    context_rank,
     exact_bytes,
     exchanges_context,
+    index_of_device,
     tokens,
 )
 from modelbudget.devices import exchanged_heads, ring_blocks
@@ -321,7 +321,8 @@ def program(r):
     """
 
     rotates = r.context_exchange == "ring"
-    ring = ring_blocks.Ring(r.context_parallel, context_rank(r), rotates, r.backend)
+    n_device = r.context_parallel
+    ring = ring_blocks.Ring(n_device, index_of_device(r, n_device), rotates, r.backend)
     exchanges_blocks = r.context_parallel > 1 and r.context_exchange != "all_to_all"
     exchanges_heads = r.context_parallel > 1 and r.context_exchange == "all_to_all"
 

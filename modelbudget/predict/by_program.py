@@ -96,7 +96,8 @@ def without_program(quantity: str, a: Architecture, run: RunConfig) -> NoProgram
 
 
 def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
-    if is_of_frozen_weights(quantity, a, run):
+    is_stored = quantity in OF_STORED and run.weights in FORMATS
+    if is_stored and not (is_partial(run) or type(a).lists_matrices):  # without their formula
         stored = weight_bytes(type(a).program(), a, run, in_file=quantity == "file_bytes")
         return {name: Term(n_bytes) for name, n_bytes in stored.items()}
     if quantity not in USES:
@@ -108,12 +109,6 @@ def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     if quantity in values:
         return terms_of(quantity, values)
     raise error or NoProgramError(f"optimizer: {run.optimizer} with tensor_parallel")
-
-
-def is_of_frozen_weights(quantity: str, a: Architecture, run: RunConfig) -> bool:
-    """Whether a quantity is the bytes of quantised weights, of a family without their formula."""
-    is_stored = quantity in OF_STORED and run.weights in FORMATS
-    return is_stored and not (is_partial(run) or type(a).lists_matrices)
 
 
 def terms_of(quantity: str, values: Quantities, read: Callable[[Any], Any] = lambda x: x) -> Terms:

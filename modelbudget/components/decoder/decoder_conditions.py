@@ -5,7 +5,6 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import (
-    drops_outputs,
     has_part_of_states,
     is_interleaved,
     is_pipelined,
@@ -74,7 +73,8 @@ def has_closed_products(quantity: str, a: Fields, r: Run):
     again = r.recompute if quantity == "flops_backward" else "none"
     if r.loss_kernel == "fused_linear" or again in ("selective", "selective_op"):
         return 0
-    return multi_token_prediction.has_none(a) * (1 - drops_outputs(r) * int(again == "full"))
+    drops_outputs = r.dropout * int(r.dropout_in != "attention")
+    return multi_token_prediction.has_none(a) * (1 - drops_outputs * int(again == "full"))
 
 
 def knows_optimizer(quantity: str, a: Fields, r: Run):

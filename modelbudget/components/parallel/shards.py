@@ -10,7 +10,7 @@ from math import prod
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.architecture.run_values import (
-    index_among_experts,
+    index_of_device,
     own_numbers,
     rank,
     replicas,
@@ -33,7 +33,9 @@ def with_padding(r: Run, tensor: Tensor):
 def numbers(r: Run, tensor: Tensor):
     """Count the numbers of a device's own rows: of the last device what the others leave."""
     n_rows, columns = _shape(tensor)
-    index = index_among_experts(r) if tensor.is_routed else rank(r)
+    index = rank(r)
+    if tensor.is_routed:  # among the devices with the same experts
+        index = index_of_device(r, r.data_parallel, r.context_parallel)
     return own_numbers(r, n_rows, devices(r, tensor), index) * columns
 
 
