@@ -203,8 +203,8 @@ def test_an_optimizer_that_torch_cannot_step_with_shards_is_refused(foreach, ope
 
 REFUSED = {
     "zero: 4": "fixed.zero = 4: must be 0, 1, 2 or 3",
-    "zero: 1, data_parallel: 2": "zero = 1: not known yet with gradient_casts: together; allowed: "
-    "accumulated",
+    "zero: 1, data_parallel: 2": "zero = 1: not known yet with data_parallel: 2, master_weights: "
+    "false, gradient_casts: together; allowed: at least 2 (or context_parallel), true, accumulated",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
     "data_parallel, context_parallel or expert_parallel of at least 2, or zero: 0",
     "zero: 0, reduce_dtype: float32": "reduce_dtype = 'float32': casts gradients of half precision",
