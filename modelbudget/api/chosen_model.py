@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,3 +122,13 @@ class ChosenModel:
             raise InputError([f"{name}: a series; allowed: {models}, or values of {sizes}"])
         chosen.with_run()  # complete and valid, or an error now
         return chosen
+
+    @classmethod
+    def of_argument(cls, argument: str, name: str) -> Self:
+        """Return the model that an argument names, which mistakes name in the place of MODEL."""
+        try:
+            return cls.named(name)
+        except InputError as error:
+            starts = f"MODEL = {show(name)}: ", f"{name}: "
+            whys = [reduce(str.removeprefix, starts, line) for line in error.mistakes]
+            raise InputError([f"`{argument}={name}`: {why}" for why in whys]) from None

@@ -416,7 +416,7 @@ def _draft(name: str | None, of: Any, run: RunConfig) -> Draft | None:
         keeps = "drafts from tokens, with neither weights nor a cache of its own"
         raise InputError([f"`draft={name}`: {keeps}; allowed: none, and `drafted_tokens=N` for "
                           "the states of a recurrence"])  # fmt: skip
-    draft = ChosenModel.named(name)
+    draft = ChosenModel.of_argument("draft", name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
     architecture, of_draft = draft.with_run({field: getattr(run, field) for field in kept})
     n_vocab = getattr(architecture, "n_vocab", None)

@@ -23,7 +23,8 @@ from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import class_of
 from modelbudget.api.frames import JSON_VERSION, Frames, html_table
-from modelbudget.api.lines_of_run import line_of_settings, lines_of_adapted_matrices
+from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.api.predictions import predictions
 from modelbudget.api.traced_batch import Peaks, largest_batch
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -33,6 +34,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import si_bytes
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.components.preference_loss import Preference
@@ -171,7 +173,7 @@ def trainer(
     step = _Step(model, name, reference, reward, answer, engine_share, engine_sleeps, room)
     run = step.pair(given)[1]
     parts = tuple(step.parts(run))
-    notes = tuple(lines_of_adapted_matrices(model.architecture, run, model.base.transformers))
+    notes = tuple(step.notes(given, parts))
     if device is None or room is None:
         return Trained(model.label, step.trainer, run, parts, notes)
     margins = device.margins_on(room)
@@ -207,8 +209,8 @@ class _Step(Step):
         self.reference = reference or (COPY if name == "dpo" else NONE)
         models = {"reference": reference, "reward": reward}
         self.further = {
-            what: ChosenModel.named(model)
-            for what, model in models.items()
+            argument: ChosenModel.of_argument(argument, model)
+            for argument, model in models.items()
             if model not in (None, COPY, NONE)
         }
         self._refuse_others(name)
@@ -248,12 +250,15 @@ class _Step(Step):
         solution = largest_batch(first, lambda n: peaks(step * n), room, MOST_AHEAD)
         return {"batch": step * solution.value} if solution else {}
 
+    def _on_device(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields with what torch takes on the device by default."""
+        if self.device is None:
+            return dict(fields)
+        return settings_on(self.device, self.policy, dict(fields), training=True)
+
     def _pair(self, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig]:
         """Return the policy's architecture and run. Raises InputError."""
-        chosen = dict(fields)
-        if self.device:
-            chosen = settings_on(self.device, self.policy, chosen, training=True)
-        run = self.policy.with_run(chosen)[1]
+        run = self.policy.with_run(self._on_device(fields))[1]
         shared = {"zero": 0, "tensor_parallel": 1, "pipeline_parallel": 1, "context_parallel": 1,
                   "expert_parallel": 1, "loss_chunks": 1, "loss_kernel": "torch"}  # fmt: skip
         for field, allowed in shared.items():
@@ -312,6 +317,21 @@ class _Step(Step):
             yield Part("reference: its pass", forward + waiting + of_answers, of_texts, True)
             step += of_answers
         yield Part("policy: its step", step, of_texts, True)
+
+    def notes(self, fields: Mapping[str, Any], parts: Iterable[Part]) -> Iterator[str]:
+        """Yield what a reader must know of the policy's run and of its reference."""
+        chosen = self._on_device(fields) | {"implementation": OURS}
+        yield from predictions(self.policy, ["gradient_bytes", "optimizer_bytes"], chosen).notes
+        reference = self.further.get("reference")
+        if reference is None or chosen.get("adapter", NONE) == NONE:
+            return
+        identities = {(model.name, model.architecture) for model in (self.policy, reference)}
+        if len(identities) == 1:
+            n_bytes = next(part.n_bytes for part in parts if part.name == "reference: weights")
+            yield (
+                "reference: the policy with its adapter off is the same model: `reference=copy` "
+                f"needs {si_bytes(n_bytes)} less"
+            )
 
     def _resident(self, a: Any, run: RunConfig) -> Iterator[Part]:
         """Yield what is there of the policy during all of a step."""

@@ -12,6 +12,8 @@ from modelbudget.common.suggestions import MAX_LISTED, offered
 MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"
 """Lists every key of a sweep and every field, with its meaning."""
+FIELDS = "docs/fields.md"
+"""Lists every field, with its values."""
 _PLAIN = ("bool", "int", "str")
 _MESSAGES = {
     "missing": "missing; it must be given",
@@ -28,8 +30,8 @@ _MESSAGES = {
     "float_parsing": "must be a number",
 }
 
-FIRST_KEYS = 8
-"""How many keys of a file are named for one that is like none of them."""
+FIRST_KEYS, FIRST_VALUES = 8, 20
+"""How many keys of a file, or values of a field, are named for one that is like none of them."""
 
 
 def describe(
@@ -68,7 +70,7 @@ def _line(error: Any, allowed_keys, hidden, within: str, rest: str) -> str:
     value = show(error["input"])
     if error["loc"] and error["loc"][-1] in hidden and error["loc"][-1] in _PLAIN:
         return f"{path} = {value}: must be a whole number, true or false, or text"
-    return f"{path} = {value}: {_allowed(error)}{_meaning(error, allowed_keys)}"
+    return f"{path} = {value}: {_allowed(error, allowed_keys)}{_meaning(error, allowed_keys)}"
 
 
 def _meaning(error: Any, fields: Any) -> str:
@@ -96,9 +98,12 @@ def _step(part: int | str) -> str:
     return f".{part}" if re.fullmatch(r"[\w-]{1,60}", part) else f".{show(part)}"
 
 
-def _allowed(error: dict) -> str:
+def _allowed(error: Any, fields: Any) -> str:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
+    if error["type"] == "literal_error":
+        is_field = any(part in fields for part in error["loc"][-1:])
+        return _one_of(error, FIELDS if is_field else SCHEMA)
     text = (
         _MESSAGES.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]
     )
@@ -118,13 +123,16 @@ def _bound(error: dict) -> str | None:
             bound, key = ("least", "min") if error["type"] == "too_short" else ("most", "max")
             n = context[f"{key}_length"]
             return f"must have at {bound} {n:,} item{'s' if n > 1 else ''}"
-        case "literal_error":
-            expected = context["expected"]
-            if len(expected) <= MAX_LISTED:
-                return f"must be {expected}"
-            known = re.findall(r"'([^']+)'", expected)
-            return f"unknown{offered(str(error['input']), known, SCHEMA, n_first=3)}"
     return None
+
+
+def _one_of(error: Any, rest: str) -> str:
+    """Return what a value may be: one of a few, or of many that are all in `rest`."""
+    expected = error["ctx"]["expected"]
+    if len(expected) <= MAX_LISTED:
+        return f"must be {expected}"
+    known = re.findall(r"'([^']+)'", expected)
+    return f"unknown{offered(str(error['input']), known, rest, FIRST_VALUES)}"
 
 
 def _hint(value) -> str:

@@ -136,10 +136,27 @@ def test_no_change_together_is_one_that_the_others_do_without(name, card, run):
         assert model.fit(card, {**run, **fields}, training=True).needed > room, left_out
 
 
-def test_a_trainer_says_where_peft_adapts_other_matrices():
-    """The answer of --train had the line, that of the same adapter in a trainer did not."""
-    answer = mb.model("phi-4").trainer("dpo", {"adapter": "lora", "length": 64})
-    assert [note for note in answer.notes if "projections=packed, gate_and_up=packed" in note]
+def test_a_trainer_has_the_lines_of_a_run_of_its_policy():
+    """The answer of --train had them, that of the same run in a trainer did not."""
+    answer = mb.model("phi-4").trainer("dpo", {"adapter": "lora", "length": 20000})
+    notes = "\n".join(answer.notes)
+    assert "projections=packed, gate_and_up=packed" in notes
+    assert "adapter lora: 32,768,000 parameters in float32 are trained" in notes
+    assert "length 20,000: more than n_ctx = 16,384, which its positions (RoPE) are for" in notes
+    (epsilon,) = mb.model("phi-4").trainer("grpo", {"length": 64}, accelerator="v100").notes[:1]
+    assert epsilon.startswith("optimizer adamw: divides by zero where parameters are float16")
+
+
+@pytest.mark.parametrize("name", ["copy", "qwen-2.5-0.5b", "qwen-2.5-0.5b-instruct", None])
+def test_a_reference_that_is_the_policy_without_its_adapter_is_offered_as_a_copy(name):
+    """TRL (f2cd577, DPOTrainer) takes a second model where one is given: 988 MB in bfloat16."""
+    model, run = mb.model("qwen-2.5-0.5b"), {"length": 64, "dtype": "bfloat16", "adapter": "lora"}
+    answer = model.trainer("dpo", run, name)
+    offered = [note for note in answer.notes if "`reference=copy` needs 988 MB less" in note]
+    assert len(offered) == (name == "qwen-2.5-0.5b")
+    assert not [
+        n for n in model.trainer("dpo", run | {"adapter": "none"}, name).notes if "copy" in n
+    ]
 
 
 @pytest.mark.parametrize(

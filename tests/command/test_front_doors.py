@@ -72,6 +72,17 @@ def command(monkeypatch, capsys, tmp_path):
         ("bert-base --serve h100", "one pass over all tokens: --fit h100 --inference"),
         ("llama-3-8b --serve h100 --draft ngram", "ngram: drafts from tokens, with neither"),
         ("llama-3-8b --serve h100 --draft ngram", "none, and --set drafted_tokens=N for the"),
+        ("llama-3-8b --serve h100 --draft foo", "--draft foo: no published model (allowed: all"),
+        ("llama-3-8b --trainer dpo --reference foo", "--reference foo: no published model (allow"),
+        ("llama-3-8b --trainer grpo --reward llama3", "--reward llama3: a series; allowed: llama"),
+        ("llama-3-8b --optimizer foo", "adamw-8bit, adamw-8bit-torchao, adamw-fp8"),
+        ("llama-3-8b --weights foo", "bnb-4bit-double, int4-group"),
+        ("llama-3-8b --optimizer foo", "all 46 are in docs/fields.md)"),
+        (
+            "llama-3-8b --train --set zero=1",
+            "zero = 1: not known yet with data_parallel: 1, master_weights: false, gradient_casts: "
+            "together; allowed: at least 2 (or context_parallel), true, accumulated",
+        ),
         ("llama-3-8b --trainer --fit h100", "--trainer: no value; write --trainer dpo|grpo"),
         ("llama-3-8b --trainer dpo --fit", "--fit: no value; write --fit ACCELERATOR"),
         ("deepseek-v3 --set expert_parallel=8 --weights fp8-block", "allowed: dtype, or --serve"),
@@ -874,6 +885,8 @@ def test_the_largest_batch_together_is_said_with_margins(command):
 def test_a_tpu_has_the_kernels_and_the_optimizer_that_torch_takes_there(command):
     """Only here: TPUs were answered with FlashAttention and `foreach`, which XLA has not."""
     asked = command("gpt-2-124m", "--fit", "tpu-v5e", "--length", "64")
+    words = "--fit", "tpu-v5e", "--adapter", "lora", "--weights", "bnb-4bit", "--length", "64"
+    assert "weights bnb-4bit: bitsandbytes lists no TPU" in command("gpt-2-124m", *words).err
     assert "foreach false, attention_kernel math" in asked.out.splitlines()[0]
     assert (
         "TPU v5e: attention_kernel math, not flash or efficient: torch has no kernel" in asked.err
@@ -906,6 +919,12 @@ def test_a_mac_has_the_kernels_and_the_optimizer_that_torch_takes_there(command)
     assert "attention_kernel flash" in asked["settings"]
     assert asked["needed"] == fit("--fit", "a100", "--inference")[0]["needed"]
     assert "Metal's" in command(model, *mac, "--inference").err
+    # bitsandbytes at 95f9af3, backends/mps/ops.py: formats, and no optimizer of 8 bits
+    words = model, *mac, "--adapter", "lora", "--weights", "bnb-4bit", "--optimizer", "adamw-8bit"
+    for bits in (command(*words).err, command(*words, "--trainer", "dpo").err):
+        assert "Apple 64GB: weights bnb-4bit: bitsandbytes has kernels for Metal" in bits
+        assert "Apple 64GB: optimizer adamw-8bit: no kernels there; allowed: adamw" in bits
+        assert "Apple 64GB: foreach false" in bits
     both, answer = fit(*mac)
     assert both["needed"] == trained["needed"]
     assert [of["needed"] for of in answer["fit"]] == [

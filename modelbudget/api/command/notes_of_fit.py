@@ -1,5 +1,6 @@
 """Notes below the answer of `modelbudget MODEL --fit ACCELERATOR`."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +9,9 @@ from modelbudget.api.class_answers import run_of
 from modelbudget.api.command.option_words import repeated
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
+from modelbudget.api.trainers import Trained
 from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.common.errors import InputError
 from modelbudget.sweeps.device_defaults import refused_on, where, why_math
 
@@ -27,10 +30,24 @@ OF_XLA = (
 )
 
 
-def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> list[str]:
+OF_BITSANDBYTES = {
+    "mps": "bitsandbytes has kernels for Metal (macOS 26, torch 2.10 to 2.12), elsewhere "
+    "operations of torch, which need more for each product; neither was run here",
+    "xla": "bitsandbytes lists no TPU among its devices",
+}
+"""Platform → what bitsandbytes has there for its formats: its source at 95f9af3,
+backends/mps/ops.py and `supported_torch_devices`.
+"""
+
+
+def other_than_cuda(
+    model: Model, fits: Sequence[Fit | Trained], settings: dict[str, Any]
+) -> list[str]:
     """Return why a device's settings are other than those of CUDA, capability 8.0 or more."""
     lines = []
     for fit in fits:
+        if fit.accelerator is None:
+            continue
         run, name = fit.run, fit.accelerator.name
         device = where(fit.accelerator, fit.purpose == "training")
         if device == "cuda":
@@ -53,6 +70,14 @@ def other_than_cuda(model: Model, fits: list[Fit], settings: dict[str, Any]) -> 
             lines.append(f"{name}: {OF_XLA}")
         if fit.purpose == "training" and run.foreach != on_cuda.foreach:
             lines.append(f"{name}: foreach false, torch's default there")
+        if (platform := fit.accelerator.platform) not in OF_BITSANDBYTES:
+            continue
+        if run.weights in BITSANDBYTES.split():
+            lines.append(f"{name}: weights {run.weights}: {OF_BITSANDBYTES[platform]}")
+        # Its optimizers of 32 bits are operations of torch there (backends/default/ops.py).
+        has_kernels = run.optimizer.startswith("paged-") or run.optimizer.endswith("-8bit")
+        if has_kernels and fit.purpose == "training":
+            lines.append(f"{name}: optimizer {run.optimizer}: no kernels there; allowed: adamw, …")
     return [*dict.fromkeys(lines)]
 
 

@@ -108,6 +108,7 @@ def run(
     _refuse_alone("engine", "serve", {"draft": draft})
     if trainer is not None:
         from modelbudget.api.command import trainer_table
+        from modelbudget.api.command.notes_of_fit import other_than_cuda
 
         _refuse_with(f"--trainer {trainer}", {"inference": inference})
         if of_room.devices > 1:
@@ -116,7 +117,8 @@ def run(
             raise InputError([f"--trainer {trainer}: allowed without {what}"])
         model = model_with(name, settings, {})
         trained = model.trainer(trainer, settings, accelerator=fit, **of_device, **with_trainer)
-        return trainer_table.show(trained, printed)
+        lines = other_than_cuda(model, [trained], settings)
+        return trainer_table.show(trained, lines, printed)
     _refuse_alone("trainer", "trainer", with_trainer)
     if fit is None:
         _refuse_alone("accelerator", "fit", of_device)

@@ -1,5 +1,7 @@
 """The table of `modelbudget MODEL --trainer dpo`."""
 
+from collections.abc import Sequence
+
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
@@ -8,11 +10,12 @@ from modelbudget.api.trainers import Trained
 from modelbudget.common.number_format import count, si_bytes
 
 
-def show(trained: Trained, printed: Output) -> None:
-    """Print the parts, as a table or as data."""
+def show(trained: Trained, of_device: Sequence[str], printed: Output) -> None:
+    """Print the parts, as a table or as data; `of_device`: lines about the device's settings."""
     of_less = [of_changes(trained)] if trained.changes else []
     tables = [of_trainer(trained), *of_less]
-    printed.show(trained.as_dict(), trained.rows(), tables, [trained.note, *trained.notes])
+    notes = trained.note, *trained.notes, *of_device
+    printed.show(trained.as_dict(), trained.rows(), tables, notes)
 
 
 def of_trainer(trained: Trained) -> Table:
