@@ -544,7 +544,9 @@ def test_what_fits_a_card_has_a_line_for_each_row(name):
         ("--fit", "M4 Pro", "apple-16gb, apple-24gb"),
         ("--fit", "M2-16GB", "did you mean apple-16gb?"),
         ("--serve", "macbook pro 24gb", "did you mean apple-24gb?"),
-        ("--fit", "3x", "unknown accelerator '3x'"),
+        ("--fit", "3x", "--fit 3x: unknown accelerator '3x'"),
+        ("--fit", "--serve=h1", "--fit --serve=h1: unknown accelerator"),
+        ("--serve", "h1=--fit", "--serve h1=--fit: unknown accelerator"),
     ],
 )
 def test_a_device_as_people_write_it_is_understood(command, option, card, says):

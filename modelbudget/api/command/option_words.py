@@ -1,7 +1,6 @@
 """Words of a command line: options for the fields and arguments that Python's interface takes."""
 
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,19 +15,23 @@ OF_FUNCTIONS = {
 """Arguments of the library that are no fields, and have an option of their name."""
 
 
-def with_options(message: str) -> str:
-    """Return a message of the library with options in place of its code, `devices=4` or `fit()`."""
+def with_options(message: str, device: str = "fit") -> str:
+    """Return a message of the library with options in place of its code, `devices=4` or `fit()`.
+
+    `device`: the option that names the accelerator.
+    """
 
     def words(code: re.Match) -> str:
         function, arguments, alone = code.groups()
         if function is None:
-            return _option_of(alone)
-        return " ".join([f"--{function}", *map(_option_of, filter(None, arguments.split(", ")))])
+            return _option_of(alone, device)
+        options = (_option_of(option, device) for option in arguments.split(", ") if option)
+        return " ".join([f"--{function}", *options])
 
     return _CODE.sub(words, message)
 
 
-def _option_of(code: str) -> str:
+def _option_of(code: str, device: str) -> str:
     """Return the words of a command line for an argument, fields with values, or a value."""
     name, equals, value = code.partition("=")
     match name:
@@ -37,7 +40,7 @@ def _option_of(code: str) -> str:
         case "gguf":
             return f"--file gguf --format {value}"
         case "accelerator":
-            name = "serve" if any(word.startswith("--serve") for word in sys.argv) else "fit"
+            name = device
         case _ if name not in OF_FUNCTIONS and name not in NAMED:
             return f"--set {quoted(code)}" if equals else code
     return f"--{name.replace('_', '-')}{equals and ' '}{value}"

@@ -11,6 +11,7 @@ import typer
 
 from modelbudget import __version__
 from modelbudget.api.command import output
+from modelbudget.api.command.option_words import with_options
 from modelbudget.api.command.text_table import Table
 from modelbudget.common.attributes import with_attributes
 from modelbudget.common.errors import InputError
@@ -231,7 +232,11 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         of_groups = {
             name: group(*map(options.pop, group._fields)) for name, group in groups.items()
         }
-        function(**options, **of_groups)
+        try:
+            function(**options, **of_groups)
+        except InputError as error:
+            device = "fit" if options.get("serve") is None else "serve"
+            raise InputError([with_options(line, device) for line in error.mistakes]) from None
 
     return with_attributes(run, __signature__=signature.replace(parameters=parameters))
 
