@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +51,9 @@ class Breakdown(Frames):
     source: str
     components: tuple[Component, ...]
     settings: str = ""
+
+    def __iter__(self) -> Iterator[Component]:
+        return iter(self.components)
 
     @property
     def total(self) -> int:

@@ -23,6 +23,7 @@ from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
@@ -157,6 +158,13 @@ class Predictions(Frames):
         reason = why(architecture, run) if why else None
         text = f"{KERNEL}: {run.attention_kernel}, {reason}"
         return replace(self, notes=(*self.notes, text)) if reason else self
+
+    @property
+    def active_parameters(self) -> int | None:
+        """What a token uses of a mixture of experts, its embedding included; None of others."""
+        a, _ = self.model.with_run(self.run)
+        of_token = getattr(a, "active_parameters", None)
+        return total(of_token(a)) if of_token and getattr(a, "n_expert", 0) else None
 
     @property
     def how(self) -> str:

@@ -122,6 +122,9 @@ class OfModel(Strict):
     architecture: dict[str, Any] = Field(description="fields of docs/fields.md")
     run: dict[str, Plain] = Field(description="fields of docs/fields.md")
     quantities: dict[str, OfQuantity]
+    active_parameters: int | None = Field(
+        description="of a token, its embedding included; null without experts"
+    )
     missing: dict[str, str] = Field(description="the reason of each quantity without a value")
     notes: list[str]
 

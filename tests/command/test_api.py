@@ -38,6 +38,12 @@ def test_importing_the_package_loads_nothing_and_concerns_no_rule():
         assert not of_rule & {"api", "command"}, script
 
 
+def test_a_breakdown_is_a_sequence_of_its_components():
+    parameters = mb.model("gpt-2-124m").parameters()
+    assert [*parameters] == [*parameters.components]
+    assert sum(component.value for component in parameters) == parameters.total == 124_439_808
+
+
 @pytest.mark.parametrize(
     "quantities",
     [

@@ -14,7 +14,6 @@ from modelbudget.api.predictions import (
 )
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import division
-from modelbudget.architecture.terms import total
 from modelbudget.common.number_format import capitalized, count, percent, short, si_bytes, si_flops
 from modelbudget.predict.by_program import trained_parameters
 from modelbudget.sweeps.fields_in_words import UNITS
@@ -52,6 +51,7 @@ def as_dict(predicted: Predictions) -> dict:
             }
             for quantity, breakdown in predicted.breakdowns.items()
         },
+        "active_parameters": predicted.active_parameters,
         "missing": predicted.missing,
         "notes": [*predicted.notes, *predicted.notes_of_file],
     }
@@ -120,7 +120,7 @@ def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str,
     if quantity == "parameters":
         has_trained = has_frozen and "gradient_bytes" in predicted.breakdowns
         counts = {
-            "Active parameters, of a token": _n_active(predicted),
+            "Active parameters, of a token": predicted.active_parameters,
             "Trained parameters": has_trained and _n_trained(predicted),
         }
         return {title: _amount(n, quantity) for title, n in counts.items() if n}
@@ -133,13 +133,6 @@ def _parts(predicted: Predictions, quantity: str, has_frozen: bool) -> dict[str,
         if all(peaks.values()):
             return {title: _amount(peak, quantity) for title, peak in peaks.items()}
     return {}
-
-
-def _n_active(predicted: Predictions) -> int:
-    """Count what a token uses of a mixture of experts, its embedding included; 0 of others."""
-    a, _ = predicted.model.with_run(predicted.run)
-    of_token = getattr(a, "active_parameters", None)
-    return total(of_token(a)) if of_token and getattr(a, "n_expert", 0) else 0
 
 
 def _n_trained(predicted: Predictions) -> int:
