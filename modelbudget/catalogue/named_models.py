@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.common.errors import InputError
+from modelbudget.common.expressions import TextOrNumber
 from modelbudget.common.files import mapping_in, read_text, yaml_files
 from modelbudget.common.strict import Strict, as_strict
 from modelbudget.common.suggestions import offered
@@ -75,7 +76,7 @@ class Series(Provenance):
     title: str
     family: str | None = None
     fields: Fields = Field({})
-    derive: dict[str, str] = Field({})
+    derive: dict[str, TextOrNumber] = Field({})
     models: dict[str, Model] = Field({})
 
     @model_validator(mode="after")

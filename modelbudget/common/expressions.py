@@ -12,9 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cache, partial, reduce
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from modelbudget.common.validation_messages import show
+
+TextOrNumber = Annotated[
+    str, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)
+]
+"""An expression as a file has it: `d_model / 64`, or 2."""
 
 _MAX_BITS = 1000
 """Numbers in sweeps have 64 bits. Without a limit, repeated products could fill the memory."""

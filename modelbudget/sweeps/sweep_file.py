@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from modelbudget.architecture.base import Count, Size
+from modelbudget.common.expressions import TextOrNumber
 from modelbudget.common.strict import Strict
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.chart_choice import ChartChoice, answer_mistakes, chart_mistakes
@@ -181,7 +182,7 @@ class Sweep(Strict):
     grid: dict[str, Axis] = Field({})
     models: Literal["all"] | None = None
     points: list[dict[str, Value]] = Field([])
-    derive: dict[str, str] = Field({})
+    derive: dict[str, TextOrNumber] = Field({})
     constraints: list[str] = Field([], max_length=100)
     measure: Measure = Measure()
     fit: Annotated[list[Solvable], Once] = Field([])

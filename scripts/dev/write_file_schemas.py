@@ -122,7 +122,7 @@ def _closed(properties: dict) -> dict:
 
 
 def _expressions(fields: dict) -> dict:
-    return _closed({name: {"type": "string"} for name in fields})
+    return _closed({name: {"type": ["string", "number"]} for name in fields})
 
 
 SCHEMAS = {

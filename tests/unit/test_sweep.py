@@ -66,6 +66,7 @@ def test_what_is_chosen_comes_before_what_follows(sweep):
 
     assert only("grid: {d_model: [1536]}").d_ff == 4 * 1536  # the series derives it
     assert only("grid: {d_model: [1536]}").d_head == 128  # the family derives it, 12 heads
+    assert only("grid: {n_layer: [1]}\nderive: {d_ff: 96}").d_ff == 96
     narrow = only("grid: {d_model: [1536]}\nderive: {n_head: d_model / 64, d_ff: 2 * d_model}")
     assert (narrow.n_head, narrow.n_kv_head, narrow.d_head, narrow.d_ff) == (24, 24, 64, 3072)
     assert only("grid: {d_ff: [100]}").d_ff == 100
