@@ -1,5 +1,6 @@
 """Files of tables: Parquet, and CSV that is safe to open in a spreadsheet."""
 
+import io
 from pathlib import Path
 
 import polars as pl
@@ -25,5 +26,7 @@ def write_table(path: str, table: pl.DataFrame) -> None:
     if Path(path).suffix == ".csv":
         write(path, csv(table))
         return
+    content = io.BytesIO()  # of a full disk Polars says that Thrift has an error
+    table.write_parquet(content)
     with replacing(path) as new:
-        table.write_parquet(new)
+        new.write_bytes(content.getvalue())

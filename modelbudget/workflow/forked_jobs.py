@@ -63,7 +63,7 @@ def fork_jobs() -> None:
     with suppress(OSError), client_of_server(folder, SCRIPTS) as (client, requests):
         os.close(os.pidfd_open(os.getpid()))
         if os.access(client, os.X_OK) and shlex.quote(client) == client:
-            server = _FORK.Process(target=serve, args=(requests, run_job, IMPORTED))
+            server = _FORK.Process(target=_serve_jobs, args=(requests, folder))
             server.start()
             Finalize(None, server.terminate, exitpriority=0)  # it is joined afterwards
             sys.executable = client
@@ -82,6 +82,12 @@ def client_of_server(folder: Path, of_script: str) -> Iterator[tuple[str, socket
         requests.bind(address)
         requests.listen()
         yield str(client), requests
+
+
+def _serve_jobs(requests: socket.socket, folder: Path) -> None:
+    """Run jobs until the parent ends, and remove the folder if it was killed."""
+    serve(requests, run_job, IMPORTED)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def serve(

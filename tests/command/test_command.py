@@ -85,6 +85,11 @@ def test_a_model_by_name_as_text_and_json():
     # 118 layers, one key and one value head of 256 channels, 2,048 tokens, 2 bytes
     assert found["quantities"]["cache_bytes"]["total"] == 118 * 2 * 256 * 2048 * 2
     assert found["quantities"]["parameters"]["components"]["embedding.token"] == 256_000 * 18_432
+    assert found["active_parameters"] is None
+    of_experts = json.loads(command("mixtral-8x7b", "--json").stdout)
+    # Of 32 layers, two of eight experts with three matrices each: 12.9B in Jiang et al. (2024)
+    without = 46_702_792_704 - 32 * 6 * 3 * 4096 * 14_336
+    assert of_experts["active_parameters"] == without == 12_879_925_248
 
 
 def test_a_config_by_file_and_by_folder(llama):
@@ -435,3 +440,11 @@ def test_the_workflow_of_a_public_ci_posts_the_difference(llama, tmp_path):
     assert said.startswith("pr comment 7 --edit-last --create-if-none")
     assert changed in said
     assert changed in (tmp_path / "summary.md").read_text()
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    """Of what is printed, and of the folder of a sweep: a traceback before."""
+    code = [sys.executable, "-m", "modelbudget", "models", "palm"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(code, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (2, "output: No space left on device\n")

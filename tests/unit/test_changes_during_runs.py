@@ -60,6 +60,26 @@ def test_a_run_beside_another_names_its_process_in_one_line(
     assert ("process 123 on " in line) is (host is not None)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "Traceback (most recent call last):\n  File \nOSError: [Errno 28] No space left on device",
+        "WorkflowError:\nError recording metadata for finished job ([Errno 28] No space left on "
+        "device). Please ensure write permissions for the directory /x/.snakemake",
+    ],
+)
+def test_a_full_disk_is_one_line_with_the_folder(tmp_path, monkeypatch, capsys, error):
+    """The texts are those of Snakemake 9 where a lock or a record is not written."""
+    monkeypatch.chdir(tmp_path)
+    record = logging.makeLogRecord({"msg": error, "levelno": logging.ERROR})
+    Terminal(WorkflowRun(SimpleNamespace()), nocolor=True).emit(record)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"{tmp_path}: No space left on device for results and records. What was computed is kept; "
+        "free some and run again."
+    )
+
+
 def test_a_sweep_that_is_no_longer_what_was_planned_is_refused(sweep):
     text = "base: gpt-2-124m\ngrid: {{n_layer: [1, {}]}}\n"
     planned = content(sweep(text.format(2)))

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from modelbudget.workflow.forked_jobs import (
@@ -69,3 +70,20 @@ def test_a_job_ends_while_one_that_was_forked_later_runs(tmp_path):
         jobs[0].stdout.close()
         server.terminate()
         server.join()
+
+
+def test_a_run_that_is_killed_leaves_no_folder(tmp_path):
+    code = (
+        "import sys, time; from modelbudget.workflow import forked_jobs; forked_jobs.IMPORTED = ();"
+        "forked_jobs.fork_jobs(); print(sys.executable, flush=True); time.sleep(60)"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
+        client = Path(run.stdout.readline().strip())
+        assert client.parent.parent == tmp_path
+        run.kill()
+    deadline = time.monotonic() + 30
+    while client.parent.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [*tmp_path.iterdir()]

@@ -126,8 +126,10 @@ def main() -> None:
         _end(text or " ".join(error.format_message().split()))
     except typer.Abort:
         sys.exit(130)
-    except BrokenPipeError:  # `modelbudget models | head`
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        if not isinstance(error, BrokenPipeError):  # of `modelbudget models | head`
+            _end(f"{error.filename2 or error.filename or 'output'}: {error.strerror}")
     sys.exit(code)
 
 

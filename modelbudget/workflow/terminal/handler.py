@@ -1,5 +1,6 @@
 """Handlers that print Snakemake's log records."""
 
+import errno
 import logging
 import os
 import sys
@@ -31,6 +32,8 @@ SECONDS_TO_STOP = 0.3
 NO_REASON = "no reason is in its log: was it killed, or out of memory?"
 REASON = 200
 """Characters of the reason for a job that a dry run prints; some reasons have thousands."""
+FULL = os.strerror(errno.ENOSPC)
+"""What an error says where a disk takes no more."""
 LOCKED = "Error: Directory cannot be locked"
 """Beginning of Snakemake's advice where another run makes the same results."""
 BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
@@ -174,6 +177,9 @@ class Terminal(Summary):
         text = self.format(record)
         if LOCKED in text:
             text = line_of_locked()
+        elif FULL in text:
+            kept = "What was computed is kept; free some and run again."
+            text = f"{Path.cwd()}: {FULL} for results and records. {kept}"
         if record.msg == NOTHING_TO_BE_DONE_MSG:
             self._print(text)
             self.succeed()
