@@ -113,7 +113,7 @@ class SharedKeys(Meanings):
     without_model_type: dict[str, str]
     known_where: list[KnownWhere]
     text_parts: list[str]
-    tied_by_text: list[str]
+    tied_by: dict[str, Literal["text", "either", "nothing"]]
     run: dict[str, list[Case]]
     not_used: list[NotUsed]
 

@@ -46,8 +46,11 @@ def of(config: dict[str, Any]) -> TextPart | None:
     if nested:
         text_part = config[nested[0]]
         whole = {key: config[key] for key in OF_WHOLE if key in config}
-        if TIED in text_part and config["model_type"] in shared_keys().tied_by_text:
+        tied_by = shared_keys().tied_by.get(config["model_type"])
+        if tied_by == "text" or (tied_by == "either" and not whole.get(TIED)):
             whole.pop(TIED, None)
+        elif tied_by == "nothing":
+            whole[TIED] = False
         replaced = {*DTYPES} if {*DTYPES} & whole.keys() else {}
         of_text |= {key: value for key, value in text_part.items() if key not in replaced}
         of_text |= whole

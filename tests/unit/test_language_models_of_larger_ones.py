@@ -32,6 +32,9 @@ WRAPPED = {
     ),
     "Qwen3VLForConditionalGeneration": ("qwen3_vl", "qwen3_vl_text", MROPE),
     "Qwen3VLMoeForConditionalGeneration": ("qwen3_vl_moe", "qwen3_vl_moe_text", MROPE | EXPERTS),
+    "Qwen2AudioForConditionalGeneration": ("qwen2_audio", "qwen2", {"head_dim": None}),
+    "AudioFlamingo3ForConditionalGeneration": ("audioflamingo3", "qwen2", {"head_dim": None}),
+    "VoxtralForConditionalGeneration": ("voxtral", "llama", {}),
 }  # fmt: skip
 """Class → its model_type, that of its language model, and what that has in addition."""
 
@@ -69,10 +72,11 @@ def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
     assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", [*WRAPPED])
-def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind):
+def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind, tied):
     """huggingface.co/llava-hf/llava-onevision-qwen2-0.5b-ov-hf: tied only in its text_config."""
-    config = config_of(kind, False, True)
+    config = config_of(kind, tied, not tied)
     is_tied = read_file(config).fields["tied"]
     with torch.device("meta"), uninitialised():
         whole = construct(kind, config_object(kind, config))
